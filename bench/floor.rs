@@ -3,18 +3,17 @@
 //!
 //! `cargo run --release --example floor -- ARCHIVE [THREADS] [LEVEL]` prints the seconds of both.
 
-use {
-    slotpress_read::archive::{decode::FrameDecoder, source::LocalFile, tail::Tail},
-    std::{
-        error::Error,
-        fs::File,
-        os::unix::fs::FileExt,
-        path::Path,
-        sync::atomic::{AtomicUsize, Ordering::Relaxed},
-        time::Instant,
-    },
-    zstd::{bulk::Compressor, zstd_safe::compress_bound},
-};
+use std::error::Error;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use slotpress_read::{FrameDecoder, LocalFile, Tail};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::compress_bound;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

@@ -4,11 +4,10 @@
 //! median of the rounds, each of which runs every code once, and the median of the ratios to the crate alone.
 //! `bench/lattice.sh` does the same beside a crate that was built without AVX-512.
 
-use {
-    slotpress_base::stopwatch::Stopwatch,
-    slotpress_format::ledger::lattice::{AccountView, Backend, LatticeAccumulator, LatticeHash},
-    std::error::Error,
-};
+use std::error::Error;
+
+use slotpress_base::Stopwatch;
+use slotpress_format::{AccountView, Backend, LatticeAccumulator, LatticeHash};
 
 /// Accounts of one size, or a mix, and how many are hashed in a round.
 const SIZES: [(&str, &[usize], usize); 9] = [

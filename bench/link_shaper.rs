@@ -13,17 +13,15 @@
 //! sees a link as real as one of `tc netem rate delay loss`. Large segments pass whole, as network cards take them
 //! (TSO), counted as the packets that they stand for; with loss, the kernel cuts them first.
 
-use std::{
-    collections::VecDeque,
-    error::Error,
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    os::fd::AsRawFd,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

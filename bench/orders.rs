@@ -4,16 +4,15 @@
 //! `cargo run --release --example orders -- ARCHIVE CLUSTERED [ROUNDS]`: one line per order, size and CPU against verbatim.
 //! CLUSTERED is an archive of the same ledger with `--layout clustered`.
 
-use {
-    slotpress_base::stopwatch::ThreadStopwatch,
-    slotpress_format::archive::{
-        entry::EntryKind,
-        entry_parser::{EntryParser, TarEvent},
-    },
-    slotpress_read::archive::{decode::FrameDecoder, source::LocalFile, tail::Tail},
-    std::{error::Error, fs::File, os::unix::fs::FileExt, path::Path},
-    zstd::bulk::Compressor,
-};
+use std::error::Error;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use slotpress_base::ThreadStopwatch;
+use slotpress_format::{EntryKind, EntryParser, TarEvent};
+use slotpress_read::{FrameDecoder, LocalFile, Tail};
+use zstd::bulk::Compressor;
 
 /// The key of a record, from its header and its data.
 type Key = fn(&[u8], &[u8]) -> Vec<u8>;

@@ -4,28 +4,19 @@
 //! seconds of CPU time, which a busy machine disturbs least: decoding the frames alone; steps
 //! 1 to 5 of verifying; blake3's extended output of 2,048 bytes for every account alone; all of verifying.
 
-use {
-    slotpress_base::{progress::NoProgress, stopwatch::Stopwatch},
-    slotpress_format::{
-        archive::entry::{Entry, EntryKind},
-        ledger::{
-            lattice::{AccountView, LatticeAccumulator},
-            records::{Record, RecordFault, RecordSink, RecordWalker},
-        },
-    },
-    slotpress_read::{
-        archive::{
-            Archive, IndexPolicy, Pass,
-            decode::FrameDecoder,
-            visit::{EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor},
-        },
-        verify::{NamedArchive, VerifyOptions, verify_archives},
-    },
-    std::{
-        error::Error,
-        path::Path,
-        sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use slotpress_base::{NoProgress, Stopwatch};
+use slotpress_format::{
+    AccountView, Entry, EntryKind, LatticeAccumulator, Record, RecordFault, RecordSink, RecordWalker,
+};
+use slotpress_read::archive::Archive;
+use slotpress_read::{
+    EntryUse, FrameDecoder, IndexPolicy, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef, VerifyOptions,
+    Visitor, verify_archives,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -161,7 +152,7 @@ impl Sizes {
         let mut is_storage = false;
         file.decode_in_order(1, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
-                use slotpress_format::archive::entry_parser::TarEvent;
+                use slotpress_format::TarEvent;
                 match event {
                     TarEvent::Begin(entry) => {
                         is_storage = matches!(entry.kind, EntryKind::Storage { .. });

@@ -1,10 +1,11 @@
 //! Archives a stopped validator's ledger, with a progress bar: `cargo run --release --example archive -- LEDGER OUT_DIR`.
 
-use {
-    indicatif::{ProgressBar, ProgressStyle},
-    slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, archive},
-    std::{env, process::ExitCode, sync::Mutex},
-};
+use std::env;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, archive};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]

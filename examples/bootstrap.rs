@@ -1,15 +1,13 @@
 //! Bootstraps a ledger directory from one or more servers, and prints what happens:
 //! `cargo run --release --example bootstrap -- LEDGER SOURCE...`
 
-use {
-    slotpress::{
-        BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreTarget, SourceArg, bootstrap,
-    },
-    std::{
-        env,
-        error::Error,
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::env;
+use std::error::Error;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress::{
+    BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreTarget, SourceArg, bootstrap,
 };
 
 /// Prints each event on one line.

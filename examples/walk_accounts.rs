@@ -1,12 +1,15 @@
 //! Walks the newest version of every account on all cores, and prints the number of accounts and their lamports per owner:
 //! `cargo run --release --example walk_accounts -- ARCHIVE|LEDGER [INCREMENTAL]`
 
-use {
-    slotpress::{
-        Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
-        visit_accounts,
-    },
-    std::{collections::HashMap, convert::Infallible, env, error::Error, path::PathBuf},
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+
+use slotpress::{
+    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
+    visit_accounts,
 };
 
 /// The number of owners that are printed.

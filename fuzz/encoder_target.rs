@@ -1,10 +1,9 @@
 //! The encoder of records on any bytes and any record starts: what it makes decodes to what went in, with libzstd and with
 //! ruzstd. (Built with assertions, the encoder decodes each frame too.)
 
-use {
-    slotpress_encoder::{Effort, Encoder},
-    std::io::Read,
-};
+use std::io::Read;
+
+use slotpress_encoder::{Effort, Encoder};
 
 /// Takes any bytes.
 pub fn encode(bytes: &[u8]) {

@@ -4,38 +4,20 @@
 //! Each compressor takes accounts as they come, and writes a storage of the snapshot's slot when 32 MiB of them are together:
 //! so the order is another each time.
 
-use {
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind, padding_bytes},
-            zstd_frame::skippable_frame,
-        },
-        ledger::{
-            bank_file::read_bank_file,
-            directory::LedgerPaths,
-            names::{ArchiveName, Extension, Hash},
-            record::RecordHeader,
-        },
-    },
-    slotpress_read::inspect::{
-        AccountsInput,
-        visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts},
-    },
-    std::{
-        fs::{self, File},
-        io::Write,
-        path::{Path, PathBuf},
-        sync::{
-            Mutex, PoisonError,
-            atomic::{AtomicU32, Ordering::Relaxed},
-        },
-    },
-    zstd_safe::{CCtx, CParameter, compress_bound},
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use slotpress_base::{Error, IoContext, Progress, Result};
+use slotpress_format::ledger::names::Extension;
+use slotpress_format::{
+    ArchiveName, Entry, EntryKind, Hash, LedgerPaths, RecordHeader, padding_bytes, read_bank_file, skippable_frame,
 };
+use slotpress_read::{Account, AccountVisitor, AccountsInput, VisitError, VisitOptions, visit_accounts};
+use zstd_safe::{CCtx, CParameter, compress_bound};
 
 /// A storage has no more bytes of records than this.
 const STORAGE_BYTES: usize = 32 * 1024 * 1024;

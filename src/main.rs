@@ -1,14 +1,12 @@
 //! Parse, run, exit code; and what happens when memory runs out.
 
-use std::{
-    alloc::{GlobalAlloc, Layout},
-    process::ExitCode,
-};
+#[cfg(not(target_env = "musl"))]
+use std::alloc::System as Inner;
+use std::alloc::{GlobalAlloc, Layout};
+use std::process::ExitCode;
 
 #[cfg(target_env = "musl")]
 use mimalloc::MiMalloc as Inner;
-#[cfg(not(target_env = "musl"))]
-use std::alloc::System as Inner;
 
 fn main() -> ExitCode {
     slotpress::cli::main(std::env::args_os())

@@ -1,14 +1,11 @@
 //! What is archived is what the validator would have archived: names, entries and contents are those of Agave's own
 //! archives of the same states.
 
-use {
-    crate::common::*,
-    std::{
-        collections::BTreeSet,
-        fs,
-        path::{Path, PathBuf},
-    },
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::*;
 
 /// Everything that must hold for an archive, whatever is inside.
 fn check_form(archive: &Path) {

@@ -1,21 +1,16 @@
 //! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is written.
 
-use {
-    crate::common::*,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::{
-        archive::frames::FrameSpan,
-        ledger::directory::{LedgerPaths, find_bank_snapshot},
-    },
-    slotpress_read::plan::Plan,
-    std::{
-        fs,
-        os::unix::fs::PermissionsExt,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-    tempfile::TempDir,
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use slotpress_base::NoProgress;
+use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
+use slotpress_read::Plan;
+use tempfile::TempDir;
+
+use crate::common::*;
 
 /// Archives a ledger, which must fail: the exit code, and each of the texts. The output directory stays empty.
 struct Case {

@@ -1,13 +1,11 @@
 //! Clustered archives: the same accounts, in another order.
 
-use {
-    crate::common::*,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
-    tempfile::TempDir,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::common::*;
 
 const CLUSTERED: [&str; 2] = ["--layout", "clustered"];
 

@@ -1,25 +1,19 @@
 //! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
 //! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
 
-use {
-    crate::common::*,
-    slotpress::{
-        CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, Sink,
-        ToConvert, restore,
-    },
-    slotpress_base::progress::{NoProgress, Progress},
-    slotpress_format::archive::{
-        entry::{Entry, EntryKind},
-        index::Index,
-        seek_table::{SeekTableItem, seek_table_frame},
-    },
-    std::{
-        collections::BTreeMap,
-        fs,
-        path::{Path, PathBuf},
-    },
-    tempfile::TempDir,
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slotpress::{
+    CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, Sink,
+    ToConvert, restore,
 };
+use slotpress_base::{NoProgress, Progress};
+use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
+use tempfile::TempDir;
+
+use crate::common::*;
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 

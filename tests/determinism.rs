@@ -1,11 +1,12 @@
 //! The same ledger, settings and version give the same bytes, whatever the number of threads.
 
-use {
-    crate::common::*,
-    slotpress::{ArchiveOptions, Codec, archive},
-    slotpress_base::progress::NoProgress,
-    std::{fs, path::Path},
-};
+use std::fs;
+use std::path::Path;
+
+use slotpress::{ArchiveOptions, Codec, archive};
+use slotpress_base::NoProgress;
+
+use crate::common::*;
 
 const KIB: u64 = 1024;
 

@@ -1,9 +1,9 @@
 //! Variables that an operator exports for all commands, and the real program.
 
-use {
-    crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text},
-    std::{ffi::OsStr, fs},
-};
+use std::ffi::OsStr;
+use std::fs;
+
+use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
 /// What would make every command fail that took it where it does not apply.
 const EXPORTED: [(&str, &str); 8] = [

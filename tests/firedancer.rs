@@ -1,19 +1,14 @@
 //! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
 
-use {
-    crate::common::{oracle::Oracle, records, *},
-    slotpress_format::ledger::{
-        bank_file::{BankFile, ScheduledLeader, parse_bank_file_and_end},
-        fields::FieldReader,
-        status_cache::parse_status_cache,
-    },
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use slotpress_format::{BankFile, FieldReader, ScheduledLeader, parse_bank_file_and_end, parse_status_cache};
+
+use crate::common::oracle::Oracle;
+use crate::common::{records, *};
 
 /// Chains as Firedancer archived them, and Agave's archives of the same states.
 const CHAINS: [(&str, &str, &str); 3] = [

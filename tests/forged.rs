@@ -1,16 +1,13 @@
 //! Archives that somebody forged with care: an account is changed, and every checksum, index, frame hash and the root is made
 //! anew, so that only the state tells.
 
-use {
-    crate::common::*,
-    std::{
-        ffi::OsStr,
-        fs,
-        io::{Read, Write},
-        path::{Path, PathBuf},
-        process::Stdio,
-    },
-};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::common::*;
 
 const CHAINS: [&str; 2] = ["agave-4.2.2", AGAVE_4_4];
 

@@ -1,19 +1,18 @@
 //! Frame hashes and the root: one number stands for every byte of an archive, and what somebody else made is found.
 
-use {
-    crate::common::*,
-    rustix::event::{PollFd, PollFlags, Timespec},
-    slotpress_base::io::IoPolicy,
-    slotpress_format::archive::frame_hashes::{Root, frame_hash, hashes_frame_bytes},
-    slotpress_read::archive::{Archive, IndexPolicy},
-    std::{
-        fs,
-        io::Write,
-        os::fd::AsFd,
-        path::{Path, PathBuf},
-        process::Stdio,
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use slotpress_base::IoPolicy;
+use slotpress_format::{Root, frame_hash, hashes_frame_bytes};
+use slotpress_read::IndexPolicy;
+use slotpress_read::archive::Archive;
+
+use crate::common::*;
 
 /// Between two looks at a pipe.
 const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };

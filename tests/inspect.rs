@@ -1,13 +1,13 @@
 //! Looking at accounts: what is counted and found is what a plain walk over the tar finds.
 
-use {
-    crate::common::{
-        records::{Plain, newest, records, unbase64},
-        *,
-    },
-    serde_json::Value,
-    std::{collections::HashMap, fs, path::Path},
-};
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::records::{Plain, newest, records, unbase64};
+use crate::common::*;
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 

@@ -1,18 +1,14 @@
 //! Ctrl-C while the program waits for somebody else: for input that does not come, for a reader that does not read.
 
-use {
-    crate::common::{FULL_3500, exit_code, fixture, slotpress_path, temp_dir, wait_for, wait_for_handler},
-    rustix::{
-        event::{PollFd, PollFlags, Timespec, poll},
-        process::{Pid, Signal, kill_process},
-    },
-    std::{
-        fs,
-        io::Write,
-        path::Path,
-        process::{Child, Command, Stdio},
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{FULL_3500, exit_code, fixture, slotpress_path, temp_dir, wait_for, wait_for_handler};
 
 fn slotpress(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());

@@ -1,15 +1,13 @@
 //! `--json`: every field that a command prints is in docs/json.md, and every field that is listed there is printed.
 
-use {
-    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress, temp_dir},
-    serde_json::Value,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        ffi::OsStr,
-        fs,
-        path::Path,
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress, temp_dir};
 
 /// The names in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {

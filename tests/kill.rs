@@ -1,17 +1,15 @@
 //! Killed or interrupted at any moment: no file under a final name that is not whole, no ledger that looks complete, and
 //! the next run cleans up and succeeds. An interrupted run cleans up itself.
 
-use {
-    crate::common::*,
-    rustix::process::{Pid, Signal, kill_process},
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::{Child, Command, ExitStatus, Stdio},
-        sync::{Mutex, OnceLock},
-    },
-    tempfile::TempDir,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::common::*;
 
 /// A ledger that takes a moment, its archive, and what restoring that gives.
 struct Setup {

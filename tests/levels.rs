@@ -1,14 +1,12 @@
 //! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
 //! starts. Nothing here depends on times.
 
-use {
-    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
-    serde_json::Value,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, json_lines, number, slotpress};
 
 /// Runs `levels --json` with one short run each, and returns its lines.
 fn levels(input: &Path, arguments: &[&str]) -> Vec<Value> {

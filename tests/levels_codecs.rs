@@ -1,11 +1,12 @@
 //! `slotpress levels --codec`: codecs side by side, with the sizes of their formats; what makes no sense, or is not built in, is
 //! refused before work starts. Nothing here depends on times.
 
-use {
-    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
-    serde_json::Value,
-    std::{fs, path::Path},
-};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, json_lines, number, slotpress};
 
 fn json(arguments: &[&str], input: &Path) -> Vec<Value> {
     json_lines(slotpress().args(arguments).arg("--json").arg(input))

@@ -1,12 +1,13 @@
 //! `slotpress levels frames`: rows add up, bundles save, files hold the same as the screen, and what makes no sense is
 //! refused before work starts. Nothing here depends on times.
 
-use {
-    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
-    assert_cmd::Command,
-    serde_json::Value,
-    std::{fs, path::Path},
-};
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, json_lines, number, slotpress};
 
 fn frames(arguments: &[&str]) -> Command {
     let mut command = slotpress();

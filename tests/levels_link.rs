@@ -1,10 +1,10 @@
 //! `slotpress levels link`: what adds up, what is refused before any work, files and Markdown.
 
-use {
-    crate::common::{FULL_3500, fixture, json_lines, number, slotpress},
-    serde_json::Value,
-    std::fs,
-};
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{FULL_3500, fixture, json_lines, number, slotpress};
 
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let short = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];

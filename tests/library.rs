@@ -1,26 +1,21 @@
 //! The library, as a program that embeds it sees it: nothing here names a module.
 
-use {
-    crate::common::{
-        FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger,
-        records::{newest, records},
-        temp_dir,
-    },
-    slotpress::{
-        Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
-        ErrorKind, Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, Progress,
-        RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions,
-        VisitError, VisitOptions, VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels,
-        plan_prune, recompress, remove_archive, restore, verify, visit_accounts,
-    },
-    std::{
-        collections::BTreeMap,
-        convert::Infallible,
-        error::Error as _,
-        path::Path,
-        sync::{Arc, Mutex},
-    },
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use slotpress::{
+    Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
+    ErrorKind, Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, Progress,
+    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError,
+    VisitOptions, VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels, plan_prune,
+    recompress, remove_archive, restore, verify, visit_accounts,
 };
+
+use crate::common::records::{newest, records};
+use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp_dir};
 
 #[test]
 fn a_ledger_goes_round() {
@@ -249,10 +244,9 @@ fn a_directory_is_bootstrapped_from() {
 #[cfg(feature = "net")]
 #[test]
 fn an_archive_on_a_server() {
-    use {
-        crate::bootstrap::site::{Way, files_in, serve},
-        slotpress::{CancelToken, ClientOptions, archive_at_url},
-    };
+    use slotpress::{CancelToken, ClientOptions, archive_at_url};
+
+    use crate::bootstrap::site::{Way, files_in, serve};
     let from = temp_dir();
     std::fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let server = serve(&files_in(from.path()), Way::Ranges);

@@ -1,13 +1,10 @@
 //! Limits: of what an archive may unpack to, of memory, and of what a message quotes.
 
-use {
-    crate::common::*,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::*;
 
 /// Runs a command; exit code, and what it said on standard error.
 fn run(command: &mut Command) -> (Option<i32>, String) {

@@ -1,14 +1,11 @@
 //! What a command found out arrives, or the command fails.
 
-use {
-    crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir},
-    std::{
-        fs::{self, File},
-        io::Read,
-        os::unix::ffi::OsStringExt,
-        process::{Command, Output, Stdio},
-    },
-};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::process::{Command, Output, Stdio};
+
+use crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir};
 
 fn slotpress(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());

@@ -4,27 +4,21 @@
 //! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be dropped. SLOTPRESS_TEST_DISK names
 //! another directory.
 
-use {
-    rustix::fs::{Advice, fadvise},
-    slotpress::{
-        ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
-        ZSTD_LEVEL_DEFAULT, archive, recompress, restore,
-    },
-    slotpress_base::{
-        io::{IoHint, IoPolicy, pace::Pace},
-        progress::NoProgress,
-    },
-    slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth},
-    std::{
-        collections::BTreeMap,
-        fs::{self, File},
-        os::fd::AsRawFd,
-        path::{Path, PathBuf},
-        sync::Arc,
-        time::{Duration, Instant},
-    },
-    tempfile::TempDir,
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+use slotpress::{
+    ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
+    ZSTD_LEVEL_DEFAULT, archive, recompress, restore,
 };
+use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
+use slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth};
+use tempfile::TempDir;
 
 const THREADS: usize = 3;
 /// Small, so that many storages are cut by the end of a frame, in the midst of a page.

@@ -1,21 +1,16 @@
 //! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both): archives equal Agave's
 //! own, every command reads them, and what is missing or damaged is named.
 
-use {
-    crate::common::*,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::{
-        archive::frames::FrameSpan,
-        ledger::directory::{LedgerPaths, find_bank_snapshot},
-    },
-    slotpress_read::{plan::Plan, rules::rule::Rule},
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        path::{Path, PathBuf},
-    },
-    tempfile::TempDir,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::NoProgress;
+use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
+use slotpress_read::{Plan, Rule};
+use tempfile::TempDir;
+
+use crate::common::*;
 
 const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
 

@@ -1,16 +1,15 @@
 //! Archives by older slotpress, with a mark of `pzstd` in front of each frame; and newer archives for older slotpress.
 
-use {
-    crate::common::*,
-    slotpress_base::io::IoPolicy,
-    slotpress_format::archive::zstd_frame::skippable_frame,
-    slotpress_read::archive::{Archive, IndexPolicy, tail::Tail},
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use slotpress_base::IoPolicy;
+use slotpress_format::skippable_frame;
+use slotpress_read::archive::Archive;
+use slotpress_read::{IndexPolicy, Tail};
+
+use crate::common::*;
 
 /// What a mark is: magic, length 4, the length of the next frame.
 const MARK_BYTES: usize = 12;

@@ -1,16 +1,14 @@
 //! What an operator meets on the screen: verdicts, mistakes, and what to do next.
 
-use {
-    crate::common::*,
-    rustix::process::{Pid, Signal, kill_process},
-    serde_json::Value,
-    std::{
-        fs,
-        io::Write,
-        path::Path,
-        process::{Command, Stdio},
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::common::*;
 
 /// Runs the program: the exit code, stdout, stderr.
 fn run(arguments: &[&str]) -> (i32, String, String) {

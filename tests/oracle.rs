@@ -1,24 +1,17 @@
 //! Does Agave itself load it? Runs when `AGAVE_ORACLE` names checkers built on Agave's own crates (`common/oracle.rs`).
 //! The table of docs/interop.md: `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored interop_table --nocapture`.
 
-use {
-    crate::common::{
-        oracle::{Oracle, State},
-        *,
-    },
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
-    slotpress_read::{
-        rules::clients::{Client, ClientVerdict},
-        verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
-    },
-    std::{
-        ffi::OsStr,
-        fs,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Client, ClientVerdict, NamedArchive, VerifyOptions, verify_archives, verify_ledger};
+
+use crate::common::oracle::{Oracle, State};
+use crate::common::*;
 
 const SETTINGS: [(&str, &str); 8] = [
     ("1", "64KiB"),

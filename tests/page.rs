@@ -1,14 +1,13 @@
 //! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing, can be sorted, is
 //! dark where the reader wants it, and fits a phone.
 
-use {
-    crate::common::{browser::Browser, *},
-    serde_json::json,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::common::browser::Browser;
+use crate::common::*;
 
 /// Makes a page of a fixture, in one short run each.
 fn page(dir: &Path, arguments: &[&str]) -> PathBuf {

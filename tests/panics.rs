@@ -1,28 +1,22 @@
 //! A panic anywhere ends the run, and leaves nothing behind; so does a system that refuses threads.
 
-use {
-    crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir},
-    slotpress::{
-        ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Result, Sink,
-        archive, recompress, restore,
-    },
-    slotpress_base::{progress::Progress, threads::guarded},
-    slotpress_read::{
-        archive::IndexPolicy,
-        state::check::{CheckMode, CheckOptions},
-        verify::{NamedArchive, VerifyOptions, verify_archives},
-    },
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-        sync::{
-            atomic::{AtomicI64, Ordering::Relaxed},
-            mpsc,
-        },
-        time::Duration,
-    },
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use slotpress::{
+    ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Result, Sink,
+    archive, recompress, restore,
 };
+use slotpress_base::Progress;
+use slotpress_base::threads::guarded;
+use slotpress_read::{CheckMode, CheckOptions, IndexPolicy, NamedArchive, VerifyOptions, verify_archives};
+
+use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
 
 /// Panics at one of its calls, which come from every stage of the work and from every thread.
 struct Breaks(AtomicI64);

@@ -1,18 +1,16 @@
 //! Somebody who may write into the target directory swaps directories for symbolic links while a restore runs. Nothing of
 //! the restore comes to lie outside, and a restore that ends with success is complete.
 
-use {
-    crate::common::*,
-    rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, renameat, statat, symlinkat, unlinkat},
-    std::{
-        collections::BTreeMap,
-        fs,
-        os::fd::OwnedFd,
-        path::{Path, PathBuf},
-        process::{Command, ExitStatus, Stdio},
-    },
-    tempfile::TempDir,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, renameat, statat, symlinkat, unlinkat};
+use tempfile::TempDir;
+
+use crate::common::*;
 
 /// Runs with somebody in the way. Without open directories, one in six of them went wrong.
 const RUNS: usize = 60;

@@ -1,15 +1,13 @@
 //! Whatever reads zstd and tar reads our archives, small frames and large ones.
 
-use {
-    crate::common::*,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-    },
-    tempfile::TempDir,
-    zstd_safe::seekable::Seekable,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use zstd_safe::seekable::Seekable;
+
+use crate::common::*;
 
 struct Archives {
     _dir: TempDir,

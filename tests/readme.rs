@@ -1,9 +1,9 @@
 //! The examples of the README print what stands there: names, sizes, roots, verdicts; not times and rates.
 
-use {
-    crate::common::{slotpress_path, temp_dir},
-    std::{path::Path, process::Command},
-};
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{slotpress_path, temp_dir};
 
 /// Runs a line of a shell where `slotpress` is a command; returns what it prints on stdout.
 fn shell(line: &str, dir: &Path) -> String {

@@ -1,14 +1,11 @@
 //! Recompressing: the same entries, checked, in any format; nothing from a damaged source.
 
-use {
-    crate::common::*,
-    std::{
-        fs,
-        io::Write,
-        path::{Path, PathBuf},
-        process::{Command, Stdio},
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::*;
 
 const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";

@@ -1,13 +1,10 @@
 //! What a release has beside the program: documents whose links hold where they are installed, and who publishes it.
 
-use {
-    crate::common::temp_dir,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::temp_dir;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,18 +1,16 @@
 //! A restored ledger boots: everything that a fast boot needs is there, nothing that a starting validator would wipe, and
 //! what cannot boot is refused before anything is written.
 
-use {
-    crate::common::*,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        io::Write,
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-        process::Stdio,
-    },
-    tempfile::TempDir,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+
+use crate::common::*;
 
 /// A target that is not there yet, and the directory around it.
 struct Target {

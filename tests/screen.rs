@@ -1,16 +1,14 @@
 //! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help that fits.
 
-use {
-    crate::common::*,
-    serde_json::Value,
-    std::{
-        collections::BTreeSet,
-        fs,
-        io::Read,
-        os::fd::OwnedFd,
-        process::{Command, Stdio},
-    },
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::*;
 
 fn object(line: &[u8]) -> Value {
     let text = std::str::from_utf8(line).expect("text");

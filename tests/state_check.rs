@@ -1,24 +1,21 @@
 //! The state, checked while an archive is restored or recompressed: what those accept is right, by `verify`; what is
 //! damaged or incomplete is found, also in archives without checksums and without a storage map.
 
-use {
-    crate::common::*,
-    slotpress::{
-        Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
-        RestoreReport, RestoreTarget, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
-    },
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::{directory::LedgerPaths, names::Hash},
-    slotpress_read::{
-        state::check::{CheckMode, CheckOptions, Completeness, StateOutcome},
-        verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
-    },
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        process::Stdio,
-    },
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use slotpress::{
+    Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
+    RestoreReport, RestoreTarget, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
 };
+use slotpress_base::NoProgress;
+use slotpress_format::{Hash, LedgerPaths};
+use slotpress_read::{
+    CheckMode, CheckOptions, Completeness, NamedArchive, StateOutcome, VerifyOptions, verify_archives, verify_ledger,
+};
+
+use crate::common::*;
 
 /// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

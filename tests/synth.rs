@@ -1,15 +1,14 @@
 //! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE` names checkers.
 
-use {
-    crate::common::{oracle::Oracle, *},
-    std::{
-        ffi::OsStr,
-        fs,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-    tempfile::TempDir,
-};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::oracle::Oracle;
+use crate::common::*;
 
 /// A synthetic ledger of two states, their archives, and the ledger that was restored from them.
 struct Scene {

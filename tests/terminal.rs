@@ -1,15 +1,13 @@
 //! Results on terminals of several widths: lines are wrapped at words, tables leave out columns, and what is to be copied
 //! stays in one piece.
 
-use {
-    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir, terminal},
-    rustix::termios::{Winsize, tcsetwinsize},
-    std::{
-        io::Read,
-        path::Path,
-        process::{Command, Stdio},
-    },
-};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir, terminal};
 
 /// What a command shows on a terminal, results and messages, line by line.
 fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {

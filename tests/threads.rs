@@ -1,14 +1,11 @@
 //! `--threads` binds everything that runs: threads are counted while the program works.
 
-use {
-    crate::common::{slotpress_path, temp_dir},
-    std::{
-        fs,
-        path::Path,
-        process::{Command, Stdio},
-        time::{Duration, Instant},
-    },
-};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{slotpress_path, temp_dir};
 
 /// One worker, and what does not grow with workers: the main thread, one that decodes or parses ahead, one that reads.
 const THREADS_MAX: usize = 6;

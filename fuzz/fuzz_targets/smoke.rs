@@ -14,7 +14,9 @@ mod server;
 #[path = "../../tests/parsers/targets.rs"]
 mod targets;
 
-use {std::sync::LazyLock, targets::wrapped};
+use std::sync::LazyLock;
+
+use targets::wrapped;
 
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");

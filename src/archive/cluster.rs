@@ -11,10 +11,10 @@
 //! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
 //! copies the records into place.
 
-use {
-    crate::archive::layout::RecordLayout,
-    slotpress_format::ledger::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordStart, align8, field},
-};
+use slotpress_format::ledger::record::{align8, field};
+use slotpress_format::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordStart};
+
+use crate::archive::layout::RecordLayout;
 
 /// Where the records of a storage stand at the end of a piece of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +299,9 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[derive(Clone, Debug)]
     struct Account {

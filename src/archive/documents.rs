@@ -2,33 +2,14 @@
 //! memory, while the archive is planned. Not here: reading the bank file, which the plan does, and the version, which tells what
 //! a bank snapshot is.
 
-use {
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        files::open_file,
-        progress::Progress,
-        quantity,
-        threads::{guarded, panic_point, panicked, spawn},
-    },
-    slotpress_format::{
-        archive::limits::ENTRY_BYTES_MAX,
-        ledger::{
-            bank_file::BankFile,
-            fields::{FieldReader, READ_BUFFER_BYTES},
-            status_cache::{StatusCache, parse_status_cache},
-        },
-    },
-    slotpress_read::{
-        archive::documents::{Documents, ParsedBank},
-        rules::{documents::judge_documents, findings::Findings, rule::Rule},
-    },
-    std::{
-        fs::File,
-        io::{self, BufReader, Read},
-        path::Path,
-    },
-};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Error, Progress, Result, ShowPath, open_file, panic_point, quantity};
+use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
+use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 
 /// Does `work` while the status cache at `path` is read; where no thread can be started, one after the other.
 pub fn while_reading<R>(

@@ -1,15 +1,12 @@
 //! What archiving would do, without writing anything: everything that it looks at before it writes, and the size of a sample.
 
-use {
-    super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within},
-    slotpress_base::{error::Result, io::space::Space, kept_dir::KeptDir, progress::Progress},
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::{
-        plan::Plan,
-        store::publish::{already_exists, check_output_dir},
-    },
-    std::path::PathBuf,
-};
+use std::path::PathBuf;
+
+use slotpress_base::{KeptDir, Progress, Result, Space};
+use slotpress_format::ArchiveName;
+use slotpress_read::{Plan, already_exists, check_output_dir};
+
+use super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within};
 
 /// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
 const SAMPLE_FRAMES: usize = 16;

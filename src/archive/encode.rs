@@ -1,24 +1,16 @@
 //! Making frames: filling, compressing and handing them over in order, on all cores.
 
-use {
-    crate::archive::{
-        layout::{FrameClusterer, FrameLink, RecordLayout},
-        lz4, stored,
-        zstd_params::ZstdParams,
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        pipeline::run_in_order,
-        progress::{Part, Progress},
-    },
-    slotpress_encoder::{Effort, Encoder},
-    slotpress_format::{
-        archive::frame_hashes::{FrameHash, frame_hash},
-        ledger::names::Extension,
-    },
-    std::time::Instant,
-    zstd_safe::{CCtx, CParameter, compress_bound},
-};
+use std::time::Instant;
+
+use slotpress_base::{Error, Part, Progress, Result, run_in_order};
+use slotpress_encoder::{Effort, Encoder};
+use slotpress_format::ledger::names::Extension;
+use slotpress_format::{FrameHash, frame_hash};
+use zstd_safe::{CCtx, CParameter, compress_bound};
+
+use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
+use crate::archive::zstd_params::ZstdParams;
+use crate::archive::{lz4, stored};
 
 /// How frames are compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,15 +5,11 @@
 //! before tells, over a [`FrameLink`], as soon as it has walked over its headers (a small part of making a frame), long
 //! before it is compressed. Frames are taken in order, so a worker only waits for one that is at work.
 
-use {
-    crate::archive::cluster::{Clusterer, Position, START, find_position},
-    crossbeam_channel::{Receiver, Sender, bounded},
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::archive::{
-        entry::{BLOCK_BYTES, Entry, EntryKind},
-        entry_parser::{EntryParser, TarEvent},
-    },
-};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use slotpress_base::{Progress, Result};
+use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
+
+use crate::archive::cluster::{Clusterer, Position, START, find_position};
 
 /// How the records of a storage lie in the archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 //!
 //! The library's own frame encoder works on one core; its block compressor is what the workers use.
 
-use {
-    crate::archive::stored::saves_too_little,
-    lz4_flex::block::{compress_into, get_maximum_output_size},
-    twox_hash::XxHash32,
-};
+use lz4_flex::block::{compress_into, get_maximum_output_size};
+use twox_hash::XxHash32;
+
+use crate::archive::stored::saves_too_little;
 
 /// The largest block that the format has.
 pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
@@ -69,7 +68,11 @@ pub fn append_blocks_with(
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*, std::io::Read};
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]

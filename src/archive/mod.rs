@@ -15,51 +15,32 @@ mod stored;
 pub mod writer;
 pub mod zstd_params;
 
-use {
-    crate::archive::{
-        documents::{judge, while_reading},
-        dry_run::check_room,
-        encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
-        layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
-        sink::{OpenSink, Sink},
-        writer::{ArchiveWriter, FrameTotals, Written},
-    },
-    derive_setters::Setters,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        io::IoPolicy,
-        pipeline::OUTPUT_BUFFERS_PER_WORKER,
-        progress::{Part, Progress, Step, timed},
-        quantity::{bytes, count},
-        stopwatch::{Elapsed, Stopwatch},
-        text,
-        threads::available_threads,
-    },
-    slotpress_format::{
-        archive::{
-            frame_hashes::Root,
-            frames::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
-        },
-        ledger::{
-            directory::{Layout, LedgerPaths, find_bank_snapshot},
-            lock::LedgerLock,
-            names::ArchiveName,
-            record::RECORD_HEADER_BYTES,
-        },
-    },
-    slotpress_read::{
-        archive::{named::NamedArchive, source::written},
-        catalog::{Catalog, scan::scan},
-        plan::{Plan, PlanOptions},
-        read_back::{ReadBack, ReadBackReport},
-    },
-    std::{
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use derive_setters::Setters;
+use serde::Serialize;
+use slotpress_base::error::Hint;
+use slotpress_base::progress::timed;
+use slotpress_base::quantity::{bytes, count};
+use slotpress_base::{
+    Elapsed, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Part, Progress, Result, ShowPath, Step, Stopwatch,
+    available_threads, text,
 };
+use slotpress_format::{
+    ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
+    LedgerLock, LedgerPaths, RECORD_HEADER_BYTES, Root, find_bank_snapshot,
+};
+use slotpress_read::archive::source::written;
+use slotpress_read::catalog::scan::scan;
+use slotpress_read::{Catalog, NamedArchive, Plan, PlanOptions, ReadBack, ReadBackReport};
+
+use crate::archive::documents::{judge, while_reading};
+use crate::archive::dry_run::check_room;
+use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
+use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
+use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
 /// What to archive, and how.
 #[derive(Clone, Debug, Setters)]

@@ -1,23 +1,15 @@
 //! Where the bytes of an archive go: into a file or a store, where it gets its name at the end, or into a stream.
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::{Error, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter};
+use slotpress_format::ArchiveName;
+use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Metadata, Store, Upload};
-use {
-    slotpress_base::{
-        error::{Error, Result},
-        io::{IoHint, space::SpaceWatch, writer::StreamWriter},
-        kept_dir::KeptDir,
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::store::publish::{Unpublished, already_exists, check_output_dir},
-    std::{
-        fs::File,
-        io::{self, Write},
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
 
 /// Where an archive goes.
 pub enum Sink<'a> {

@@ -3,10 +3,8 @@
 //! Whether a frame is stored depends on its own content and the settings only, not on the frames before it, so that the
 //! archive does not depend on which worker made which frame.
 
-use {
-    slotpress_format::archive::zstd_frame::{BLOCK_CONTENT_BYTES_MAX, ZSTD_MAGIC},
-    twox_hash::XxHash64,
-};
+use slotpress_format::{BLOCK_CONTENT_BYTES_MAX, ZSTD_MAGIC};
+use twox_hash::XxHash64;
 
 /// Pieces of a frame that a sample takes, spread evenly.
 const SAMPLE_PIECES: usize = 8;
@@ -59,7 +57,9 @@ pub fn store_zstd(content: &[u8], has_checksum: bool, to: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]

@@ -1,20 +1,15 @@
 //! Writing an archive file: frames one after the other, then their hashes, the index, and the seek table.
 
-use {
-    crate::archive::{
-        encode::{Codec, EncodedFrame, Format},
-        lz4,
-    },
-    serde::Serialize,
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_format::archive::{
-        entry::Entry,
-        frame_hashes::{self, FrameHash, Root},
-        index::Index,
-        seek_table::{SeekTableItem, seek_table_frame},
-    },
-    std::{io::Write, path::Path},
-};
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+use slotpress_base::{Error, IoContext, Result};
+use slotpress_format::archive::frame_hashes::{self};
+use slotpress_format::{Entry, FrameHash, Index, Root, SeekTableItem, seek_table_frame};
+
+use crate::archive::encode::{Codec, EncodedFrame, Format};
+use crate::archive::lz4;
 
 /// Writes frames in order, and remembers them for the seek table and the frame hashes (40 bytes each).
 pub struct ArchiveWriter<'a, W> {

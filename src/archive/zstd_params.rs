@@ -1,10 +1,10 @@
 //! zstd's parameters by the names that the `zstd` command gives them, beyond what a level chooses.
 
-use {
-    slotpress_base::error::{Error, Result},
-    std::{fmt, str::FromStr},
-    zstd_safe::{CParameter, Strategy},
-};
+use std::fmt;
+use std::str::FromStr;
+
+use slotpress_base::{Error, Result};
+use zstd_safe::{CParameter, Strategy};
 
 /// Parameters that replace what the level would choose; the default replaces none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,10 +158,8 @@ pub const PRESET_SMALL: (i32, &str) = (9, "wlog=23,clog=18,hlog=20,slog=2,mml=5,
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::archive::encode::{Codec, Format, FrameCompressor},
-    };
+    use super::*;
+    use crate::archive::encode::{Codec, Format, FrameCompressor};
 
     fn compress(level: i32, params: ZstdParams, content: &[u8]) -> Vec<u8> {
         let codec = Codec { format: Format::Zstd { level, params }, ..Codec::zstd(level) };

@@ -1,32 +1,21 @@
 //! Archives only: fetched into a directory, checked as far as they can be while they arrive, and named.
 
-use {
-    super::{
-        TRIES_MAX, choose,
-        choose::{Choice, Places},
-        choose_full,
-        expected::Expected,
-        look_in, told,
-        trust::{self, Vouchers},
-    },
-    derive_setters::Setters,
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        kept_dir::KeptDir,
-        progress::Progress,
-        stopwatch::{Elapsed, Stopwatch},
-        text,
-    },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    slotpress_net::{
-        Client, Url,
-        fetch::{Download, Ended, Fetched, Limits, accept_file, fetch_whole, remove_left_journal, take_up},
-        find::{FindOptions, patient_offers},
-        servers::{Offer, Place, SourceArg},
-    },
-    std::path::{Path, PathBuf},
+use std::path::{Path, PathBuf};
+
+use derive_setters::Setters;
+use serde::Serialize;
+use slotpress_base::error::Hint;
+use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Stopwatch, text};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_net::{
+    Client, Download, Ended, Fetched, FindOptions, Limits, Offer, Place, SourceArg, Url, accept_file, fetch_whole,
+    patient_offers, remove_left_journal, take_up,
 };
+
+use super::choose::{Choice, Places};
+use super::expected::Expected;
+use super::trust::{self, Vouchers};
+use super::{TRIES_MAX, choose, choose_full, look_in, told};
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]

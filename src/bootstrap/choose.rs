@@ -1,15 +1,10 @@
 //! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
 
-use {
-    super::expected::Expected,
-    slotpress_base::text::ShowPath,
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::{
-        Remote,
-        find::Candidate,
-        servers::{Offer, Place},
-    },
-};
+use slotpress_base::ShowPath;
+use slotpress_format::ArchiveName;
+use slotpress_net::{Candidate, Offer, Place, Remote};
+
+use super::expected::Expected;
 
 /// An archive, and who has it under its name.
 #[derive(Clone, Debug)]

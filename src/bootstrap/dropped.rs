@@ -1,10 +1,8 @@
 //! Archives that failed a check, and where they came from: not used again in this run.
 
-use {
-    slotpress_base::{error::Error, text::one_line},
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::{find::Candidate, servers::Offer},
-};
+use slotpress_base::{Error, one_line};
+use slotpress_format::ArchiveName;
+use slotpress_net::{Candidate, Offer};
 
 /// Archives in an error message.
 const TOLD_MAX: usize = 8;

@@ -1,11 +1,10 @@
 //! The state that was asked for by slot or hash, which names tell before a byte is fetched.
 
-use {
-    slotpress_base::error::{Error, Hint, Result},
-    slotpress_format::ledger::names::{ArchiveName, Hash},
-    slotpress_net::find::Candidate,
-    slotpress_read::state::check::CheckOptions,
-};
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Result};
+use slotpress_format::{ArchiveName, Hash};
+use slotpress_net::Candidate;
+use slotpress_read::CheckOptions;
 
 /// Slot and hash of the state, where they were given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

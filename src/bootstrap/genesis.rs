@@ -13,26 +13,15 @@
     )
 )]
 
-use {
-    sha2::{Digest, Sha256},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::to_usize,
-        error::{Error, ErrorKind, IoContext, Result},
-        files::open_file,
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
-        ledger::names::Hash,
-    },
-    slotpress_net::{Client, NetErrorKind, Url, below, shown},
-    std::{
-        fs,
-        io::{Read, Write},
-        path::Path,
-    },
-};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, open_file, to_usize};
+use slotpress_format::archive::genesis_archive::unpack;
+use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
+use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
 /// The genesis of a ledger.
 pub struct Genesis {

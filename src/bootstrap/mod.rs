@@ -12,45 +12,35 @@ mod network;
 mod supply;
 pub mod trust;
 
-use {
-    crate::restore::{RestoreReport, RestoreTarget, dry_run::preview_fetched, restore_supplied},
-    choose::Choice,
-    derive_setters::Setters,
-    dropped::{Dropped, Wrong},
-    expected::Expected,
-    network::Network,
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        io::space::Space,
-        kept_dir::KeptDir,
-        progress::Progress,
-        quantity::bytes,
-        stopwatch::{Elapsed, Stopwatch},
-        text,
-        threads::{guarded, spawn},
-    },
-    slotpress_format::ledger::names::{ArchiveName, Hash},
-    slotpress_net::{
-        Client, Remote, Url,
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, partial::FETCH_PREFIX},
-        find::{Candidate, FindOptions, FindReport, find},
-        servers::SourceArg,
-    },
-    slotpress_read::state::check::CheckMode,
-    std::{
-        collections::BTreeSet,
-        fs,
-        path::{Path, PathBuf},
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        time::Duration,
-    },
-    supply::{Asked, Context, Downloads},
-    trust::Vouchers,
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use choose::Choice;
+use derive_setters::Setters;
+use dropped::{Dropped, Wrong};
+use expected::Expected;
+use network::Network;
+use serde::Serialize;
+use slotpress_base::quantity::bytes;
+use slotpress_base::threads::{guarded, spawn};
+use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Space, Stopwatch, text};
+use slotpress_format::{ArchiveName, Hash};
+use slotpress_net::fetch::partial::FETCH_PREFIX;
+use slotpress_net::find::find;
+use slotpress_net::{
+    Candidate, Client, Download, Ended, Fetched, FindOptions, FindReport, Limits, PartialFile, Remote, SourceArg, Url,
 };
+use slotpress_read::CheckMode;
+use supply::{Asked, Context, Downloads};
+use trust::Vouchers;
+
+use crate::restore::dry_run::preview_fetched;
+use crate::restore::{RestoreReport, RestoreTarget, restore_supplied};
 
 /// What to do about a download that did not end well.
 const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";

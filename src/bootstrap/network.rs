@@ -1,17 +1,13 @@
 //! What the network does while a restore reads: counted, and told beside the restore's own figures.
 
-use {
-    slotpress_base::{progress::Progress, quantity::rate_of},
-    slotpress_net::fetch::{Download, GivenBytes, PartialFile},
-    std::{
-        cmp::Reverse,
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::{Progress, rate_of};
+use slotpress_net::{Download, GivenBytes, PartialFile};
 
 /// How often an operator is told.
 const NOTE_EVERY: Duration = Duration::from_millis(500);

@@ -1,39 +1,29 @@
 //! The archives of a bootstrap, one after the other: the full one first, read while it arrives, and when that has been
 //! read, the incremental one that is the newest then.
 
-use {
-    super::{
-        choose::{Choice, Places},
-        dropped::{Dropped, Wrong},
-        expected::Expected,
-        network::Network,
-        trust::{self, Vouchers},
-    },
-    crate::restore::{Supplied, Supply},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        kept_dir::KeptDir,
-        progress::Progress,
-        threads::{panicked, spawn},
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::{
-        Client, NetError, Remote, Url,
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal, take_up},
-        find::{self, FindOptions},
-        patience::patiently,
-        servers::{Offer, SourceArg},
-    },
-    slotpress_read::archive::source::Source,
-    std::{
-        collections::BTreeSet,
-        path::{Path, PathBuf},
-        sync::Arc,
-        thread::{Scope, ScopedJoinHandle},
-        time::Instant,
-    },
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Instant;
+
+use slotpress_base::threads::{panicked, spawn};
+use slotpress_base::{Error, ErrorKind, KeptDir, Progress, Result, ShowPath};
+use slotpress_format::ArchiveName;
+use slotpress_net::find::{self};
+use slotpress_net::patience::patiently;
+use slotpress_net::{
+    Client, Download, Ended, Fetched, FindOptions, Limits, NetError, Offer, PartialFile, Remote, SourceArg, Url,
+    remove_left_journal, take_up,
 };
+use slotpress_read::Source;
+
+use super::choose::{Choice, Places};
+use super::dropped::{Dropped, Wrong};
+use super::expected::Expected;
+use super::network::Network;
+use super::trust::{self, Vouchers};
+use crate::restore::{Supplied, Supply};
 
 /// Incremental archives that are begun, when each is gone before it has come.
 const INCREMENTAL_TRIES_MAX: usize = 5;

@@ -1,23 +1,13 @@
 //! Who vouches for an archive: its name holds slot and hash of the state, and a server that the operator trusts has an
 //! archive of the same name, or one that says otherwise.
 
-use {
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::{ArchiveName, Hash},
-    slotpress_net::{
-        Client, NetError, NetErrorKind, Remote, Url, below,
-        servers::{Offer, SourceArg},
-        shown,
-    },
-    std::{
-        fmt,
-        hash::{BuildHasher, Hasher, RandomState},
-    },
-};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use serde::Serialize;
+use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_format::{ArchiveName, Hash};
+use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, shown};
 
 /// What vouches for a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,38 +1,23 @@
 //! `slotpress archive`
 
-use {
-    super::{
-        arguments::{DirectoryArgs, WorkerArgs},
-        check,
-        codec::{self, CodecArgs},
-        manners::MannersArgs,
-        network::ConnectionArgs,
-        output::Output,
-        stdout,
-        ui::Ui,
-        values,
-    },
-    crate::archive::{
-        ArchiveOptions, ArchiveReport, archive_to,
-        dry_run::{ArchivePreview, preview},
-        encode::Codec,
-        sink::Sink,
-        worker_memory_bytes,
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-        text,
-    },
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::names::{ArchiveName, Hash},
-    },
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, text};
+use slotpress_format::{ArchiveName, Hash, Root};
+
+use super::arguments::{DirectoryArgs, WorkerArgs};
+use super::codec::{self, CodecArgs};
+use super::manners::MannersArgs;
+use super::network::ConnectionArgs;
+use super::output::Output;
+use super::ui::Ui;
+use super::{check, stdout, values};
+use crate::archive::dry_run::{ArchivePreview, preview};
+use crate::archive::encode::Codec;
+use crate::archive::sink::Sink;
+use crate::archive::{ArchiveOptions, ArchiveReport, archive_to, worker_memory_bytes};
 
 /// Make a full or incremental snapshot archive from what a stopped validator left on disk
 ///

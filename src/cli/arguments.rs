@@ -1,13 +1,15 @@
 //! Arguments that several commands have.
 
-use {
-    super::{planned, ui::Ui, values},
-    crate::restore::ExistingState,
-    clap::{ArgMatches, Args, Command, FromArgMatches, parser::ValueSource},
-    slotpress_base::error::Result,
-    slotpress_format::ledger::directory::LedgerPaths,
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use slotpress_base::Result;
+use slotpress_format::LedgerPaths;
+
+use super::ui::Ui;
+use super::{planned, values};
+use crate::restore::ExistingState;
 
 /// How many workers.
 #[derive(Debug, Args)]

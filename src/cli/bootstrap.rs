@@ -1,29 +1,23 @@
 //! `slotpress bootstrap`
 
-use {
-    super::{
-        arguments::{NewLedgerArgs, WorkerArgs},
-        check::CheckArgs,
-        fetch::{ArchiveFields, print_checked, print_fetched},
-        manners::MannersArgs,
-        network::{PeersArgs, TransferArgs},
-        planned::{DECODING_WORKER_BYTES, STREAM_BYTES},
-        restore,
-        ui::Ui,
-        values,
-    },
-    crate::{
-        bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan},
-        recompress::recompress_for_agave,
-        restore::{RestoreLayout, RestoreTarget},
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{error::Result, io::space::Space, text},
-    slotpress_format::ledger::names::Hash,
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Result, ShowPath, Space, text};
+use slotpress_format::Hash;
+
+use super::arguments::{NewLedgerArgs, WorkerArgs};
+use super::check::CheckArgs;
+use super::fetch::{ArchiveFields, print_checked, print_fetched};
+use super::manners::MannersArgs;
+use super::network::{PeersArgs, TransferArgs};
+use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
+use super::ui::Ui;
+use super::{restore, values};
+use crate::bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan};
+use crate::recompress::recompress_for_agave;
+use crate::restore::{RestoreLayout, RestoreTarget};
 
 /// Fetch archives and restore them while they arrive
 ///

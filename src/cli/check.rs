@@ -1,14 +1,11 @@
 //! The flags and the words about what is checked while an archive streams by.
 
-use {
-    super::{planned, ui::Ui, values},
-    clap::{Args, ValueEnum},
-    slotpress_format::ledger::names::Hash,
-    slotpress_read::{
-        read_back::ReadBackReport,
-        state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
-    },
-};
+use clap::{Args, ValueEnum};
+use slotpress_format::Hash;
+use slotpress_read::{Assurance, CheckMode, CheckOptions, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
+
+use super::ui::Ui;
+use super::{planned, values};
 
 /// What is checked on the way.
 #[derive(Debug, Args)]

@@ -1,22 +1,19 @@
 //! The flags, and the words, of how archives are compressed: shared by every command that writes one.
 
-use {
-    super::{ui::Ui, values},
-    crate::archive::{
-        encode::{Codec, Format, ZSTD_LEVEL_DEFAULT},
-        layout::RecordLayout,
-        writer::FrameTotals,
-        zstd_params::{PRESET_SMALL, ZstdParams},
-    },
-    clap::{Args, ValueEnum},
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-    },
-    slotpress_encoder::Effort,
-    slotpress_read::rules::clients::readers_in_words,
-    std::{io::IsTerminal, path::Path},
-};
+use std::io::IsTerminal;
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use slotpress_base::{Error, Progress, Result};
+use slotpress_encoder::Effort;
+use slotpress_read::readers_in_words;
+
+use super::ui::Ui;
+use super::values;
+use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
+use crate::archive::layout::RecordLayout;
+use crate::archive::writer::FrameTotals;
+use crate::archive::zstd_params::{PRESET_SMALL, ZstdParams};
 
 /// How frames are compressed: flags of every command that writes archives.
 #[derive(Debug, Args)]

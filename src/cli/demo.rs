@@ -1,43 +1,22 @@
 //! `slotpress demo`: the main job from beginning to end, on a ledger that it makes itself.
 
-use {
-    super::{arguments::WorkerArgs, ui::Ui, values},
-    crate::{
-        archive::{
-            ArchiveOptions, ArchiveReport, archive,
-            encode::{Codec, ZSTD_LEVEL_DEFAULT},
-        },
-        restore::{RestoreOptions, RestoreReport, RestoreTarget, restore},
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        io::IoPolicy,
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{
-            entry::BLOCK_BYTES,
-            frames::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan},
-        },
-        ledger::directory::{LedgerPaths, find_bank_snapshot},
-    },
-    slotpress_read::{
-        archive::named::NamedArchive,
-        inspect::inspect_archive,
-        plan::Plan,
-        rules::clients::{Client, names_of},
-        store::work_dir::{WorkDir, remove_stale_dirs},
-    },
-    slotpress_synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth},
-    std::{
-        fs::{self, File},
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, IoContext, IoPolicy, Progress, Result, ShowPath};
+use slotpress_format::{BLOCK_BYTES, FRAME_SIZE_BYTES_DEFAULT, FrameSpan, LedgerPaths, find_bank_snapshot};
+use slotpress_read::{Client, NamedArchive, Plan, WorkDir, inspect_archive, names_of, remove_stale_dirs};
+use slotpress_synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth};
+
+use super::arguments::WorkerArgs;
+use super::ui::Ui;
+use super::values;
+use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
+use crate::archive::{ArchiveOptions, ArchiveReport, archive};
+use crate::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
 
 /// Prefix of temporary directories, which are locked while they are used: the next run removes those of killed ones.
 const WORK_PREFIX: &str = "slotpress-demo-";

@@ -1,14 +1,15 @@
 //! `slotpress doctor`
 
-use {
-    super::{arguments::DirectoryArgs, ui::Ui, values},
-    crate::doctor::{Finding, Verdict, examine},
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::error::{Error, Result},
-    slotpress_base::text::ShowPath,
-    std::path::PathBuf,
-};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, Result, ShowPath};
+
+use super::arguments::DirectoryArgs;
+use super::ui::Ui;
+use super::values;
+use crate::doctor::{Finding, Verdict, examine};
 
 /// Check this machine and a ledger for problems that stop or slow slotpress
 ///

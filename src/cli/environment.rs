@@ -1,13 +1,12 @@
 //! Variables of the environment: those of arguments that say so (`env`), which an operator sets once for a machine or in a
 //! service's environment file. A flag overrides its variable.
 
-use {
-    clap::{Arg, Command, builder::Resettable, error::ContextKind, error::ContextValue},
-    std::{
-        collections::BTreeSet,
-        ffi::{OsStr, OsString},
-    },
-};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command};
 
 /// What all of them begin with.
 const PREFIX: &str = "SLOTPRESS_";
@@ -57,7 +56,8 @@ fn find(command: &Command, flag: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::cli::command};
+    use super::*;
+    use crate::cli::command;
 
     /// The table in docs/operating.md has them all, and no other.
     #[test]

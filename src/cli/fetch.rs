@@ -1,22 +1,19 @@
 //! `slotpress fetch`
 
-use {
-    super::{
-        manners::rate,
-        network::{PeersArgs, TransferArgs},
-        planned::{self, STREAM_BYTES},
-        ui::Ui,
-        values,
-    },
-    crate::bootstrap::archives::{FetchOptions, FetchReport, fetch_archives},
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{error::Result, text},
-    slotpress_format::archive::frame_hashes::Root,
-    slotpress_net::fetch::{Fetched, GivenBytes},
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Result, ShowPath, text};
+use slotpress_format::Root;
+use slotpress_net::{Fetched, GivenBytes};
+
+use super::manners::rate;
+use super::network::{PeersArgs, TransferArgs};
+use super::planned::{self, STREAM_BYTES};
+use super::ui::Ui;
+use super::values;
+use crate::bootstrap::archives::{FetchOptions, FetchReport, fetch_archives};
 
 /// Fetch archives from servers over several connections, resuming after failures
 ///

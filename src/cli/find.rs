@@ -1,23 +1,21 @@
 //! `slotpress find`
 
-use {
-    super::{
-        lines::cut,
-        network::{NetworkArgs, PeersArgs},
-        ui::Ui,
-        values,
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::error::Result,
-    slotpress_format::{archive::frame_hashes::Root, ledger::slot_time::SlotTimeSource},
-    slotpress_net::{
-        Client, ClientOptions,
-        find::{Candidate, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, find},
-        servers::{Offer, Place},
-    },
-    std::{collections::BTreeMap, time::Duration},
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::Result;
+use slotpress_format::{Root, SlotTimeSource};
+use slotpress_net::find::find;
+use slotpress_net::{
+    Candidate, Client, ClientOptions, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, Offer, Place,
 };
+
+use super::lines::cut;
+use super::network::{NetworkArgs, PeersArgs};
+use super::ui::Ui;
+use super::values;
 
 /// Find servers with snapshots, how fast they are, and how old the state will be at boot
 ///

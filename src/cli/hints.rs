@@ -1,9 +1,9 @@
 //! Hints of the library in the words of the command line: by its flags and commands.
 
-use {
-    slotpress_base::error::Hint,
-    std::{borrow::Cow, fmt::Write},
-};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use slotpress_base::error::Hint;
 
 /// What to do, in flags and commands.
 pub fn text(hint: &Hint) -> Cow<'_, str> {

@@ -1,39 +1,23 @@
 //! `slotpress inspect`
 
-use {
-    super::{
-        arguments::{DirectoryArgs, WorkerArgs},
-        inspect_accounts::{run_account, run_accounts},
-        network::{ArchiveInput, NetworkArgs},
-        planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES},
-        ui::Ui,
-        values,
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        text,
-    },
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{bank_file::BankFile, directory::Layout, names::Address},
-    },
-    slotpress_read::{
-        archive::compression::Compression,
-        inspect::{
-            AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, accounts::AccountsOptions,
-            inspect_archive, inspect_ledger, visit::VisitOptions,
-        },
-        rules::clients::{Client, lines_of},
-        state::spill::spill_dir,
-    },
-    std::{
-        ffi::OsString,
-        path::{Path, PathBuf},
-    },
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, Result, ShowPath, text};
+use slotpress_format::{Address, BankFile, Layout, Root};
+use slotpress_read::{
+    AccountsInput, AccountsOptions, ArchiveInspection, Client, ClientReading, Compression, LedgerInspection,
+    VisitOptions, WrittenBy, inspect_archive, inspect_ledger, lines_of, spill_dir,
 };
+
+use super::arguments::{DirectoryArgs, WorkerArgs};
+use super::inspect_accounts::{run_account, run_accounts};
+use super::network::{ArchiveInput, NetworkArgs};
+use super::planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES};
+use super::ui::Ui;
+use super::values;
 
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]

@@ -1,29 +1,20 @@
 //! `slotpress inspect --by-owner` and `--account`: what is printed about accounts.
 
-use {
-    super::{
-        ui::Ui,
-        values::{count_of, show_bytes, show_count},
-    },
-    base64::{Engine as _, engine::general_purpose::STANDARD},
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        text,
-    },
-    slotpress_format::ledger::names::{Address, ArchiveName},
-    slotpress_read::inspect::{
-        AccountsInput,
-        account::{FoundAccount, find_account},
-        accounts::{AccountsOptions, AccountsSummary, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts},
-        owners::owner_name,
-    },
-    std::{
-        fmt::Write,
-        path::{Path, PathBuf},
-    },
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use slotpress_base::{Error, IoContext, Result, ShowPath, text};
+use slotpress_format::{Address, ArchiveName};
+use slotpress_read::{
+    AccountsInput, AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, RecordTotals, SIZE_CLASSES,
+    find_account, inspect_accounts, owner_name,
 };
+
+use super::ui::Ui;
+use super::values::{count_of, show_bytes, show_count};
 
 /// Rows of the owners table on a terminal; CSV and JSON have all of them.
 const OWNER_ROWS_MAX: usize = 20;

@@ -1,7 +1,9 @@
 //! How wide the terminal is, and text that fits it; and the time, as lines of a log have it.
 
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
 pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
-use std::{io::IsTerminal, os::fd::AsFd};
 
 /// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
@@ -36,7 +38,9 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
 /// The time, as logs have it: `2026-11-22T09:30:05Z`.
 #[cfg(feature = "serve")]
 pub fn time_now() -> String {
-    use {slotpress_base::quantity, std::time::SystemTime};
+    use std::time::SystemTime;
+
+    use slotpress_base::quantity;
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)

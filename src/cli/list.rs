@@ -1,35 +1,24 @@
 //! `slotpress list`
 
-use {
-    super::{
-        network::{NetworkArgs, refuse_url},
-        ui::Ui,
-        values,
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, Result},
-        text::ShowPath,
-    },
-    slotpress_format::ledger::slot_time::SlotTimeSource,
-    slotpress_read::catalog::{
-        Archive, Catalog,
-        listing::{ArchiveFields, unix_ns},
-        partials::{self, Partial},
-        scan,
-        usable::{Fault, Unusable},
-    },
-    std::{
-        path::{Path, PathBuf},
-        time::{Duration, SystemTime},
-    },
-};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::SlotTimeSource;
+use slotpress_read::catalog::partials::{self};
+use slotpress_read::catalog::{Archive, scan};
+use slotpress_read::{ArchiveFields, Catalog, Fault, Partial, Unusable, unix_ns};
 #[cfg(feature = "net")]
 use {
-    slotpress_base::progress::Progress,
-    slotpress_net::{Client, servers::SourceArg, shown},
+    slotpress_base::Progress,
+    slotpress_net::{Client, SourceArg, shown},
 };
+
+use super::network::{NetworkArgs, refuse_url};
+use super::ui::Ui;
+use super::values;
 
 /// List archives, which belong together, and which ones a node would choose
 ///

@@ -1,18 +1,12 @@
 //! The flags that limit the use of resources, which every long command has.
 
-use {
-    super::{ui::Ui, values},
-    clap::{Args, ValueEnum},
-    slotpress_base::{
-        io::{
-            IoHint, IoPolicy,
-            pace::{Pace, RATE_MIN},
-            priority::{NICENESS_MAX, stand_back},
-        },
-        progress::Progress,
-    },
-    std::sync::Arc,
-};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use slotpress_base::{IoHint, IoPolicy, NICENESS_MAX, Pace, Progress, RATE_MIN, stand_back};
+
+use super::ui::Ui;
+use super::values;
 
 /// Limits on the use of the processor, the disk and the page cache.
 #[derive(Clone, Debug, Args)]

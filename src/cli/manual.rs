@@ -1,17 +1,15 @@
 //! Completions, man pages and the long version, made from the same definitions as the help.
 
-use {
-    super::examples,
-    crate::cli::ui::Ui,
-    clap::{Args, Command},
-    clap_mangen::Man,
-    slotpress_base::error::{IoContext, Result},
-    std::{
-        fs, io,
-        io::Write,
-        path::{Path, PathBuf},
-    },
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use clap::{Args, Command};
+use clap_mangen::Man;
+use slotpress_base::{IoContext, Result};
+
+use super::examples;
+use crate::cli::ui::Ui;
 
 /// Print shell completions
 #[derive(Debug, Args)]

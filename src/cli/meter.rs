@@ -1,16 +1,14 @@
 //! How far the work is: steps, bytes, percentage and time left, and the line that shows them. Pure but for the clock.
 
-use {
-    super::{lines::cut, values},
-    slotpress_base::progress::Step,
-    std::{
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::Step;
+
+use super::lines::cut;
+use super::values;
 
 /// Cells of the bar.
 const BAR_CELLS: usize = 20;

@@ -47,17 +47,16 @@ mod usage;
 pub mod values;
 mod verify;
 
-use {
-    crate::cli::ui::Ui,
-    clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
-    slotpress_base::{
-        error::Error,
-        progress::Progress,
-        text::escaped,
-        threads::{guarded, keep_panics_quiet},
-    },
-    std::{ffi::OsString, io::Write, process::ExitCode},
-};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use slotpress_base::text::escaped;
+use slotpress_base::threads::guarded;
+use slotpress_base::{Error, Progress, keep_panics_quiet};
+
+use crate::cli::ui::Ui;
 
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]

@@ -1,30 +1,25 @@
 //! What commands that read from servers share: flags, and archives that are paths or URLs.
 
-use {
-    super::ui::Ui,
-    clap::Args,
-    slotpress_base::error::{Error, Result},
-    slotpress_read::archive::named::NamedArchive,
-    std::path::Path,
-};
+use std::path::Path;
+
+use clap::Args;
+use slotpress_base::{Error, Result};
+use slotpress_read::NamedArchive;
 #[cfg(feature = "net")]
 use {
     super::values,
     clap::ValueEnum,
     serde::Serialize,
-    slotpress_base::{error::IoContext, progress::CancelToken, text::ShowPath},
-    slotpress_format::archive::frame_hashes::Root,
+    slotpress_base::{CancelToken, IoContext, ShowPath},
+    slotpress_format::Root,
     slotpress_net::{
-        Client, ClientOptions, Url,
-        fetch::{Limits, STREAMS_DEFAULT, STREAMS_MAX},
-        find::{Cluster, FindOptions, MaxAge},
-        is_url, parse_url,
-        servers::SourceArg,
-        shown, url_of_host,
-        url_source::UrlSource,
+        Client, ClientOptions, Cluster, FindOptions, Limits, MaxAge, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, Url,
+        UrlSource, is_url, parse_url, shown, url_of_host,
     },
     std::{io::Read, path::PathBuf, sync::Arc},
 };
+
+use super::ui::Ui;
 
 /// How to reach servers and stores that were named.
 #[cfg(feature = "net")]

@@ -1,11 +1,14 @@
 //! Where a command puts an archive: a directory, or a store.
 
+use std::path::Path;
+
+use slotpress_base::Result;
+use slotpress_read::check_output_dir;
 #[cfg(feature = "stores")]
 use slotpress_stores::Store;
-use {
-    super::network::ConnectionArgs, crate::archive::sink::Sink, slotpress_base::error::Result,
-    slotpress_read::store::publish::check_output_dir, std::path::Path,
-};
+
+use super::network::ConnectionArgs;
+use crate::archive::sink::Sink;
 
 /// What `--output` names, unless that is standard output.
 pub enum Output<'a> {

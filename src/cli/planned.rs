@@ -1,14 +1,10 @@
 //! Whether the memory that a command is going to use fits into the limits of the process, before it starts to work.
 
-use {
-    super::{ui::Ui, values},
-    slotpress_base::{
-        error::{Error, Result},
-        memory::{Limit, tightest_limit},
-        progress::Progress,
-    },
-    slotpress_format::archive::frames::FRAME_SIZE_BYTES_DEFAULT,
-};
+use slotpress_base::{Error, Limit, Progress, Result, tightest_limit};
+use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
+
+use super::ui::Ui;
+use super::values;
 
 /// A worker's stack and what its allocator keeps for it.
 const THREAD_BYTES: u64 = 4 << 20;

@@ -1,37 +1,22 @@
 //! `slotpress prune`
 
-use {
-    super::{
-        list::{line_of_unusable, print_partial},
-        network::ConnectionArgs,
-        ui::Ui,
-        values,
-    },
-    clap::Args,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        io::space::Space,
-        kept_dir::KeptDir,
-        progress::Progress,
-    },
-    slotpress_format::archive::listing::{LATEST, PATH},
-    slotpress_read::catalog::{
-        Archive, Catalog,
-        listed::parse,
-        listing::unix_ns,
-        partials,
-        prune::{Keep, plan, remove},
-        scan,
-        usable::{Fault, Unusable},
-    },
-    std::{
-        io::Read,
-        path::{Path, PathBuf},
-        time::{Duration, SystemTime},
-    },
-};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress_base::{Error, KeptDir, Progress, Result, ShowPath, Space};
+use slotpress_format::{LATEST, PATH};
+use slotpress_read::catalog::listed::parse;
+use slotpress_read::catalog::prune::{plan, remove};
+use slotpress_read::catalog::{Archive, partials, scan};
+use slotpress_read::{Catalog, Fault, Keep, Unusable, unix_ns};
+
+use super::list::{line_of_unusable, print_partial};
+use super::network::ConnectionArgs;
+use super::ui::Ui;
+use super::values;
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///

@@ -1,35 +1,28 @@
 //! `slotpress publish`
 
-use {
-    super::{
-        arguments::WorkerArgs,
-        codec::CodecArgs,
-        hints,
-        lines::time_now,
-        manners::MannersArgs,
-        network::ConnectionArgs,
-        planned,
-        ui::{Level, Ui},
-        values,
-    },
-    crate::{
-        archive::worker_memory_bytes,
-        publish::{
-            EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
-            PublishOptions, Published, Writer, preview, publish,
-        },
-        recompress::{RecompressOptions, decoding_side_bytes},
-    },
-    clap::{Args, ValueEnum},
-    serde::Serialize,
-    slotpress_base::{error::Result, text::ShowPath},
-    slotpress_read::{
-        catalog::prune::Keep,
-        state::check::{CheckOptions, STATE_MEMORY_BYTES_DEFAULT},
-    },
-    slotpress_stores::Target,
-    std::{net::SocketAddr, path::PathBuf, time::Duration},
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use slotpress_base::{Result, ShowPath};
+use slotpress_read::{CheckOptions, Keep, STATE_MEMORY_BYTES_DEFAULT};
+use slotpress_stores::Target;
+
+use super::arguments::WorkerArgs;
+use super::codec::CodecArgs;
+use super::lines::time_now;
+use super::manners::MannersArgs;
+use super::network::ConnectionArgs;
+use super::ui::{Level, Ui};
+use super::{hints, planned, values};
+use crate::archive::worker_memory_bytes;
+use crate::publish::{
+    EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
+    PublishOptions, Published, Writer, preview, publish,
 };
+use crate::recompress::{RecompressOptions, decoding_side_bytes};
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///

@@ -1,32 +1,26 @@
 //! `slotpress recompress`
 
-use {
-    super::{
-        archive::{MadeFields, print_root, skip_existing},
-        arguments::WorkerArgs,
-        check::{self, CheckArgs},
-        codec::{self, CodecArgs},
-        manners::MannersArgs,
-        network::{ConnectionArgs, refuse_url},
-        output::Output,
-        stdout,
-        ui::Ui,
-        values,
-    },
-    crate::{
-        archive::{encode::Codec, sink::Sink, worker_memory_bytes},
-        recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
-    },
-    clap::{Args, ValueEnum},
-    serde::Serialize,
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    std::{
-        fs::File,
-        os::fd::AsFd,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use slotpress_base::{Error, IoContext, Result, ShowPath};
+
+use super::archive::{MadeFields, print_root, skip_existing};
+use super::arguments::WorkerArgs;
+use super::check::{self, CheckArgs};
+use super::codec::{self, CodecArgs};
+use super::manners::MannersArgs;
+use super::network::{ConnectionArgs, refuse_url};
+use super::output::Output;
+use super::ui::Ui;
+use super::{stdout, values};
+use crate::archive::encode::Codec;
+use crate::archive::sink::Sink;
+use crate::archive::worker_memory_bytes;
+use crate::recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///

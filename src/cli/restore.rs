@@ -1,35 +1,23 @@
 //! `slotpress restore`
 
-use {
-    super::{
-        arguments::{NewLedgerArgs, WorkerArgs},
-        check::{self, CheckArgs},
-        manners::MannersArgs,
-        network::refuse_url,
-        planned::DECODING_WORKER_BYTES,
-        ui::Ui,
-        values,
-    },
-    crate::{
-        recompress::recompress_for_agave,
-        restore::{
-            ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget,
-            dry_run::{ArchiveToRestore, RestorePreview, preview},
-            restore,
-        },
-    },
-    clap::{Args, ValueEnum},
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        io::space::Space,
-        text,
-    },
-    slotpress_format::archive::frame_hashes::Root,
-    slotpress_read::archive::IndexPolicy,
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use slotpress_base::{Error, Result, ShowPath, Space, text};
+use slotpress_format::Root;
+use slotpress_read::IndexPolicy;
+
+use super::arguments::{NewLedgerArgs, WorkerArgs};
+use super::check::{self, CheckArgs};
+use super::manners::MannersArgs;
+use super::network::refuse_url;
+use super::planned::DECODING_WORKER_BYTES;
+use super::ui::Ui;
+use super::values;
+use crate::recompress::recompress_for_agave;
+use crate::restore::dry_run::{ArchiveToRestore, RestorePreview, preview};
+use crate::restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore};
 
 /// Restore archives into a ledger from which a validator starts
 ///

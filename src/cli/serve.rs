@@ -1,37 +1,25 @@
 //! `slotpress serve`
 
-use {
-    super::{
-        lines::time_now,
-        manners::{IoHintArg, rate},
-        ui::Ui,
-        values,
-    },
-    clap::Args,
-    serde::Serialize,
-    signal_hook::consts::SIGHUP,
-    slotpress_base::{
-        error::{Error, Result},
-        io::priority::{NICENESS_MAX, stand_back},
-        progress::Progress,
-    },
-    slotpress_serve::{
-        CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions, THREADS_DEFAULT_MAX,
-        Timeouts,
-        limits::Allowance,
-        tls::TlsFiles,
-        transfers::{Answered, Finished},
-    },
-    std::{
-        net::{IpAddr, SocketAddr},
-        path::PathBuf,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        time::Duration,
-    },
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use signal_hook::consts::SIGHUP;
+use slotpress_base::{Error, NICENESS_MAX, Progress, Result, stand_back};
+use slotpress_serve::{
+    Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
+    ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles,
 };
+
+use super::lines::time_now;
+use super::manners::{IoHintArg, rate};
+use super::ui::Ui;
+use super::values;
 
 /// Serve archives to nodes, browsers and other programs
 ///

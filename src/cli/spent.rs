@@ -1,17 +1,10 @@
 //! Where the time went: what `-v` tells at the end.
 
-use {
-    slotpress_base::{
-        other_load::{LoadWatch, OtherLoad},
-        progress::Part,
-        stopwatch::{Elapsed, Stopwatch},
-        threads::available_threads,
-    },
-    std::{
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
-        time::Duration,
-    },
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use slotpress_base::{Elapsed, LoadWatch, OtherLoad, Part, Stopwatch, available_threads};
 
 /// Cores that are busy for this much of the time are what bounds the work.
 const BUSY_PERCENT: f64 = 85.0;

@@ -1,18 +1,12 @@
 //! Standard output: whether what was written has arrived. Every line is flushed, so that a full disk is an error of the
 //! run and not of its end.
 
-use {
-    slotpress_base::{
-        error::{Error, Result},
-        io::pipes::InterruptibleWriter,
-        progress::Progress,
-    },
-    std::{
-        io::{self, Write},
-        path::Path,
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
-    },
-};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::{Error, InterruptibleWriter, Progress, Result};
 
 /// Whether the program was started without a standard output (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);

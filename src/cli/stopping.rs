@@ -1,20 +1,17 @@
 //! What the terminal shows at once when the user asks to stop, however long the work then takes to end: the bar goes, and
 //! one line says what happens. Ending the work is not done here: everybody looks at the flag for that.
 
-use {
-    super::{Verb, json::StatusLine},
-    indicatif::ProgressBar,
-    signal_hook::{
-        consts::{SIGHUP, SIGINT, SIGTERM},
-        low_level::pipe,
-    },
-    slotpress_base::text::json,
-    std::{
-        io::{Read, Write},
-        os::unix::net::UnixStream,
-        sync::{Arc, Mutex, PoisonError},
-    },
-};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use slotpress_base::text::json;
+
+use super::Verb;
+use super::json::StatusLine;
 
 /// What a command does when it is stopped.
 pub fn what_happens(verb: &Verb) -> Option<&'static str> {

@@ -1,15 +1,16 @@
 //! What commands that write to stores or read from them share: flags, and targets that are paths or URLs.
 
-use {
-    super::network::ConnectionArgs,
-    clap::Args,
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::Client,
-    slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
-    slotpress_stores::{S3Options, Store, StoreOptions, Target},
-    std::path::Path,
-};
+use std::path::Path;
+
+use clap::Args;
+use slotpress_base::{Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_net::Client;
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, unix_ns};
+use slotpress_stores::{S3Options, Store, StoreOptions, Target};
+
+use super::network::ConnectionArgs;
 
 /// How to reach stores.
 #[derive(Clone, Debug, Args)]

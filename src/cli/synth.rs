@@ -1,15 +1,16 @@
 //! `slotpress synth`
 
-use {
-    super::{arguments::WorkerArgs, ui::Ui, values},
-    crate::like_firedancer::archive_like_firedancer,
-    clap::{Args, ValueEnum},
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{error::Result, text},
-    slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth},
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use slotpress_base::{Result, ShowPath, text};
+use slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth};
+
+use super::arguments::WorkerArgs;
+use super::ui::Ui;
+use super::values;
+use crate::like_firedancer::archive_like_firedancer;
 
 /// Make a synthetic ledger for practice and measurements
 ///

@@ -1,34 +1,24 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
-use {
-    super::{
-        ScreenArgs, hints,
-        json::{ErrorLine, ProgressLine, StatusLine, WarningLine},
-        lines,
-        meter::Meter,
-        spent::Spent,
-        stdout,
-        stopping::Shown,
-    },
-    clap::ColorChoice,
-    indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
-    serde::Serialize,
-    signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
-    slotpress_base::{
-        error::{Error, Result},
-        progress::{Part, Progress, Step},
-        text::{escaped_lines, json},
-    },
-    std::{
-        collections::BTreeSet,
-        io::{ErrorKind, IsTerminal, Write},
-        sync::{
-            Arc, Mutex,
-            atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-        },
-        time::Duration,
-    },
-};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::ColorChoice;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use slotpress_base::text::json;
+use slotpress_base::{Error, Part, Progress, Result, Step, escaped_lines};
+
+use super::json::{ErrorLine, ProgressLine, StatusLine, WarningLine};
+use super::meter::Meter;
+use super::spent::Spent;
+use super::stopping::Shown;
+use super::{ScreenArgs, hints, lines, stdout};
 
 /// How progress is shown on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

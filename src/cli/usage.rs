@@ -1,14 +1,12 @@
 //! Wrong arguments, for programs: with `--json`, what clap says for people is one JSON object, as every other error is.
 
-use {
-    super::json::ErrorLine,
-    clap::error::{ContextKind, ContextValue, ErrorKind},
-    slotpress_base::text,
-    std::{
-        ffi::OsString,
-        io::{self, Write},
-    },
-};
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use slotpress_base::text;
+
+use super::json::ErrorLine;
 
 /// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;

@@ -1,28 +1,20 @@
 //! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
+#[cfg(feature = "serve")]
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
+use slotpress_base::{Error, ShowPath, THREADS_MAX, available_threads, memory};
+use slotpress_format::{Address, Hash, parse_number};
+use slotpress_read::{FullReadBack, LARGEST_MAX, ReadBack, owner_of_name};
 
-#[cfg(feature = "serve")]
-use std::net::SocketAddr;
-use std::{path::Path, sync::Arc, time::Duration};
-use {
-    crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::Error,
-        memory,
-        threads::{THREADS_MAX, available_threads},
-    },
-    slotpress_format::ledger::names::{Address, Hash, parse_number},
-    slotpress_read::{
-        inspect::{accounts::LARGEST_MAX, owners::owner_of_name},
-        read_back::ReadBack,
-        verify::own::FullReadBack,
-    },
-};
+use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
 pub fn size(text: &str) -> Result<u64, String> {

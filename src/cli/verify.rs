@@ -1,45 +1,24 @@
 //! `slotpress verify`
 
-use {
-    super::{
-        arguments::{DirectoryArgs, WorkerArgs},
-        check::CheckArg,
-        list,
-        network::{ArchiveInput, NetworkArgs},
-        planned::{self, DECODING_WORKER_BYTES},
-        ui::Ui,
-        values,
-    },
-    clap::{Args, ValueEnum},
-    serde::Serialize,
-    slotpress_base::error::{Error, ErrorKind, Result},
-    slotpress_base::progress::Progress,
-    slotpress_base::text::ShowPath,
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::names::{ArchiveName, Hash},
-    },
-    slotpress_read::{
-        catalog::{Archive, Catalog, scan::scan_with_copies},
-        rules::{
-            clients::{Client, lines_of, names_of},
-            findings::{Check, Failure, Place},
-        },
-        state::{
-            check::{CheckMode, Completeness},
-            spill::spill_dir,
-        },
-        verify::{
-            VerifyOptions,
-            report::{CheckResult, VerifyReport},
-            verify_archives, verify_ledger,
-        },
-    },
-    std::{
-        collections::BTreeSet,
-        path::{Path, PathBuf},
-    },
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
+use slotpress_format::{ArchiveName, Hash, Root};
+use slotpress_read::catalog::Archive;
+use slotpress_read::{
+    Catalog, Check, CheckMode, CheckResult, Client, Completeness, Failure, Place, VerifyOptions, VerifyReport,
+    lines_of, names_of, scan_with_copies, spill_dir, verify_archives, verify_ledger,
 };
+
+use super::arguments::{DirectoryArgs, WorkerArgs};
+use super::check::CheckArg;
+use super::network::{ArchiveInput, NetworkArgs};
+use super::planned::{self, DECODING_WORKER_BYTES};
+use super::ui::Ui;
+use super::{list, values};
 
 /// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or store
 ///

@@ -7,11 +7,9 @@ mod place;
 mod speed;
 mod system;
 
-use {
-    serde::Serialize,
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::directory::LedgerPaths,
-};
+use serde::Serialize;
+use slotpress_base::{Progress, Result};
+use slotpress_format::LedgerPaths;
 
 /// What a finding means for the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

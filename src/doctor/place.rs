@@ -1,24 +1,18 @@
 //! The ledger's directories: lock, owner, room.
 
-use {
-    super::Finding,
-    slotpress_base::{quantity, text::ShowPath},
-    slotpress_format::ledger::{
-        directory::{GRACEFUL_STOP, LedgerPaths, bank_snapshot_slots, is_complete},
-        held_lock::ledger_lock_holder,
-    },
-    slotpress_read::{
-        catalog::{listing::unix_ns, partials, scan::scan},
-        store::{RESTORE_JOURNAL_HINT, restore_journal},
-    },
-    std::{
-        collections::BTreeSet,
-        fs,
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-        time::SystemTime,
-    },
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use slotpress_base::{ShowPath, quantity};
+use slotpress_format::{GRACEFUL_STOP, LedgerPaths, bank_snapshot_slots, is_complete, ledger_lock_holder};
+use slotpress_read::catalog::partials;
+use slotpress_read::catalog::scan::scan;
+use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
+
+use super::Finding;
 
 /// Entries of a directory that are looked at for large files.
 const LOOKED_AT_MAX: usize = 20_000;

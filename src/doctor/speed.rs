@@ -1,17 +1,16 @@
 //! How fast the accounts' disk reads, and how fast the cores compress: a few seconds of each.
 
-use {
-    super::{Finding, Verdict},
-    crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
-    slotpress_base::{error::Result, io, other_load::LoadWatch, progress::Progress, threads::available_threads},
-    std::{
-        fs::File,
-        io::Read,
-        path::{Path, PathBuf},
-        sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-        time::{Duration, Instant},
-    },
-};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use slotpress_base::{LoadWatch, Progress, Result, available_threads, io};
+
+use super::{Finding, Verdict};
+use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 
 /// Time for each of the two.
 const TIME: Duration = Duration::from_secs(2);

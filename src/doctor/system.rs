@@ -1,11 +1,13 @@
 //! Limits of the process, and what the kernel can do.
 
-use {
-    super::Finding,
-    rustix::process::{Resource, getrlimit},
-    slotpress_base::{io, memory, threads::available_threads},
-    std::{fs, fs::File, path::Path},
-};
+use std::fs;
+use std::fs::File;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use slotpress_base::{available_threads, io, memory};
+
+use super::Finding;
 
 /// Files that many workers, many accounts paths and the lists of a ledger have open at most.
 const FILES_WANTED: u64 = 1024;

@@ -1,6 +1,8 @@
 //! Options and kinds of input, and frames of content.
 
-use {crate::archive::layout::Carry, slotpress_format::ledger::directory::LedgerPaths};
+use slotpress_format::LedgerPaths;
+
+use crate::archive::layout::Carry;
 
 /// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
 /// (docs/levels.md).

@@ -1,9 +1,9 @@
 //! Warnings about rows: each kind once, with the rows that it applies to.
 
-use {
-    crate::levels::{LevelRow, has_codecs, statistics::Warning},
-    std::mem::{Discriminant, discriminant},
-};
+use std::mem::{Discriminant, discriminant};
+
+use crate::levels::statistics::Warning;
+use crate::levels::{LevelRow, has_codecs};
 
 /// One sentence for each kind of warning.
 pub fn doubts(rows: &[LevelRow]) -> Vec<String> {
@@ -31,7 +31,8 @@ pub fn doubts(rows: &[LevelRow]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::levels::report::tests::rows};
+    use super::*;
+    use crate::levels::report::tests::rows;
 
     #[test]
     fn each_kind_once() {

@@ -3,49 +3,27 @@
 //! The tar stream of the first archive of each level is decoded and its hash compared with that of the ledger's own
 //! content; where records are clustered, the state is checked. Computing the hash reads the whole ledger once, which is also the warm-up.
 
-use {
-    crate::{
-        archive::{
-            ArchiveOptions, ArchiveReport, archive,
-            encode::{Codec, encode_frames},
-            layout::{RecordLayout, content_buffer},
-        },
-        levels::{
-            LevelRow, RepeatOptions,
-            codec::FrameCodec,
-            flags::codec_of,
-            report::Subject,
-            runs::{Runs, row},
-        },
-        restore::{RestoreLayout, RestoreOptions, RestoreTarget, restore},
-    },
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        memory,
-        progress::Progress,
-        stopwatch::Elapsed,
-    },
-    slotpress_format::{
-        archive::frames::{FrameCutter, FrameSpan},
-        ledger::{
-            directory::{LedgerPaths, find_bank_snapshot},
-            lock::LedgerLock,
-            names::ArchiveName,
-        },
-    },
-    slotpress_read::{
-        archive::{Archive, IndexPolicy, named::NamedArchive},
-        plan::Plan,
-        state::check::{CheckMode, CheckOptions},
-        store::work_dir::{WorkDir, remove_stale_dirs},
-        verify::{VerifyOptions, verify_archives},
-    },
-    std::{
-        fs,
-        path::{Path, PathBuf},
-        time::Instant,
-    },
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use slotpress_base::{Elapsed, Error, IoContext, Progress, Result, memory};
+use slotpress_format::{ArchiveName, FrameCutter, FrameSpan, LedgerLock, LedgerPaths, find_bank_snapshot};
+use slotpress_read::archive::Archive;
+use slotpress_read::{
+    CheckMode, CheckOptions, IndexPolicy, NamedArchive, Plan, VerifyOptions, WorkDir, remove_stale_dirs,
+    verify_archives,
 };
+
+use crate::archive::encode::{Codec, encode_frames};
+use crate::archive::layout::{RecordLayout, content_buffer};
+use crate::archive::{ArchiveOptions, ArchiveReport, archive};
+use crate::levels::codec::FrameCodec;
+use crate::levels::flags::codec_of;
+use crate::levels::report::Subject;
+use crate::levels::runs::{Runs, row};
+use crate::levels::{LevelRow, RepeatOptions};
+use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, restore};
 
 /// Prefix of scratch directories, which are locked while they are used: the next run removes those of killed ones.
 const SCRATCH_PREFIX: &str = "slotpress-levels-";

@@ -1,14 +1,11 @@
 //! The flags of `archive` for a measured codec.
 
-use {
-    super::{CLUSTERED_CODEC, REFERENCE_CODEC},
-    crate::archive::{
-        encode::{Codec, Format},
-        layout::RecordLayout,
-        zstd_params::PRESET_SMALL,
-    },
-    slotpress_encoder::Effort,
-};
+use slotpress_encoder::Effort;
+
+use super::{CLUSTERED_CODEC, REFERENCE_CODEC};
+use crate::archive::encode::{Codec, Format};
+use crate::archive::layout::RecordLayout;
+use crate::archive::zstd_params::PRESET_SMALL;
 
 /// What whole archives can be made with beside levels, as rows name it: `--preset`, with `--layout clustered` or without.
 pub const PRESETS: [&str; 6] = ["fast", "balanced", "small", "clustered fast", "clustered balanced", "clustered small"];

@@ -5,24 +5,14 @@
 //! file are read only at the places of the sample. Any other archive is decoded twice, once to find the lengths of its
 //! entries and check it, once to take the sample.
 
-use {
-    crate::{
-        archive::layout::Carry,
-        levels::{
-            content::{ContentFrame, InputKind, InputOptions},
-            sample::choose_frames,
-            source::{Chosen, Source},
-        },
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        memory,
-        progress::Progress,
-        quantity::bytes,
-    },
-    slotpress_format::archive::frames::FrameCutter,
-};
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, Progress, Result, ShowPath, memory};
+use slotpress_format::FrameCutter;
+
+use crate::archive::layout::Carry;
+use crate::levels::content::{ContentFrame, InputKind, InputOptions};
+use crate::levels::sample::choose_frames;
+use crate::levels::source::{Chosen, Source};
 
 /// The input in memory, whole or sampled.
 #[derive(Debug)]

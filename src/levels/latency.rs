@@ -1,11 +1,10 @@
 //! Times of single frames, in a histogram.
 
-use {
-    hdrhistogram::Histogram,
-    serde::Serialize,
-    slotpress_base::error::{Error, Result},
-    std::time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use slotpress_base::{Error, Result};
 
 /// Longer times count as this: an hour, for a frame of at most 32 MiB.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;

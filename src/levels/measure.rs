@@ -9,36 +9,24 @@
 //!
 //! Levels are measured on whole frames and all cores; sizes, frames and bundles on small pieces and one core.
 
-use {
-    crate::{
-        archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes},
-        levels::{
-            LevelRow, RepeatOptions,
-            codec::{FrameCodec, FrameDecode, FrameEncoder},
-            content::InputKind,
-            input::Input,
-            latency::{Latency, Times},
-            runs::{Runs, row},
-            sample::size_error_percent,
-            statistics::{Warning, shape_warning},
-        },
-    },
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::{Progress, Step},
-        quantity,
-        stopwatch::{Elapsed, Stopwatch, ThreadStopwatch},
-        threads::{guarded, panicked, spawn},
-    },
-    std::{
-        ops::Range,
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, ThreadStopwatch, quantity};
+
+use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
+use crate::levels::codec::{FrameCodec, FrameDecode, FrameEncoder};
+use crate::levels::content::InputKind;
+use crate::levels::input::Input;
+use crate::levels::latency::{Latency, Times};
+use crate::levels::runs::{Runs, row};
+use crate::levels::sample::size_error_percent;
+use crate::levels::statistics::{Warning, shape_warning};
+use crate::levels::{LevelRow, RepeatOptions};
 
 /// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);

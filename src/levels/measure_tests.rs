@@ -1,12 +1,10 @@
-use {
-    super::*,
-    crate::levels::{
-        codec::{NewDecoder, Parts},
-        content::{ContentFrame, InputKind},
-    },
-    slotpress_base::{error::ErrorKind, progress::NoProgress},
-    std::sync::atomic::AtomicU64,
-};
+use std::sync::atomic::AtomicU64;
+
+use slotpress_base::{ErrorKind, NoProgress};
+
+use super::*;
+use crate::levels::codec::{NewDecoder, Parts};
+use crate::levels::content::{ContentFrame, InputKind};
 
 fn input(frames: usize) -> Input {
     let frame = |number: usize| ContentFrame::new((0..70_000).map(|at| ((at / 7 + number) % 251) as u8).collect());

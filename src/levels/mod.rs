@@ -28,12 +28,12 @@ pub mod statistics;
 pub mod units;
 pub mod view;
 
-use {
-    crate::levels::statistics::{Summary, Warning},
-    serde::Serialize,
-    slotpress_base::stopwatch::Elapsed,
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use serde::Serialize;
+use slotpress_base::Elapsed;
+
+use crate::levels::statistics::{Summary, Warning};
 
 /// The number of runs, and of threads.
 #[derive(Clone, Copy, Debug)]

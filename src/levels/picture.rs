@@ -1,16 +1,12 @@
 //! The picture of size against time: one point per level, a line through the levels that no other beats, a ring around
 //! the knee.
 
-use {
-    crate::levels::{
-        LevelRow,
-        codec::label,
-        has_codecs, in_order,
-        recommend::{is_plain, pareto_curve, recommend},
-        report::chart::{Axis, Paper, Plot, codec_color},
-    },
-    slotpress_base::quantity,
-};
+use slotpress_base::quantity;
+
+use crate::levels::codec::label;
+use crate::levels::recommend::{is_plain, pareto_curve, recommend};
+use crate::levels::report::chart::{Axis, Paper, Plot, codec_color};
+use crate::levels::{LevelRow, has_codecs, in_order};
 
 /// Narrow, so that its text can be read on a phone.
 const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 76.0, right: 20.0, top: 14.0, bottom: 50.0 };
@@ -102,11 +98,10 @@ fn legend(plot: &mut Plot, paper: Paper, codecs: &[&str], aside: &[&LevelRow]) {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::levels::report::tests::{codec_rows, row, rows},
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::report::tests::{codec_rows, row, rows};
 
     #[test]
     fn a_point_per_level_and_one_knee() {

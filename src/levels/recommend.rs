@@ -9,17 +9,14 @@
 //! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is
 //! the point that lies furthest below the straight line from the fastest to the smallest level.
 
-use {
-    crate::levels::{
-        LevelRow,
-        flags::{codec_of, flags_of},
-        has_codecs,
-    },
-    serde::Serialize,
-    slotpress_base::{quantity, stopwatch::Elapsed},
-    slotpress_format::ledger::names::Extension,
-    slotpress_read::rules::clients::{Client, readers, readers_in_words},
-};
+use serde::Serialize;
+use slotpress_base::{Elapsed, quantity};
+use slotpress_format::ledger::names::Extension;
+use slotpress_read::rules::clients::readers;
+use slotpress_read::{Client, readers_in_words};
+
+use crate::levels::flags::{codec_of, flags_of};
+use crate::levels::{LevelRow, has_codecs};
 
 /// A level, and the reason to choose it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -285,12 +282,13 @@ fn is_within_deviation(row: &LevelRow, other: &LevelRow) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::levels::{report::tests::row, statistics::Summary},
-        proptest::prelude::*,
-        std::time::Duration,
-    };
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::report::tests::row;
+    use crate::levels::statistics::Summary;
 
     /// The published table of Agave pull request 2729 (docs/levels.md): level, size in GB, seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [

@@ -1,14 +1,11 @@
 //! Repeated runs, and the row that they make.
 
-use {
-    crate::levels::{
-        LevelRow,
-        codec::FrameCodec,
-        latency::Latency,
-        statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning},
-    },
-    slotpress_base::stopwatch::Elapsed,
-};
+use slotpress_base::Elapsed;
+
+use crate::levels::LevelRow;
+use crate::levels::codec::FrameCodec;
+use crate::levels::latency::Latency;
+use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning};
 
 /// Runs that count.
 pub struct Runs {

@@ -50,7 +50,9 @@ pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f6
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -1,23 +1,18 @@
 //! Measures zstd levels in one call, for programs that embed this library.
 
-use {
-    super::{
-        LevelRow, RepeatOptions,
-        codec::FrameCodec,
-        content::{InputOptions, MEMORY_BYTES_MAX},
-        input::Input,
-        measure::measure_levels,
-    },
-    crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
-    derive_setters::Setters,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        threads::{THREADS_MAX, available_threads},
-    },
-    slotpress_format::{archive::frames::FRAME_SIZE_BYTES_DEFAULT, ledger::directory::LedgerPaths},
-    std::{path::PathBuf, time::Duration},
-};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use derive_setters::Setters;
+use slotpress_base::{Error, Progress, Result, THREADS_MAX, available_threads};
+use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, LedgerPaths};
+
+use super::codec::FrameCodec;
+use super::content::{InputOptions, MEMORY_BYTES_MAX};
+use super::input::Input;
+use super::measure::measure_levels;
+use super::{LevelRow, RepeatOptions};
+use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
 /// The input, the levels, and the number of runs.
 #[derive(Clone, Debug, Setters)]

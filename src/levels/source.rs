@@ -1,40 +1,19 @@
 //! Opens an input, and reads chosen frames of it.
 
-use {
-    crate::{
-        archive::{
-            encode::{Codec, encode_frames},
-            layout::content_buffer,
-        },
-        levels::content::{ContentFrame, InputKind, InputOptions},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{
-            entry::{END_OF_ARCHIVE_BYTES, Entry},
-            entry_parser::{EntryParser, TarEvent},
-            frames::FrameSpan,
-        },
-        ledger::{directory::find_bank_snapshot, lock::LedgerLock, names::ArchiveName},
-    },
-    slotpress_read::{
-        archive::{
-            Archive, IndexPolicy,
-            compression::Compression,
-            range::{FrameOffsets, read_range},
-        },
-        plan::Plan,
-    },
-    std::{
-        fs::File,
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
-    },
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath};
+use slotpress_format::{
+    ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
+use slotpress_read::archive::Archive;
+use slotpress_read::{Compression, FrameOffsets, IndexPolicy, Plan, read_range};
+
+use crate::archive::encode::{Codec, encode_frames};
+use crate::archive::layout::content_buffer;
+use crate::levels::content::{ContentFrame, InputKind, InputOptions};
 
 /// A frame to load, and the place of its content in the stream.
 #[derive(Clone, Copy, Debug)]

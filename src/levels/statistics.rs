@@ -1,9 +1,9 @@
 //! Median and spread of repeated runs, and warnings about them.
 
-use {
-    serde::{Serialize, Serializer},
-    std::{fmt, time::Duration},
-};
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
 
 /// Repeated measurements of one thing, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -176,7 +176,9 @@ pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -1,15 +1,8 @@
 //! Parts of frames: storages and records of a snapshot, and pieces or lines of any content. Borrowed from the frames.
 
-use {
-    crate::levels::content::ContentFrame,
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind},
-            entry_parser::{EntryParser, TarEvent},
-        },
-        ledger::record::{RECORD_HEADER_BYTES, RawRecord, Records},
-    },
-};
+use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRecord, Records, TarEvent};
+
+use crate::levels::content::ContentFrame;
 
 /// The storages that lie completely in a frame of a snapshot; none of other content.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
@@ -66,11 +59,11 @@ pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]>
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        proptest::prelude::*,
-        slotpress_format::ledger::record::{RecordHeader, align8},
-    };
+    use proptest::prelude::*;
+    use slotpress_format::RecordHeader;
+    use slotpress_format::ledger::record::align8;
+
+    use super::*;
 
     fn record(number: u8, data: &[u8]) -> Vec<u8> {
         let header = RecordHeader {

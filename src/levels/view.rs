@@ -1,17 +1,14 @@
 //! The section of levels and codecs: chart, table, warnings, recommendation.
 
-use {
-    super::{
-        LevelRow, codec_width,
-        doubts::doubts,
-        in_order, picture,
-        recommend::{Choice, Recommendation, recommend},
-        reference_row,
-        report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
-    },
-    crate::levels::codec::label,
-    slotpress_base::quantity::{self, TimeUnit},
-};
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
+
+use super::doubts::doubts;
+use super::recommend::{Choice, Recommendation, recommend};
+use super::report::table::Emphasis;
+use super::report::{Advice, Block, Cell, Column, Section, Table, Unit, Value};
+use super::{LevelRow, codec_width, in_order, picture, reference_row};
+use crate::levels::codec::label;
 
 /// Marks times that are compared by CPU time.
 const CPU_MARK: char = '*';

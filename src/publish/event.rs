@@ -1,11 +1,13 @@
 //! What happens while archives are published: for the log, for hooks, for metrics.
 
-use {
-    super::journal::State,
-    slotpress_base::error::Error,
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    std::{net::SocketAddr, path::PathBuf, time::Duration},
-};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slotpress_base::Error;
+use slotpress_format::{ArchiveName, Root};
+
+use super::journal::State;
 
 /// What happens.
 #[derive(Clone, Debug)]

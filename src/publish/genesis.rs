@@ -1,17 +1,14 @@
 //! The genesis of the cluster on a target, beside the archives: it is put there once, and never replaced.
 
-use {
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        io::IoHint,
-        progress::Progress,
-        text::ShowPath,
-    },
-    slotpress_format::archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, unpack},
-    slotpress_read::archive::source::{LocalFile, stream},
-    slotpress_stores::{Condition, Metadata, Put, Store},
-    std::{io::Read, path::Path},
-};
+use std::io::Read;
+use std::path::Path;
+
+use slotpress_base::{Error, ErrorKind, IoContext, IoHint, Progress, Result, ShowPath};
+use slotpress_format::archive::genesis_archive::unpack;
+use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX};
+use slotpress_read::LocalFile;
+use slotpress_read::archive::source::stream;
+use slotpress_stores::{Condition, Metadata, Put, Store};
 
 /// Reads an archive of a genesis.
 ///

@@ -1,21 +1,21 @@
 //! What the planning thread hands out, and to whom.
 
-use {
-    super::{
-        event::Event,
-        head_start::Making,
-        journal::State,
-        plan::{Wishes, key},
-        prepare::state_of,
-        run::Publisher,
-        shelf::Ready,
-        target::Task,
-    },
-    slotpress_base::error::Result,
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::catalog::{Archive, listing::unix_ns},
-    std::{sync::Arc, time::SystemTime},
-};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use slotpress_base::Result;
+use slotpress_format::ArchiveName;
+use slotpress_read::catalog::Archive;
+use slotpress_read::unix_ns;
+
+use super::event::Event;
+use super::head_start::Making;
+use super::journal::State;
+use super::plan::{Wishes, key};
+use super::prepare::state_of;
+use super::run::Publisher;
+use super::shelf::Ready;
+use super::target::Task;
 
 /// Of the bytes for what is kept apart, so many percent are said to be nearly all.
 const NEARLY_FULL_PERCENT: u64 = 80;

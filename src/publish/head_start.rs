@@ -1,28 +1,21 @@
 //! A head start: a bucket gets parts of an archive while that is being made. They become an object only when the archive is whole,
 //! was checked and has its name; otherwise the store forgets them, and what is ready is sent as ever.
 
-use {
-    super::{
-        journal::State,
-        notes::Notes,
-        shelf::{Ready, Shelf},
-        upload::{Begun, PARTS_CHECK, PIECE_BYTES, Sent, begin},
-    },
-    rustix::fs::fstat,
-    slotpress_base::{
-        error::{IoContext, Result},
-        io::{IoHint, reader::PieceReader},
-        progress::{Progress, wait},
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::catalog::scan::file_id,
-    slotpress_stores::PART_BYTES_MIN,
-    std::{
-        fs::File,
-        path::Path,
-        sync::{Arc, Mutex, PoisonError},
-    },
-};
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::fstat;
+use slotpress_base::progress::wait;
+use slotpress_base::{IoContext, IoHint, PieceReader, Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_read::file_id;
+use slotpress_stores::PART_BYTES_MIN;
+
+use super::journal::State;
+use super::notes::Notes;
+use super::shelf::{Ready, Shelf};
+use super::upload::{Begun, PARTS_CHECK, PIECE_BYTES, Sent, begin};
 
 /// An archive that is being made.
 #[derive(Debug)]

@@ -1,18 +1,11 @@
 //! Programs of the operator that are told what happened. Facts are in their environment: no shell reads a name.
 
-use {
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        text::ShowPath,
-    },
-    std::{
-        os::unix::process::CommandExt,
-        path::Path,
-        process::{Command, Stdio},
-        time::{Duration, Instant},
-    },
-};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use slotpress_base::{Error, Progress, Result, ShowPath};
 
 /// How long a program may take: it tells an operator, or starts what takes longer.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
@@ -54,11 +47,12 @@ pub fn run(program: &Path, facts: &[(&'static str, String)], timeout: Duration, 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::*,
-        slotpress_base::progress::NoProgress,
-        std::{fs, os::unix::fs::PermissionsExt},
-    };
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use slotpress_base::NoProgress;
+
+    use super::*;
 
     #[test]
     fn facts_arrive_and_what_hangs_is_killed() {

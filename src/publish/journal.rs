@@ -2,25 +2,18 @@
 //!
 //! What is pinned and what is ready tells the directory itself; what is published tell the targets.
 
-use {
-    super::{
-        plan::{Key, key},
-        upload::Begun,
-    },
-    serde::{Deserialize, Serialize},
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::KeptDir,
-        text::ShowPath,
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::{catalog::Archive, store::publish::Unpublished},
-    std::{
-        collections::BTreeMap,
-        io::{Read, Write},
-        sync::Arc,
-    },
-};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
+use slotpress_format::ArchiveName;
+use slotpress_read::Unpublished;
+use slotpress_read::catalog::Archive;
+
+use super::plan::{Key, key};
+use super::upload::Begun;
 
 /// The file.
 pub const NAME: &str = "journal.json";

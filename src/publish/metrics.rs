@@ -1,22 +1,21 @@
 //! What Prometheus and a load balancer are told: how fresh each target is, how much was published, what failed.
 
-use {
-    super::{event::Event, shelf::Newest, target::Shelves},
-    slotpress_base::quantity,
-    slotpress_serve::{
-        process::registry,
-        prometheus_client::{
-            metrics::{counter::Counter, family::Family, gauge::Gauge},
-            registry::Registry,
-        },
-        tell::Facts,
-    },
-    std::{
-        collections::BTreeMap,
-        sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
-        time::{Duration, SystemTime},
-    },
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use slotpress_base::quantity;
+use slotpress_serve::Facts;
+use slotpress_serve::process::registry;
+use slotpress_serve::prometheus_client::metrics::counter::Counter;
+use slotpress_serve::prometheus_client::metrics::family::Family;
+use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
+use slotpress_serve::prometheus_client::registry::Registry;
+
+use super::event::Event;
+use super::shelf::Newest;
+use super::target::Shelves;
 
 /// What tells samples of one metric apart.
 type Label = [(&'static str, String); 1];
@@ -224,10 +223,10 @@ impl Facts for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::{super::shelf::NewestOf, *},
-        slotpress_serve::prometheus_client::encoding::text::encode,
-    };
+    use slotpress_serve::prometheus_client::encoding::text::encode;
+
+    use super::super::shelf::NewestOf;
+    use super::*;
 
     #[test]
     fn health_turns_red_when_a_target_is_stale() {

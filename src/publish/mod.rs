@@ -30,26 +30,21 @@ mod upload;
 mod watch;
 mod writer;
 
-pub use {
-    event::{Event, Published},
-    hooks::TIMEOUT_DEFAULT as HOOK_TIMEOUT_DEFAULT,
-    preview::preview,
-    run::publish,
-};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use {
-    crate::recompress::RecompressOptions,
-    derive_setters::Setters,
-    slotpress_net::ClientOptions,
-    slotpress_read::catalog::prune::Keep,
-    slotpress_stores::{StoreOptions, Target},
-    std::{
-        collections::BTreeSet,
-        net::SocketAddr,
-        path::{Path, PathBuf},
-        time::Duration,
-    },
-};
+use derive_setters::Setters;
+pub use event::{Event, Published};
+pub use hooks::TIMEOUT_DEFAULT as HOOK_TIMEOUT_DEFAULT;
+pub use preview::preview;
+pub use run::publish;
+use slotpress_net::ClientOptions;
+use slotpress_read::Keep;
+use slotpress_stores::{StoreOptions, Target};
+
+use crate::recompress::RecompressOptions;
 
 /// Who writes the archives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

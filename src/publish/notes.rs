@@ -1,10 +1,12 @@
 //! The journal as all threads write it: what is changed is on disk when the change returns.
 
-use {
-    super::{journal::Journal, pins::PinDir, upload::Begun},
-    slotpress_base::error::Result,
-    std::sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
+
+use slotpress_base::Result;
+
+use super::journal::Journal;
+use super::pins::PinDir;
+use super::upload::Begun;
 
 /// The journal, and where it is.
 #[derive(Debug)]

@@ -1,20 +1,18 @@
 //! What the planning thread does about what it hears.
 
-use {
-    super::{
-        event::Event,
-        journal::{Identity, Journal},
-        plan::key,
-        run::Publisher,
-        shelf::Ready,
-        threads::Message,
-    },
-    slotpress_base::error::{Error, ErrorKind, Result},
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::{NetError, NetErrorKind},
-    slotpress_stores::Target,
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use slotpress_base::{Error, ErrorKind, Result};
+use slotpress_format::ArchiveName;
+use slotpress_net::{NetError, NetErrorKind};
+use slotpress_stores::Target;
+
+use super::event::Event;
+use super::journal::{Identity, Journal};
+use super::plan::key;
+use super::run::Publisher;
+use super::shelf::Ready;
+use super::threads::Message;
 
 impl Publisher<'_> {
     /// Something was heard.

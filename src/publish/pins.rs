@@ -1,34 +1,19 @@
 //! Our own directory on the validator's file system: what was pinned against its purge, what is ready to be published, what
 //! failed. One process at a time works in it.
 
-use {
-    super::{journal::Journal, places, writer::WrittenBy},
-    rustix::{
-        fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat},
-        io::Errno,
-    },
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        io::space::free_bytes,
-        kept_dir::KeptDir,
-        text::ShowPath,
-    },
-    slotpress_format::ledger::{held_lock::lock_holder, names::ArchiveName},
-    slotpress_read::{
-        catalog::{
-            Archive, Catalog,
-            scan::{file_id, modified_ns, scan_again, scan_names},
-        },
-        store::{
-            dir_lock::{Locked, try_lock},
-            publish::Unpublished,
-        },
-    },
-    std::{
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat};
+use rustix::io::Errno;
+use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_format::{ArchiveName, lock_holder};
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, Locked, Unpublished, file_id, modified_ns, scan_again, scan_names, try_lock};
+
+use super::journal::Journal;
+use super::places;
+use super::writer::WrittenBy;
 
 /// What the directory holds, each in a directory of its own.
 const PINNED: &str = "pinned";

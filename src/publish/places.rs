@@ -1,16 +1,12 @@
 //! Which directories publishing writes into: none of the validator's. Told by device and inode, whatever the path.
 
-use {
-    super::PublishOptions,
-    slotpress_base::{
-        error::{Error, Result},
-        kept_dir::KeptDir,
-        text::ShowPath,
-    },
-    slotpress_read::store::publish::check_output_dir,
-    slotpress_stores::Target,
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress_base::{Error, KeptDir, Result, ShowPath};
+use slotpress_read::check_output_dir;
+use slotpress_stores::Target;
+
+use super::PublishOptions;
 
 /// Checks all directories before one is made or written.
 ///

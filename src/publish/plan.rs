@@ -1,14 +1,11 @@
 //! What to do next, from what is seen, what is pinned, what is ready and what is published. Pure.
 
-use {
-    slotpress_format::ledger::names::{ArchiveName, Hash},
-    slotpress_read::catalog::Archive,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        ops::RangeInclusive,
-        time::Duration,
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use slotpress_format::{ArchiveName, Hash};
+use slotpress_read::catalog::Archive;
 
 /// A state: two archives of one state may be compressed differently, and are one thing here.
 pub type Key = (Option<u64>, u64, Hash);

@@ -1,6 +1,11 @@
 //! What is done next, in situations of names alone.
 
-use {super::plan::*, slotpress_format::ledger::names::*, slotpress_read::catalog::Archive, std::time::Duration};
+use std::time::Duration;
+
+use slotpress_format::ledger::names::*;
+use slotpress_read::catalog::Archive;
+
+use super::plan::*;
 
 fn full(slot: u64) -> ArchiveName {
     ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }

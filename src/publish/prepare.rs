@@ -1,22 +1,19 @@
 //! Checks an archive that is pinned, and recompresses it on the way: what gets a name in the directory of ready ones is whole.
 
-use {
-    super::{PublishOptions, head_start::Making, journal::State, pins::PinDir},
-    crate::{
-        archive::{
-            encode::{Codec, Format},
-            sink::Sink,
-        },
-        recompress::{Source, recompress},
-    },
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::state::check::CheckMode,
-    std::{fs::File, io},
-};
+use std::fs::File;
+use std::io;
+
+use slotpress_base::{Error, IoContext, Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_read::CheckMode;
+
+use super::PublishOptions;
+use super::head_start::Making;
+use super::journal::State;
+use super::pins::PinDir;
+use crate::archive::encode::{Codec, Format};
+use crate::archive::sink::Sink;
+use crate::recompress::{Source, recompress};
 
 /// For its head start, a new archive is taken to have at most so many times the bytes of its source: one of level 19 has half
 /// of one of level 1. One that has more is sent when it is ready.

@@ -1,17 +1,14 @@
 //! What a run would do first: nothing is made or changed.
 
-use {
-    super::{
-        PublishOptions, genesis, places,
-        plan::{Situation, Wishes, key},
-        shelf::Shelf,
-    },
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_net::Client,
-    slotpress_read::catalog::scan::scan_names,
-    slotpress_stores::Store,
-};
+use slotpress_base::{Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_net::Client;
+use slotpress_read::scan_names;
+use slotpress_stores::Store;
+
+use super::plan::{Situation, Wishes, key};
+use super::shelf::Shelf;
+use super::{PublishOptions, genesis, places};
 
 /// What a run would do first: what it would pin, check and publish, to which targets.
 ///

@@ -1,46 +1,32 @@
 //! The planning thread: looks, pins, hands out work, and hears what came of it.
 
-use {
-    super::{
-        PublishOptions,
-        event::Event,
-        genesis,
-        head_start::Making,
-        journal::Identity,
-        metrics::Metrics,
-        notes::Notes,
-        pins::{PinDir, Pinned},
-        places,
-        plan::{Key, Published, Situation, Wishes, epoch_ends, key},
-        state::{Attempts, Failing, Said, TargetState, Worst},
-        target::Target,
-        threads::{Background, Hands, Message},
-        writer::{Writers, WrittenBy, damage_of},
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        text::ShowPath,
-    },
-    slotpress_format::ledger::{bank_file::BankFile, names::ArchiveName},
-    slotpress_net::Client,
-    slotpress_read::catalog::{
-        Archive, Catalog,
-        listing::unix_ns,
-        scan::{look_for_slot_time, scan_names},
-    },
-    slotpress_serve::{supervisor, tell::tell},
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        net::SocketAddr,
-        sync::{
-            Arc, Mutex,
-            atomic::Ordering::Relaxed,
-            mpsc::{Receiver, RecvTimeoutError, channel},
-        },
-        time::{Duration, Instant, SystemTime},
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use slotpress_base::{Error, Progress, Result, ShowPath};
+use slotpress_format::{ArchiveName, BankFile};
+use slotpress_net::Client;
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, look_for_slot_time, scan_names, unix_ns};
+use slotpress_serve::supervisor;
+use slotpress_serve::tell::tell;
+
+use super::event::Event;
+use super::head_start::Making;
+use super::journal::Identity;
+use super::metrics::Metrics;
+use super::notes::Notes;
+use super::pins::{PinDir, Pinned};
+use super::plan::{Key, Published, Situation, Wishes, epoch_ends, key};
+use super::state::{Attempts, Failing, Said, TargetState, Worst};
+use super::target::Target;
+use super::threads::{Background, Hands, Message};
+use super::writer::{Writers, WrittenBy, damage_of};
+use super::{PublishOptions, genesis, places};
 
 /// How often the directory is looked at, also without a word of inotify.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

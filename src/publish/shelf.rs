@@ -1,33 +1,22 @@
 //! A shelf of a target: archives under names that never change, the index of them, and `latest.json`, which is written last.
 //! What it names is whole, and was checked.
 
-use {
-    super::{journal::State, plan::Published},
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::{Progress, wait},
-        text::json,
-    },
-    slotpress_format::{
-        archive::listing::{FrameHashesAt, LATEST, PATH},
-        ledger::{
-            names::ArchiveName,
-            slot_time::{SlotTime, SlotTimeSource},
-        },
-    },
-    slotpress_read::catalog::{
-        Archive, Catalog,
-        listed::{Listed, ListedArchive, parse},
-        listing::{ArchiveFields, ListFields, unix_ns},
-        prune::{Keep, plan},
-    },
-    slotpress_stores::{Condition, Metadata, Put, Store},
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        time::{Duration, SystemTime},
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use slotpress_base::progress::wait;
+use slotpress_base::text::json;
+use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_format::{ArchiveName, FrameHashesAt, LATEST, PATH, SlotTime, SlotTimeSource};
+use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::listed::parse;
+use slotpress_read::catalog::prune::plan;
+use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
+use slotpress_stores::{Condition, Metadata, Put, Store};
+
+use super::journal::State;
+use super::plan::Published;
 
 /// What a program reads: the end of the path where `serve` has its list.
 const INDEX: &str = "archives";

@@ -1,14 +1,14 @@
 //! What the planning thread knows, beside what it sees.
 
-use {
-    super::{event::Event, plan::Key, target::Shelves},
-    slotpress_base::error::{Error, ErrorKind},
-    slotpress_format::ledger::names::ArchiveName,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        time::{Duration, Instant},
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use slotpress_base::{Error, ErrorKind};
+use slotpress_format::ArchiveName;
+
+use super::event::Event;
+use super::plan::Key;
+use super::target::Shelves;
 
 /// When what failed is tried again: soon at first, and never more seldom than this.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -159,7 +159,9 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, slotpress_format::ledger::names::Hash};
+    use slotpress_format::Hash;
+
+    use super::*;
 
     #[test]
     fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {

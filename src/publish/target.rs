@@ -1,32 +1,21 @@
 //! One target, on a thread of its own: a target that fails or is slow holds up no other.
 
-use {
-    super::{
-        PublishOptions,
-        event::{Event, Published as PublishedEvent},
-        genesis,
-        head_start::{Making, head_start},
-        notes::Notes,
-        places,
-        plan::Published,
-        shelf::{Index, Newest, Ready, Shelf, Step},
-        upload::{Sent, forget, upload},
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        io::space::{free_bytes, has_room, is_full},
-        kept_dir::{Found, KeptDir, changed},
-        progress::Progress,
-        threads::panic_point,
-    },
-    slotpress_net::Client,
-    slotpress_read::catalog::prune::Keep,
-    slotpress_stores::Store,
-    std::{
-        sync::{Arc, Mutex, PoisonError},
-        time::Instant,
-    },
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Error, Found, KeptDir, Progress, Result, free_bytes, has_room, is_full, panic_point};
+use slotpress_net::Client;
+use slotpress_read::Keep;
+use slotpress_stores::Store;
+
+use super::event::{Event, Published as PublishedEvent};
+use super::head_start::{Making, head_start};
+use super::notes::Notes;
+use super::plan::Published;
+use super::shelf::{Index, Newest, Ready, Shelf, Step};
+use super::upload::{Sent, forget, upload};
+use super::{PublishOptions, genesis, places};
 
 /// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
 const KEPT: &str = "kept";

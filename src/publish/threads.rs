@@ -1,33 +1,24 @@
 //! The threads that do what the plan says, and what they tell the one that plans.
 
-use {
-    super::{
-        PublishOptions,
-        event::Event,
-        head_start::Making,
-        hooks,
-        pins::PinDir,
-        prepare::prepare,
-        target::{Shelves, Target, Task},
-        watch::Watch,
-    },
-    slotpress_base::{
-        error::Result,
-        progress::Progress,
-        threads::{guarded, spawn},
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    std::{
-        path::Path,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-            mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel},
-        },
-        thread::Scope,
-        time::{Duration, Instant},
-    },
-};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use slotpress_base::threads::{guarded, spawn};
+use slotpress_base::{Progress, Result};
+use slotpress_format::ArchiveName;
+
+use super::event::Event;
+use super::head_start::Making;
+use super::pins::PinDir;
+use super::prepare::prepare;
+use super::target::{Shelves, Target, Task};
+use super::watch::Watch;
+use super::{PublishOptions, hooks};
 
 /// What the planning thread hears.
 #[derive(Debug)]

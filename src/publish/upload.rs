@@ -1,31 +1,21 @@
 //! Puts an archive on a target: by another name for the file where that is possible, else by its bytes. What an earlier run
 //! has sent is not sent again.
 
-use {
-    super::{
-        journal::State,
-        notes::Notes,
-        shelf::{Ready, Shelf},
-    },
-    rustix::{
-        fs::{AtFlags, CWD, linkat},
-        io::Errno,
-    },
-    serde::{Deserialize, Serialize},
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        io::{IoHint, reader::PieceReader},
-        kept_dir::changed,
-        progress::{CancelToken, Progress, wait},
-    },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    slotpress_read::archive::{
-        source::{LocalFile, Source},
-        tail::Tail,
-    },
-    slotpress_stores::{Metadata, Upload, UploadState},
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use slotpress_base::kept_dir::changed;
+use slotpress_base::progress::wait;
+use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, PieceReader, Progress, Result};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_read::{LocalFile, Source, Tail};
+use slotpress_stores::{Metadata, Upload, UploadState};
+
+use super::journal::State;
+use super::notes::Notes;
+use super::shelf::{Ready, Shelf};
 
 /// Read at a time.
 pub const PIECE_BYTES: u64 = 1 << 20;

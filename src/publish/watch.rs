@@ -1,15 +1,13 @@
 //! Tells that something has come or gone in a directory. A look at it now and then is the safety net: where inotify is not to
 //! be had, or misses something, only that tells.
 
-use {
-    rustix::{
-        event::{PollFd, PollFlags, Timespec, poll},
-        fd::OwnedFd,
-        fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init},
-    },
-    slotpress_base::progress::Progress,
-    std::{mem::MaybeUninit, path::Path},
-};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use slotpress_base::Progress;
 
 /// How often the wish to stop is looked at.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -1,22 +1,19 @@
 //! Who writes the archives of a directory: whether a file may have a second name.
 
-use {
-    super::{
-        PublishOptions, Writer,
-        journal::Identity,
-        plan::{Key, key},
-    },
-    slotpress_base::{error::Error, io::IoPolicy, text::ShowPath},
-    slotpress_format::ledger::bank_file::BankFile,
-    slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, front, source::LocalFile},
-        catalog::{
-            Archive,
-            usable::{Fault, judge_file},
-        },
-    },
-    std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use slotpress_base::{Error, IoPolicy, ShowPath};
+use slotpress_format::BankFile;
+use slotpress_read::archive::{Archive as OpenArchive, front};
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Fault, IndexPolicy, LocalFile, judge_file};
+
+use super::journal::Identity;
+use super::plan::{Key, key};
+use super::{PublishOptions, Writer};
 
 /// Who wrote a file, as far as its second name is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

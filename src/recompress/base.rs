@@ -3,26 +3,18 @@
 //! It is read after the incremental one, so that accounts which that holds need not be hashed again. Its index is not
 //! followed: what contradicts an index in the middle of the reading would have to be taken out of the sum again.
 
-use {
-    super::is_refused,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        io::{IoPolicy, Watch},
-        progress::Progress,
-    },
-    slotpress_format::ledger::{bank_file::StorageMapItem, names::ArchiveName},
-    slotpress_read::{
-        archive::{Archive, IndexPolicy, Pass},
-        rules::{
-            archive::{ArchiveRules, SeenSlots},
-            documents::{judge_base, judge_storage_map},
-            findings::Findings,
-        },
-        state::{accounts::AccountsPass, again::read_again, check::StateCheck, first_pass::FirstPass},
-    },
-    std::{collections::HashSet, path::Path},
+use std::collections::HashSet;
+use std::path::Path;
+
+use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Watch};
+use slotpress_format::{ArchiveName, StorageMapItem};
+use slotpress_read::archive::Archive;
+use slotpress_read::{
+    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, SeenSlots, StateCheck, judge_base,
+    judge_storage_map, read_again,
 };
+
+use super::is_refused;
 
 /// The full archive, open.
 pub struct Base {

@@ -6,55 +6,26 @@
 //! for what they tell, and then as ever, with the entries changed on their way. The state stays as it is, and so do its
 //! hash and the archive's name.
 
-use {
-    super::{
-        RecompressOptions,
-        base::Base,
-        input::Input,
-        is_refused,
-        reading::Decoded,
-        state::{finish_state, new_state_check},
-    },
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, Hint, Result},
-        progress::Progress,
-        text::ShowPath,
-    },
-    slotpress_format::{
-        archive::entry::{Entry, EntryKind},
-        ledger::{
-            genesis::Genesis,
-            rebuilt_bank::{RebuiltBank, RentEpochs, cannot},
-            record::STORAGE_BYTES_MAX,
-            status_cache::STATUS_CACHE_SLOTS_MAX,
-        },
-    },
-    slotpress_read::{
-        archive::{
-            Archive, IndexPolicy, Pass, front,
-            in_order::read_in_order,
-            size_limit::SizeLimit,
-            visit::{EntrySink, Visitor},
-        },
-        rules::{
-            archive::{ArchiveRules, SeenSlots},
-            documents::judge_base,
-            findings::Findings,
-        },
-        state::{
-            check::StateOutcome,
-            first_pass::{Contents, FirstPass},
-            stakes::FoundAccounts,
-        },
-    },
-    std::{
-        borrow::Cow,
-        collections::HashMap,
-        path::Path,
-        sync::{Mutex, MutexGuard, PoisonError},
-    },
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Progress, Result, ShowPath, split_at_most, to_usize};
+use slotpress_format::ledger::rebuilt_bank::cannot;
+use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs, STATUS_CACHE_SLOTS_MAX, STORAGE_BYTES_MAX};
+use slotpress_read::archive::{Archive, front};
+use slotpress_read::{
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, FoundAccounts, IndexPolicy, Pass, SeenSlots, SizeLimit,
+    StateOutcome, Visitor, judge_base, read_in_order,
 };
+
+use super::base::Base;
+use super::input::Input;
+use super::reading::Decoded;
+use super::state::{finish_state, new_state_check};
+use super::{RecompressOptions, is_refused};
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -433,7 +404,9 @@ impl EntrySink for BankFileSink<'_> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn storages(lengths: &[u64]) -> Vec<Entry> {
         let storage =
@@ -523,10 +496,7 @@ mod tests {
     /// Those of the archive itself, and of a full one of Firedancer's below it; Agave's full archive stays as it is.
     #[test]
     fn vote_accounts_get_rent_epochs() {
-        use slotpress_format::ledger::{
-            rebuilt_bank::StakedAccounts,
-            stakes::{Stakes, StoredAccount, VoteAccount},
-        };
+        use slotpress_format::{StakedAccounts, Stakes, StoredAccount, VoteAccount};
         let account =
             |rent_epoch| StoredAccount { lamports: 1, is_executable: false, rent_epoch, data: Box::default() };
         // Of two storages and a base of one.

@@ -1,23 +1,15 @@
 //! The source of a recompression: a file, or a stream that has no name to check its content against.
 
-use {
-    super::{RecompressOptions, Source},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        io::{IoPolicy, Watch, pipes::Interruptible},
-        progress::Progress,
-    },
-    slotpress_format::{archive::entry::BLOCK_BYTES, ledger::names::ArchiveName},
-    slotpress_read::archive::{
-        Archive, ArchiveStream, IndexPolicy,
-        compression::{Compression, sniff},
-    },
-    std::{
-        io::{Cursor, Read},
-        path::Path,
-    },
-};
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath, Watch};
+use slotpress_format::{ArchiveName, BLOCK_BYTES};
+use slotpress_read::archive::Archive;
+use slotpress_read::archive::compression::sniff;
+use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
+
+use super::{RecompressOptions, Source};
 
 /// The source, open.
 pub enum Input<'a> {

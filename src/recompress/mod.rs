@@ -10,62 +10,40 @@ mod input;
 mod reading;
 mod state;
 
-use {
-    crate::{
-        archive::{
-            check_frame_size,
-            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
-            layout::{FrameLink, warn_left_as_is},
-            sink::{OpenSink, Sink},
-            threads_within,
-            writer::{ArchiveWriter, FrameTotals, Written},
-        },
-        recompress::{
-            base::Base,
-            convert::Conversion,
-            input::Input,
-            reading::Reading,
-            state::{finish_state, new_state_check, pipe_to_pipe},
-        },
-        restore::ToConvert,
-    },
-    crossbeam_channel::{Receiver, bounded},
-    derive_setters::Setters,
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        io::{IoPolicy, space::Space},
-        progress::{Part, Progress, Step, Until, timed},
-        quantity,
-        stopwatch::{Elapsed, Stopwatch},
-        text,
-        threads::{available_threads, guarded, panicked, spawn},
-    },
-    slotpress_format::{
-        archive::{
-            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
-            frame_hashes::Root,
-            frames::FRAME_SIZE_BYTES_DEFAULT,
-        },
-        ledger::names::ArchiveName,
-    },
-    slotpress_read::{
-        archive::{named::NamedArchive, size_limit::SizeLimit, source::written, walk::Recycler},
-        rules::{clients::Client, rule::Rule},
-        state::{
-            check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
-            spill::spill_dir,
-        },
-        verify::own::FullReadBack,
-    },
-    std::{
-        fs::File,
-        path::{Path, PathBuf},
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
-        time::Duration,
-    },
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+use derive_setters::Setters;
+use serde::Serialize;
+use slotpress_base::error::Hint;
+use slotpress_base::progress::timed;
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{
+    Elapsed, Error, ErrorKind, IoPolicy, Part, Progress, Result, ShowPath, Space, Step, Stopwatch, Until,
+    available_threads, quantity, text,
 };
+use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root};
+use slotpress_read::archive::source::written;
+use slotpress_read::{
+    Assurance, CheckMode, CheckOptions, Client, FullReadBack, NamedArchive, Recycler, Rule, SizeLimit, StateOutcome,
+    judge_expected, spill_dir,
+};
+
+use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
+use crate::archive::layout::{FrameLink, warn_left_as_is};
+use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
+use crate::archive::{check_frame_size, threads_within};
+use crate::recompress::base::Base;
+use crate::recompress::convert::Conversion;
+use crate::recompress::input::Input;
+use crate::recompress::reading::Reading;
+use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
+use crate::restore::ToConvert;
 
 /// Where the archive comes from.
 #[derive(Debug)]

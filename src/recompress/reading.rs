@@ -1,45 +1,22 @@
 //! The decoding side: the source is decoded, checked, and put into frames anew.
 
-use {
-    super::{
-        RecompressOptions,
-        convert::{Conversion, Fate, STATUS_CACHE_COUNT_BYTES},
-        input::Input,
-        is_refused,
-    },
-    crate::archive::layout::{FrameLink, Linker},
-    crossbeam_channel::Sender,
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, Hint, Result},
-        progress::{Part, Progress},
-    },
-    slotpress_format::{
-        archive::{
-            assemble::FrameAssembler,
-            entry::{Entry, EntryKind},
-        },
-        ledger::bank_file::{BankFile, StorageMapItem},
-    },
-    slotpress_read::{
-        archive::{
-            Pass, ReadArchive, in_order::read_in_order, size_limit::SizeLimit, visit::EntrySink, walk::Recycler,
-        },
-        rules::{
-            archive::{ArchiveRules, JudgedArchive, SeenSlots},
-            documents::judge_storage_map,
-            findings::Findings,
-        },
-        state::{
-            check::StateCheck,
-            first_pass::{Contents, FirstPass},
-        },
-    },
-    std::sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::Sender;
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Part, Progress, Result, split_at_most, to_usize};
+use slotpress_format::{BankFile, Entry, EntryKind, FrameAssembler, StorageMapItem};
+use slotpress_read::{
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Recycler, SeenSlots,
+    SizeLimit, StateCheck, judge_storage_map, read_in_order,
 };
+
+use super::convert::{Conversion, Fate, STATUS_CACHE_COUNT_BYTES};
+use super::input::Input;
+use super::{RecompressOptions, is_refused};
+use crate::archive::layout::{FrameLink, Linker};
 
 /// What came out of the decoding side.
 pub struct Decoded {

@@ -1,30 +1,18 @@
 //! The state of what is recompressed: when it is checked, and where superseded records are read again.
 
-use {
-    super::{
-        RecompressOptions,
-        base::{Base, Newest},
-        input::Input,
-        is_refused,
-        reading::Decoded,
-    },
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        progress::Progress,
-    },
-    slotpress_format::archive::entry::{Entry, EntryKind},
-    slotpress_read::{
-        archive::{Archive, IndexPolicy, source::written},
-        state::{
-            again::read_again,
-            check::{StateCheck, StateOutcome},
-            settle::RATIO_TYPICAL,
-            spill::spill_dir,
-        },
-        store::publish::Unpublished,
-    },
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Progress, Result};
+use slotpress_format::{Entry, EntryKind};
+use slotpress_read::archive::Archive;
+use slotpress_read::archive::source::written;
+use slotpress_read::{IndexPolicy, RATIO_TYPICAL, StateCheck, StateOutcome, Unpublished, read_again, spill_dir};
+
+use super::base::{Base, Newest};
+use super::input::Input;
+use super::reading::Decoded;
+use super::{RecompressOptions, is_refused};
 
 /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
 /// programs put what is temporary.

@@ -1,13 +1,9 @@
 //! Where each entry of one or two archives goes: which accounts path, which name. Pure bookkeeping.
 
-use {
-    slotpress_base::error::{Error, Result},
-    slotpress_format::{
-        archive::entry::{Entry, EntryKind},
-        ledger::storages::STORAGES_MAX,
-    },
-    std::collections::HashSet,
-};
+use std::collections::HashSet;
+
+use slotpress_base::{Error, Result};
+use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
 
 /// Ids at and above this are given anew: a validator counts up from the largest id that it finds, and must not reach
 /// 2^32.
@@ -108,7 +104,9 @@ impl Assigner {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn storage(slot: u64, id: u32) -> Entry {
         Entry { kind: EntryKind::Storage { slot, id }, content_bytes: 1 }

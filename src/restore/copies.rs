@@ -1,31 +1,20 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
-use {
-    crate::{
-        archive::sink::Sink,
-        restore::{ConvertArchive, RestoreTarget, ToConvert},
-    },
-    slotpress_base::owner::Owner,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        files::open_file,
-        io::IoPolicy,
-        kept_dir::{Found, KeptDir},
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::{ArchiveName, Extension},
-    slotpress_read::{
-        archive::{Archive, compression::Compression},
-        store::publish::{Publishable, Unpublished},
-    },
-    std::{
-        fs::{self, File},
-        os::unix::fs::{FileExt, MetadataExt},
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::{
+    Error, ErrorKind, Found, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
 };
+use slotpress_format::ArchiveName;
+use slotpress_format::ledger::names::Extension;
+use slotpress_read::archive::Archive;
+use slotpress_read::{Compression, Publishable, Unpublished};
+
+use crate::archive::sink::Sink;
+use crate::restore::{ConvertArchive, RestoreTarget, ToConvert};
 
 /// An archive on its way into the archives directory.
 #[derive(Debug)]

@@ -4,31 +4,18 @@
 //! Directories that are missing are made for the look and go again; what a killed restore left behind is cleared away, as
 //! by a restore.
 
-use {
-    super::{
-        RestoreLayout, RestoreOptions, RestoreTarget,
-        input::Inputs,
-        is_standard_input,
-        space::{MAINNET_RATIO, SpaceNeeded},
-        target::Target,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        io::space::Space,
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::{
-        archive::{Archive, IndexPolicy, decode::decode_in_order},
-        rules::{documents::judge_root, findings::Findings},
-        state::settle::RATIO_TYPICAL,
-    },
-    std::{
-        io::Read,
-        path::{Path, PathBuf},
-    },
-};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, Progress, Result, ShowPath, Space};
+use slotpress_format::ArchiveName;
+use slotpress_read::archive::Archive;
+use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
+
+use super::input::Inputs;
+use super::space::{MAINNET_RATIO, SpaceNeeded};
+use super::target::Target;
+use super::{RestoreLayout, RestoreOptions, RestoreTarget, is_standard_input};
 
 /// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;

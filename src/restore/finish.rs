@@ -1,31 +1,20 @@
 //! The end of a restore: what a fast boot needs, each piece on disk before the next (format page, section "What a fast
 //! boot needs").
 
-use {
-    crate::restore::{
-        assign::AssignedStorage,
-        copies::ArchiveCopy,
-        journal::{Journal, Placed},
-        place::{BANK_FILE_PARTIAL, PartialDir},
-        spot::Spot,
-        target::{RUN, Replaced, SNAPSHOT, Target},
-    },
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::{KeptDir, changed},
-        owner::Owner,
-        progress::Progress,
-    },
-    slotpress_format::ledger::{
-        lists::{write_no_obsolete_accounts, write_storages_list},
-        names::ArchiveName,
-    },
-    std::{
-        fs::File,
-        io::{BufWriter, Write},
-        path::PathBuf,
-    },
-};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Error, IoContext, KeptDir, Owner, Progress, Result};
+use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_list};
+
+use crate::restore::assign::AssignedStorage;
+use crate::restore::copies::ArchiveCopy;
+use crate::restore::journal::{Journal, Placed};
+use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
+use crate::restore::spot::Spot;
+use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 
 /// The layout that is written: Agave 4.2 and later boot from it.
 const FASTBOOT_VERSION: &str = "3.0.0";

@@ -1,35 +1,22 @@
 //! The archives of a restore: which they are, whether they belong together, and how they come to the archives
 //! directory.
 
-use {
-    crate::{
-        archive::sink::Sink,
-        restore::{RestoreLayout, RestoreOptions, RestoreTarget, ToConvert, copies::ArchiveCopy, target::Target},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        kept_dir::KeptDir,
-        progress::Progress,
-        threads::{guarded, panicked, spawn},
-    },
-    slotpress_format::{
-        archive::{frame_hashes::Root, genesis_archive::GENESIS_FILE_NAME},
-        ledger::names::ArchiveName,
-    },
-    slotpress_read::{
-        archive::{Archive, IndexPolicy, arriving::Arriving, front, source::SharedSource},
-        rules::documents::swapped,
-        state::check::judge_expected_name,
-        store::publish::{Publishable, Unpublished},
-    },
-    std::{
-        fs::File,
-        os::fd::AsFd,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath};
+use slotpress_format::{ArchiveName, GENESIS_FILE_NAME, Root};
+use slotpress_read::archive::{Archive, front};
+use slotpress_read::rules::documents::swapped;
+use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, judge_expected_name};
+
+use crate::archive::sink::Sink;
+use crate::restore::copies::ArchiveCopy;
+use crate::restore::target::Target;
+use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, ToConvert};
 
 /// What is done with all archives.
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;

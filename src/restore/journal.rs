@@ -4,22 +4,17 @@
 //! What is named is told by path and inode: what lies there otherwise is not touched. The run itself undoes through the
 //! directories that it has open; a later run opens those that the journal names.
 
-use {
-    crate::restore::spot::Spot,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::KeptDir,
-    },
-    slotpress_read::store::{RESTORE_JOURNAL_NAME as JOURNAL_NAME, dir_lock::DirLocks, work_dir::remove_moved_dir},
-    std::{
-        ffi::OsStr,
-        io::{Read, Write},
-        os::unix::{ffi::OsStrExt, fs::MetadataExt},
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
+use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_moved_dir};
+
+use crate::restore::spot::Spot;
 
 /// The first record.
 const HEADING: &str = "slotpress-restore-journal-1";
@@ -298,7 +293,11 @@ fn decode(bytes: &[u8]) -> Option<(PathBuf, Vec<Placed<PathBuf>>)> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*, std::fs};
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// Who may write into the target directory could have anything removed otherwise.
     #[test]

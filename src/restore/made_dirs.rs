@@ -1,19 +1,12 @@
 //! The directories that a restore makes for itself, and the locks on those it writes into. When it does not finish, those
 //! that it made go again, unless another restore has begun to use them.
 
-use {
-    slotpress_base::{
-        error::{IoContext, Result},
-        kept_dir::KeptDir,
-        owner::Owner,
-    },
-    slotpress_read::store::dir_lock::DirLocks,
-    std::{
-        ffi::{OsStr, OsString},
-        path::Path,
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::Arc;
+
+use slotpress_base::{IoContext, KeptDir, Owner, Result};
+use slotpress_read::DirLocks;
 
 /// Directories that were made for the restore, which go again when it does not finish.
 #[derive(Debug, Default)]

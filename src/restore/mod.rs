@@ -20,53 +20,27 @@ mod superseded;
 mod target;
 mod unpack;
 
-use {
-    crate::restore::{
-        assign::{AssignedStorage, Assigner},
-        finish::{Written, finish_archive_layout, finish_boot_layout},
-        input::{Feed, Inputs},
-        place::{BANK_FILE_PARTIAL, PartialDir},
-        space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded},
-        superseded::read_superseded,
-        target::Target,
-        unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::{Progress, Step},
-        stopwatch::{Elapsed, Stopwatch},
-    },
-    slotpress_format::{
-        archive::{frame_hashes::Root, genesis_archive::GENESIS_FILE_NAME},
-        ledger::{
-            bank_file::{BankFile, StorageMapItem},
-            directory::BankSnapshot,
-            genesis::Genesis,
-            names::ArchiveName,
-        },
-    },
-    slotpress_read::{
-        archive::{Archive, FailedRead, HashCheck, IndexPolicy, ReadError, size_limit::SizeLimit},
-        rules::{
-            archive::SeenSlots,
-            documents::{judge_root, judge_storage_map, swapped},
-            findings::Findings,
-            rule::Rule,
-        },
-        state::{
-            accounts::Task,
-            check::{Assurance, StateCheck, StateOutcome, judge_expected},
-            settle::RATIO_TYPICAL,
-            spill::spill_dir,
-        },
-    },
+pub use input::{Supplied, Supply, is_standard_input};
+pub use options::{
+    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
+};
+use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Step, Stopwatch};
+use slotpress_format::{ArchiveName, BankFile, BankSnapshot, GENESIS_FILE_NAME, Genesis, Root, StorageMapItem};
+use slotpress_read::archive::Archive;
+use slotpress_read::rules::documents::swapped;
+use slotpress_read::{
+    Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
+    StateCheck, StateOutcome, Task, judge_expected, judge_root, judge_storage_map, spill_dir,
 };
 
-pub use {
-    input::{Supplied, Supply, is_standard_input},
-    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert},
-};
+use crate::restore::assign::{AssignedStorage, Assigner};
+use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
+use crate::restore::input::{Feed, Inputs};
+use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
+use crate::restore::space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded};
+use crate::restore::superseded::read_superseded;
+use crate::restore::target::Target;
+use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack};
 
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
 ///

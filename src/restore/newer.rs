@@ -2,23 +2,16 @@
 //! slot and the highest incremental one on it, by their names, and a bank snapshot only if that is not older
 //! (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
 
-use {
-    crate::restore::{
-        spot::Spot,
-        target::{Replaced, check_same_file_system},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        kept_dir::{Found, KeptDir},
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::catalog::REMOTE,
-    std::{
-        ffi::{OsStr, OsString},
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath};
+use slotpress_format::ArchiveName;
+use slotpress_read::REMOTE;
+
+use crate::restore::spot::Spot;
+use crate::restore::target::{Replaced, check_same_file_system};
 
 struct FoundArchive {
     dir: Arc<KeptDir>,

@@ -1,26 +1,15 @@
 //! What to restore and how, and what was restored.
 
-use {
-    crate::archive::sink::Sink,
-    derive_setters::Setters,
-    serde::Serialize,
-    slotpress_base::{
-        error::Result, io::IoPolicy, progress::Progress, stopwatch::Elapsed, text, threads::available_threads,
-    },
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{directory::LedgerPaths, names::Hash},
-    },
-    slotpress_read::{
-        archive::IndexPolicy,
-        read_back::{ReadBack, ReadBackReport},
-        state::check::{Assurance, CheckOptions},
-    },
-    std::{
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use derive_setters::Setters;
+use serde::Serialize;
+use slotpress_base::{Elapsed, IoPolicy, Progress, Result, available_threads, text};
+use slotpress_format::{Hash, LedgerPaths, Root};
+use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBack, ReadBackReport};
+
+use crate::archive::sink::Sink;
 
 /// What a restore leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,18 +1,17 @@
 //! Files of a restore in the making: written under temporary directories, owned as the target is, removed when the
 //! restore does not finish.
 
-use {
-    crate::restore::assign::Destination,
-    rustix::fs::{Mode, OFlags},
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        io::{space::SpaceWatch, writer::WriteBehind},
-        kept_dir::{Found, KeptDir},
-        owner::Owner,
-    },
-    slotpress_read::store::work_dir::WorkDir,
-    std::{fs::File, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc},
-};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use slotpress_base::{Error, Found, IoContext, KeptDir, Owner, Result, SpaceWatch, WriteBehind};
+use slotpress_read::WorkDir;
+
+use crate::restore::assign::Destination;
 
 /// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
 /// look at them. Each is locked while its restore runs; the next restore removes those that a killed one left.

@@ -1,17 +1,11 @@
 //! What a restore will write, by file system.
 
-use {
-    slotpress_base::{
-        error::{IoContext, Result},
-        io::space::Space,
-    },
-    std::{
-        collections::BTreeMap,
-        fs,
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-    },
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{IoContext, Result, Space};
 
 /// What mainnet's archives unpack to: 450 GB from 110 GB.
 pub const MAINNET_RATIO: u64 = 4;

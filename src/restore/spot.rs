@@ -1,16 +1,10 @@
 //! A name in an open directory, or in one some levels below it: where something of a restore lies, or will.
 
-use {
-    slotpress_base::{
-        error::{IoContext, Result},
-        kept_dir::KeptDir,
-    },
-    std::{
-        ffi::{OsStr, OsString},
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::{IoContext, KeptDir, Result};
 
 /// What names of directories begin with into which a former state is moved: they are made when something is moved there.
 pub const REPLACED_PREFIX: &str = "slotpress-replaced-";

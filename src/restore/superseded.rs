@@ -12,25 +12,15 @@
     )
 )]
 
-use {
-    crate::restore::{assign::AssignedStorage, place::PartialDir},
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, IoContext, Result},
-        io::IoHint,
-        pipeline::run_in_order,
-        progress::Progress,
-    },
-    slotpress_format::ledger::{
-        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
-        records::Record,
-    },
-    slotpress_read::{
-        archive::visit::{RecordVisitor, StorageRef},
-        state::{accounts::AccountsPass, superseded::Superseded, version::Version},
-    },
-    std::{fs::File, os::unix::fs::FileExt},
-};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use slotpress_base::{Error, IoContext, IoHint, Progress, Result, run_in_order, split_at_most, to_usize};
+use slotpress_format::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, Record, RecordHeader};
+use slotpress_read::{AccountsPass, RecordVisitor, StorageRef, Superseded, Version};
+
+use crate::restore::assign::AssignedStorage;
+use crate::restore::place::PartialDir;
 
 /// Read at once: the header and the data of most accounts.
 const FIRST_READ_BYTES: usize = 512;

@@ -1,36 +1,24 @@
 //! The target of a restore: its directories, and that nothing is there that could be lost.
 
-use {
-    crate::restore::{
-        ExistingState, RestoreLayout, RestoreTarget,
-        finish::MARK,
-        journal,
-        made_dirs::MadeDirs,
-        newer::newer_archives,
-        place::{PARTIAL_PREFIX, PartialDir},
-        space::SpaceNeeded,
-        spot::{REPLACED_PREFIX, Spot},
-    },
-    rustix::{
-        fs::{AtFlags, FileType},
-        io::Errno,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, IoContext, Result},
-        kept_dir::{Found, KeptDir},
-        owner::Owner,
-        progress::Progress,
-    },
-    slotpress_format::ledger::{directory::LedgerPaths, lock::LedgerLock, names::parse_number},
-    slotpress_read::store::work_dir::{remove_moved_dir, remove_stale_dirs_in},
-    std::{
-        ffi::{OsStr, OsString},
-        fs,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath};
+use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
+use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
+
+use crate::restore::finish::MARK;
+use crate::restore::made_dirs::MadeDirs;
+use crate::restore::newer::newer_archives;
+use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
+use crate::restore::space::SpaceNeeded;
+use crate::restore::spot::{REPLACED_PREFIX, Spot};
+use crate::restore::{ExistingState, RestoreLayout, RestoreTarget, journal};
 
 /// The directories of a restore, made and checked. Holds the ledger's lock, and a lock on each directory that is written.
 #[derive(Debug)]

@@ -1,38 +1,17 @@
 //! One archive into files: what [`read`](slotpress_read::archive) decodes goes to its place, and every rule is kept.
 
-use {
-    crate::restore::{
-        assign::{Assigner, Destination},
-        place::{EntryWriter, PartialDir, Places},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        io::{space::SpaceWatch, writer::WriteBehind},
-        owner::Owner,
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{entry::Entry, frame_hashes::Root},
-        ledger::bank_file::BankFile,
-    },
-    slotpress_read::{
-        archive::{
-            Archive, HashCheck, Pass, ReadError, passing::PassingFrames, size_limit::SizeLimit, visit::EntrySink,
-            walk::SeenFrame,
-        },
-        rules::{
-            archive::{ArchiveRules, JudgedArchive, SeenSlots},
-            findings::Findings,
-            rule::Rule,
-        },
-        state::{
-            check::StateCheck,
-            first_pass::{Contents, FirstPass},
-        },
-    },
-    std::sync::{Mutex, PoisonError, RwLock},
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use slotpress_base::{Error, IoContext, Owner, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
+use slotpress_format::{BankFile, Entry, Root};
+use slotpress_read::archive::Archive;
+use slotpress_read::{
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, PassingFrames, ReadError,
+    Rule, SeenFrame, SeenSlots, SizeLimit, StateCheck,
 };
+
+use crate::restore::assign::{Assigner, Destination};
+use crate::restore::place::{EntryWriter, PartialDir, Places};
 
 /// Where to unpack, and with how many workers.
 #[derive(Clone, Copy, Debug)]

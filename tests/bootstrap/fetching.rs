@@ -1,17 +1,14 @@
 //! `fetch`: bytes, however badly they come.
 
-use {
-    super::site::*,
-    crate::{common::*, net::server::*},
-    std::{
-        fs,
-        io::Write,
-        sync::{
-            Arc,
-            atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-        },
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use super::site::*;
+use crate::common::*;
+use crate::net::server::*;
 
 /// The bytes of answers' bodies that a server was asked for.
 fn asked_bytes(server: &Server, length: u64) -> u64 {

@@ -1,22 +1,19 @@
 //! `bootstrap`: ledgers, whatever happens on the way.
 
-use {
-    super::site::*,
-    crate::{common::*, net::server::*},
-    rustix::process::{Pid, Signal, kill_process},
-    std::{
-        collections::BTreeSet,
-        fs,
-        io::Write,
-        process::{Command, Stdio},
-        sync::{
-            Mutex,
-            atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-        },
-        thread,
-        time::{Duration, Instant},
-    },
-};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::site::*;
+use crate::common::*;
+use crate::net::server::*;
 
 #[test]
 fn a_ledger_comes_out_as_if_restored_from_disk() {

@@ -2,7 +2,9 @@
 
 #![cfg(debug_assertions)]
 
-use crate::{bootstrap::site::*, common::*, panics::panics_at};
+use crate::bootstrap::site::*;
+use crate::common::*;
+use crate::panics::panics_at;
 
 /// Places that every way to fetch comes by, and those of each.
 const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];

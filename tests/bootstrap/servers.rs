@@ -1,31 +1,21 @@
 //! Servers that behave as those of clients and mirrors do, at their worst: stalls, deadlines, ends that come too early,
 //! files that change, disks that are full.
 
-use {
-    super::site::*,
-    crate::{
-        common::*,
-        net::server::{Server, Then, answer, file, head, redirect, stall},
-    },
-    slotpress_base::progress::NoProgress,
-    slotpress_net::{
-        Client, ClientOptions,
-        fetch::{Download, Limits, PartialFile},
-        parse_url,
-    },
-    slotpress_read::store::publish::Publishable,
-    std::{
-        fs,
-        io::Write,
-        process::Command,
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-        thread,
-        time::Duration,
-    },
-};
+use std::io::Write;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use std::{fs, thread};
+
+use slotpress_base::NoProgress;
+use slotpress_net::{Client, ClientOptions, Download, Limits, PartialFile, parse_url};
+use slotpress_read::Publishable;
+
+use super::site::*;
+use crate::common::*;
+use crate::net::server::{Server, Then, answer, file, head, redirect, stall};
 
 fn full(files: &Files) -> (String, Vec<u8>) {
     let (name, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");

@@ -1,16 +1,13 @@
 //! `serve` and `bootstrap` together: a server that is killed and started again under twenty nodes.
 
-use {
-    super::site::*,
-    crate::common::*,
-    std::{
-        fs,
-        net::{SocketAddr, TcpListener, TcpStream},
-        os::unix::fs::FileExt,
-        path::Path,
-        process::{Child, Command, Stdio},
-    },
-};
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::site::*;
+use crate::common::*;
 
 /// Nodes that bootstrap at the same time.
 const NODES: usize = 20;

@@ -1,20 +1,16 @@
 //! Servers with archives, and what a run of the program says.
 
-use {
-    crate::{
-        common::*,
-        net::server::{Request, Server, Then, answer, file, head, redirect},
-    },
-    std::{
-        collections::BTreeMap,
-        fs,
-        io::{self, Write},
-        net::TcpStream,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-    tempfile::TempDir,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::common::*;
+use crate::net::server::{Request, Server, Then, answer, file, head, redirect};
 
 /// Files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;

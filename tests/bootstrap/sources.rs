@@ -1,20 +1,14 @@
 //! Sources that are dead, busy or wrong, alone and beside good ones.
 
-use {
-    super::site::*,
-    crate::{
-        common::*,
-        net::server::{Request, Server, Then, answer, head},
-    },
-    std::{
-        fs,
-        io::Write,
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::site::*;
+use crate::common::*;
+use crate::net::server::{Request, Server, Then, answer, head};
 
 /// Nothing listens there.
 const DEAD: &str = "http://127.0.0.1:9";

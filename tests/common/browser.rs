@@ -1,13 +1,10 @@
 //! A real browser.
 
-use {
-    serde_json::{Value, json},
-    std::{
-        io::{BufRead, BufReader},
-        path::Path,
-        process::{Child, Command, Stdio},
-    },
-};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
 
 /// A headless Chromium, spoken to as the WebDriver standard says.
 pub struct Browser {

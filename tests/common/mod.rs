@@ -7,21 +7,18 @@ pub mod oracle;
 pub mod records;
 pub mod servers;
 
-pub use needs::needs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Cursor, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use {
-    assert_cmd::Command,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs::{self, File},
-        io::{Cursor, Read},
-        os::unix::{fs::PermissionsExt, process::CommandExt},
-        path::{Path, PathBuf},
-        process::Stdio,
-        time::{Duration, Instant},
-    },
-    tempfile::TempDir,
-};
+use assert_cmd::Command;
+pub use needs::needs;
+use tempfile::TempDir;
 
 pub const FULL_26: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL_26_40: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";

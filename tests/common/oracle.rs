@@ -5,14 +5,11 @@
 
 #![allow(dead_code)] // each test file uses a part of it
 
-use {
-    slotpress_read::rules::clients::Client,
-    std::{
-        collections::BTreeMap,
-        path::{Path, PathBuf},
-        process::Command,
-    },
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use slotpress_read::Client;
 
 /// What Agave says of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The records of an archive, found with nothing of slotpress: the `tar` crate and the format page.
 
-use {
-    super::entries,
-    std::{collections::BTreeMap, path::Path},
-};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::entries;
 
 /// A record, read with nothing of slotpress.
 #[derive(Clone, Debug)]

@@ -1,16 +1,14 @@
 //! Programs of others that serve while a test runs: starting them on a free port, ending them with the test.
 
-use {
-    super::wait_for,
-    std::{
-        fs,
-        net::{TcpListener, TcpStream},
-        os::unix::fs::PermissionsExt,
-        path::Path,
-        process::{Child, Command, Stdio},
-    },
-    tempfile::TempDir,
-};
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::wait_for;
 
 /// A program that runs until the test ends.
 pub struct Running(pub Child);

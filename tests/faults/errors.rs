@@ -5,14 +5,13 @@
 //! A sample by default. By hand: `FAULTS_ERRORS` failing calls for each command and fault, `FAULTS_SEED`, and
 //! `FAULTS_TABLE`, the document whose table is written anew (docs/reliability.md).
 
-use {
-    super::{
-        scenarios::{STAGES, Scenario, after_loading, scenarios},
-        strace::{Call, Draws, number_of, trace, write_table},
-        *,
-    },
-    std::{collections::BTreeMap, fs, os::unix::process::ExitStatusExt},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+use super::scenarios::{STAGES, Scenario, after_loading, scenarios};
+use super::strace::{Call, Draws, number_of, trace, write_table};
+use super::*;
 
 const SEED_DEFAULT: u64 = 14;
 

@@ -4,14 +4,11 @@
 //! A sample by default. By hand: `FAULTS_KILLS` kills for each command and stage, `FAULTS_SEED`, `FAULTS_ONLY` for one of
 //! the commands, and `FAULTS_TABLE`, the document whose table is written anew (docs/reliability.md).
 
-use {
-    super::{
-        scenarios::{CHANGING, Scenario, after_loading, scenarios},
-        strace::{Call, Draws, Trace, number_of, trace, write_table},
-        *,
-    },
-    std::collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::scenarios::{CHANGING, Scenario, after_loading, scenarios};
+use super::strace::{Call, Draws, Trace, number_of, trace, write_table};
+use super::*;
 
 const SEED_DEFAULT: u64 = 14;
 

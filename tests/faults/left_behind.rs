@@ -1,9 +1,10 @@
 //! What a run leaves behind that failed or was killed, and where nothing may be left.
 
-use {
-    super::*,
-    std::{fs, os::unix::fs::MetadataExt, path::PathBuf},
-};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use super::*;
 
 fn restore(archive: &Path, target: &Path, more: &[&str]) -> (Option<i32>, String) {
     let mut arguments = vec!["restore", text(archive), "--ledger", text(target)];

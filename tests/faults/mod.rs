@@ -10,13 +10,10 @@ mod scenarios;
 mod shared;
 pub mod strace;
 
-use {
-    crate::common::*,
-    std::{
-        path::Path,
-        process::{Command, Output},
-    },
-};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::common::*;
 
 /// The program with arguments, to be started by the test itself.
 fn program(arguments: &[&str]) -> Command {

@@ -1,13 +1,10 @@
 //! A pipe in the place of a file: refused or passed over, never waited for.
 
-use {
-    super::*,
-    std::{
-        fs,
-        io::{Read, Write},
-        process::Stdio,
-    },
-};
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use super::*;
 
 /// Seconds after which a command counts as waiting.
 const SECONDS: &str = "20";

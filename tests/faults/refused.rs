@@ -1,9 +1,9 @@
 //! What the system does not let us read is no damage; what is missing or damaged is. Hints that can be followed.
 
-use {
-    super::*,
-    std::{fs, os::unix::fs::PermissionsExt},
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
 
 #[test]
 fn what_may_not_be_read_is_no_damage() {

@@ -1,19 +1,18 @@
 //! Commands that faults are tried on: their source, what they leave, and what must hold after a fault.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::strace::Call;
+use super::*;
 #[cfg(feature = "net")]
 use crate::{
     bootstrap::site::{Files, Way, ledger_tree, pair_and_genesis, restored, serve},
     common::oracle::Oracle,
     net::server::Server,
-};
-use {
-    super::{strace::Call, *},
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        path::PathBuf,
-    },
-    tempfile::TempDir,
 };
 
 /// A command, its source, and what it is to leave.

@@ -1,10 +1,15 @@
 //! Two restores that share a directory: one is refused, and what the other one leaves is whole.
 
-use {
-    super::*,
-    std::{fs, path::PathBuf, process::Stdio, sync::OnceLock, thread::sleep, time::Duration},
-    tempfile::TempDir,
-};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
 
 /// On a machine that is busy, two programs that are started together need not run at the same time.
 const ROUNDS_MAX: u64 = 60;

@@ -1,13 +1,10 @@
 //! Running the program under `strace`, which makes single system calls fail, or kills at them.
 
-use {
-    super::*,
-    std::{
-        collections::BTreeMap,
-        fs,
-        time::{Duration, Instant},
-    },
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::*;
 
 /// Longer than any run here takes by far: what is not done by then hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -11,12 +11,16 @@ pub mod script;
 mod stage;
 mod table;
 
-use {
-    crate::{common::*, faults::strace, net::server, parsers::targets::wrapped},
-    plays::*,
-    stage::*,
-    std::{fs, path::Path},
-};
+use std::fs;
+use std::path::Path;
+
+use plays::*;
+use stage::*;
+
+use crate::common::*;
+use crate::faults::strace;
+use crate::net::server;
+use crate::parsers::targets::wrapped;
 
 /// What a lie is about.
 pub struct Lie {

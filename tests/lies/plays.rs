@@ -1,17 +1,14 @@
 //! What servers do, right and wrong.
 
-use {
-    super::stage::Scene,
-    crate::net::server::{Request, Then, answer, file, head},
-    std::{
-        borrow::Cow,
-        io::{self, Write},
-        net::TcpStream,
-        sync::atomic::Ordering::Relaxed,
-        thread,
-        time::{Duration, Instant},
-    },
-};
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::stage::Scene;
+use crate::net::server::{Request, Then, answer, file, head};
 
 const ETAG: &str = "\"the-same\"";
 

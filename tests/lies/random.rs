@@ -1,10 +1,11 @@
 //! Servers that play random scripts of lies. `LIES_SCRIPTS` says how many are played, `LIES_SEED` and `LIES_FIRST` which.
 
-use {
-    super::script,
-    crate::faults::strace::{Draws, number_of},
-    std::{sync::mpsc, thread, time::Duration},
-};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::script;
+use crate::faults::strace::{Draws, number_of};
 
 /// Longer than any script takes by far.
 const TIMEOUT: Duration = Duration::from_secs(240);

@@ -1,23 +1,17 @@
 //! `serve`, killed and started again under `fetch`; and a server that is gone for good.
 
-use {
-    super::stage::{Archive, Kind},
-    crate::{common::*, faults::strace::number_of},
-    slotpress_base::progress::{NoProgress, Until},
-    slotpress_net::{
-        Client, ClientOptions,
-        fetch::{Ended, Limits, fetch_whole},
-        parse_url,
-    },
-    std::{
-        fs,
-        net::{SocketAddr, TcpListener, TcpStream},
-        path::Path,
-        process::{Child, Command, Stdio},
-        thread,
-        time::{Duration, Instant},
-    },
-};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use slotpress_base::{NoProgress, Until};
+use slotpress_net::{Client, ClientOptions, Ended, Limits, fetch_whole, parse_url};
+
+use super::stage::{Archive, Kind};
+use crate::common::*;
+use crate::faults::strace::number_of;
 
 fn serve(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())

@@ -2,27 +2,21 @@
 //! Whatever they do, each run ends, and what has the archive's name then is one of the archives, whole. Shared by the
 //! property test here and by `fuzz/`.
 
-use {
-    super::{
-        server::{Request, Server, Then, answer, file, head, redirect, stall},
-        wrapped,
-    },
-    slotpress::{ClientOptions, FetchLimits, FetchOptions, FindOptions, Progress, Root, SourceArg},
-    slotpress_format::archive::entry::{Entry, EntryKind},
-    std::{
-        collections::BTreeSet,
-        fs,
-        io::{self, Write},
-        net::TcpStream,
-        ops::Range,
-        sync::{
-            Arc, LazyLock,
-            atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed},
-        },
-        thread,
-        time::Duration,
-    },
-};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use std::{fs, thread};
+
+use slotpress::{ClientOptions, FetchLimits, FetchOptions, FindOptions, Progress, Root, SourceArg};
+use slotpress_format::{Entry, EntryKind};
+
+use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
+use super::wrapped;
 
 pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 

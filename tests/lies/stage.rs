@@ -1,20 +1,14 @@
 //! The archives that lies are about, and the servers that play them.
 
-use {
-    crate::{
-        bootstrap::site::{agaves_archives, larger_archive},
-        common::*,
-        net::server::{Request, Server, Then, answer, redirect},
-    },
-    std::{
-        io,
-        net::TcpStream,
-        sync::{
-            Arc, OnceLock,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-    },
-};
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+
+use crate::bootstrap::site::{agaves_archives, larger_archive};
+use crate::common::*;
+use crate::net::server::{Request, Server, Then, answer, redirect};
 
 /// What a server does with a request for the archive.
 pub type Play = fn(&Scene, &Request, &mut TcpStream) -> io::Result<Then>;

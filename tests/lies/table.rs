@@ -1,7 +1,11 @@
 //! The lies.
 
-use super::{Kind::*, Lie, Named::*, plays::*, run};
 use std::fs;
+
+use super::Kind::*;
+use super::Named::*;
+use super::plays::*;
+use super::{Lie, run};
 
 /// An entry without anything special.
 const PLAIN: Lie = Lie { name: "", does: "", archive: Hashed, before: None, command: "fetch", flags: &[], runs: &[] };

@@ -5,13 +5,10 @@
 //! Rust's test harness cannot ignore a test while it runs, so this is decided when the tests are compiled. With another
 //! `PATH` they are compiled anew. [`missing!`] lets one test check that the decision still holds.
 
-use {
-    proc_macro::{TokenStream, TokenTree},
-    std::{
-        fs,
-        os::unix::fs::{MetadataExt, PermissionsExt},
-    },
-};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use proc_macro::{TokenStream, TokenTree};
 
 /// All programs that tests may need, beside coreutils and a shell. `.ci/install` installs them.
 const PROGRAMS: &[&str] = &[

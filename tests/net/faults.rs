@@ -1,23 +1,18 @@
 //! What servers do wrong, one by one.
 
-use {
-    super::{
-        client, content, get, head, options,
-        server::{self, Request, Server, Then, answer, file, redirect},
-        url,
-    },
-    crate::common::{WAIT_MAX, wait_for},
-    slotpress_base::progress::{NoProgress, Progress},
-    slotpress_net::{Client, NetErrorKind, Outcome},
-    std::{
-        io::Write,
-        net::TcpStream,
-        ops::ControlFlow,
-        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-        thread,
-        time::{Duration, Instant},
-    },
-};
+use std::io::Write;
+use std::net::TcpStream;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slotpress_base::{NoProgress, Progress};
+use slotpress_net::{Client, NetErrorKind, Outcome};
+
+use super::server::{self, Request, Server, Then, answer, file, redirect};
+use super::{client, content, get, head, options, url};
+use crate::common::{WAIT_MAX, wait_for};
 
 const ETAG: &str = "\"one\"";
 

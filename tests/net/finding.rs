@@ -1,27 +1,18 @@
 //! `find`: a cluster of made-up peers, of different age, rate and honesty.
 
-use {
-    super::{
-        options,
-        server::{Request, Server, Then, answer, file, head, redirect, stall},
-        url,
-    },
-    crate::common::*,
-    serde_json::{Value, json},
-    slotpress_base::progress::NoProgress,
-    slotpress_net::{
-        Client, NetErrorKind,
-        find::{FindOptions, FindReport, MaxAge, find},
-        servers::SourceArg,
-    },
-    std::{
-        fs,
-        io::{self, Write},
-        net::TcpStream,
-        thread,
-        time::{Duration, Instant},
-    },
-};
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::{Value, json};
+use slotpress_base::NoProgress;
+use slotpress_net::find::find;
+use slotpress_net::{Client, FindOptions, FindReport, MaxAge, NetErrorKind, SourceArg};
+
+use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
+use super::{options, url};
+use crate::common::*;
 
 const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
 const GENESIS: &str = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d";

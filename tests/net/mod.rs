@@ -6,14 +6,11 @@ mod reading;
 mod real;
 pub mod server;
 
-use {
-    slotpress_base::progress::NoProgress,
-    slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url},
-    std::{
-        ops::{ControlFlow, Range},
-        time::Duration,
-    },
-};
+use std::ops::{ControlFlow, Range};
+use std::time::Duration;
+
+use slotpress_base::NoProgress;
+use slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url};
 
 /// Times that are short, so that a test of a stall is.
 fn options() -> ClientOptions {

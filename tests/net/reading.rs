@@ -1,17 +1,15 @@
 //! `inspect` and `verify` of a URL: what is fetched, and what they say.
 
-use {
-    super::server::{Request, Server, Then, answer, file, redirect},
-    crate::common::*,
-    serde_json::Value,
-    std::{
-        fs,
-        io::Write,
-        path::PathBuf,
-        sync::atomic::{AtomicUsize, Ordering},
-    },
-    tempfile::TempDir,
-};
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::server::{Request, Server, Then, answer, file, redirect};
+use crate::common::*;
 
 /// An archive with an index, some MiB large, and its bytes.
 fn indexed() -> (TempDir, PathBuf, Vec<u8>) {

@@ -1,17 +1,16 @@
 //! Servers that others wrote: Python's, nginx, Apache, and TLS with an authority of our own.
 
-use {
-    super::{client, get, head, options, url},
-    crate::common::{servers::*, *},
-    slotpress_base::progress::NoProgress,
-    slotpress_net::{Client, NetErrorKind, Outcome, servers::SourceArg},
-    std::{
-        fs,
-        io::{BufRead, BufReader},
-        process::{Command, Stdio},
-        time::{Duration, SystemTime},
-    },
-};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use slotpress_base::NoProgress;
+use slotpress_net::{Client, NetErrorKind, Outcome, SourceArg};
+
+use super::{client, get, head, options, url};
+use crate::common::servers::*;
+use crate::common::*;
 
 fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().expect("runs");

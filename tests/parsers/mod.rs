@@ -3,7 +3,12 @@
 
 pub mod targets;
 
-use {crate::common::*, proptest::prelude::*, std::fs, targets::TARGETS};
+use std::fs;
+
+use proptest::prelude::*;
+use targets::TARGETS;
+
+use crate::common::*;
 
 /// A file of every chain's ledger at slot 26, each of another version of Agave.
 fn of_ledgers(path: &str) -> Vec<Vec<u8>> {

@@ -4,36 +4,17 @@
 #[path = "wrapped.rs"]
 pub mod wrapped;
 
-use {
-    slotpress_base::{
-        error::{Error, Result},
-        progress::NoProgress,
-    },
-    slotpress_format::{
-        archive::{
-            entry_parser::{EntryParser, TarEvent},
-            frame_hashes::{self, Root},
-            genesis_archive,
-            index::Index,
-            seek_table::parse_seek_table,
-            zstd_frame::{parse_block_header, parse_frame_start},
-        },
-        ledger::{
-            bank_file::parse_bank_file_and_end,
-            fields::FieldReader,
-            genesis::Genesis,
-            lists::{ObsoleteFormat, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts},
-            names::{ArchiveName, parse_storage_name},
-            rebuilt_bank::{RebuiltBank, StakedAccounts},
-            records::{Record, RecordFault, RecordSink, RecordWalker},
-            split::{MetaRange, MetaWalk},
-            stakes::StoredAccount,
-            status_cache::parse_status_cache,
-            sysvars,
-        },
-    },
-    slotpress_read::verify::{NamedArchive, VerifyOptions, verify_archives},
+use slotpress_base::{Error, NoProgress, Result};
+use slotpress_format::archive::frame_hashes::{self};
+use slotpress_format::archive::genesis_archive;
+use slotpress_format::ledger::sysvars;
+use slotpress_format::{
+    ArchiveName, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk, ObsoleteFormat, RebuiltBank, Record,
+    RecordFault, RecordSink, RecordWalker, Root, StakedAccounts, StoredAccount, TarEvent, parse_bank_file_and_end,
+    parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache, parse_storage_name,
+    parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
+use slotpress_read::{NamedArchive, VerifyOptions, verify_archives};
 
 /// A target: takes any bytes.
 pub type Target = fn(&[u8]);
@@ -257,7 +238,7 @@ pub fn listing(bytes: &[u8]) {
 
 /// What a proxy sends in front of a connection, of both versions.
 pub fn proxy_header(bytes: &[u8]) {
-    use slotpress_format::proxy_header::{BINARY_REST_BYTES_MAX, parse_binary, parse_text, rest_bytes};
+    use slotpress_format::{BINARY_REST_BYTES_MAX, parse_binary, parse_text, rest_bytes};
     let _ = parse_text(bytes);
     let Some((head, rest)) = bytes.split_first_chunk() else { return };
     assert!(rest_bytes(head).is_ok_and(|length| length <= BINARY_REST_BYTES_MAX) || parse_binary(head, rest).is_err());

@@ -1,12 +1,7 @@
 //! Archives made of any tar stream, so that what is altered gets past checksums and frames to whoever reads entries.
 
-use slotpress_format::archive::{
-    entry::Entry,
-    entry_parser::{EntryParser, TarEvent},
-    frame_hashes::{self, frame_hash},
-    index::Index,
-    seek_table::{SeekTableItem, seek_table_frame},
-};
+use slotpress_format::archive::frame_hashes::{self};
+use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};
 
 const BLOCK_BYTES: usize = 512;
 

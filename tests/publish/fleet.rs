@@ -1,17 +1,14 @@
 //! Many nodes at once, from what was published: out of the bucket, and through a web server in front of its directory.
 
-use {
-    super::{stage::*, stores},
-    crate::{
-        bootstrap::site::{files_in, ledger_tree, run},
-        common::{
-            servers::{Nginx, free_port},
-            *,
-        },
-        stores::{command, gateway::Gateway, target},
-    },
-    std::process::{Child, Stdio},
-};
+use std::process::{Child, Stdio};
+
+use super::stage::*;
+use super::stores;
+use crate::bootstrap::site::{files_in, ledger_tree, run};
+use crate::common::servers::{Nginx, free_port};
+use crate::common::*;
+use crate::stores::gateway::Gateway;
+use crate::stores::{command, target};
 
 const NODES: usize = 30;
 

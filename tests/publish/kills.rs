@@ -1,14 +1,11 @@
 //! SIGKILL at system calls that change something, by `strace --inject`: what `latest.json` names is whole at every moment, and
 //! the next run ends the work, and frees what was pinned.
 
-use {
-    super::stage::*,
-    crate::{
-        common::*,
-        faults::strace::{number_of, trace},
-    },
-    std::collections::BTreeSet,
-};
+use std::collections::BTreeSet;
+
+use super::stage::*;
+use crate::common::*;
+use crate::faults::strace::{number_of, trace};
 
 /// What changes directories; and what makes files whole.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
@@ -86,7 +83,8 @@ fn a_panic_on_the_thread_of_a_target() {
 #[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_full_target() {
-    use std::{fs, process::Command};
+    use std::fs;
+    use std::process::Command;
     let stage = Stage::with_pair();
     let disk = stage.mirror();
     let mount = |options: &str| {
@@ -114,10 +112,11 @@ fn a_full_target() {
 #[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_target_that_becomes_full() {
-    use {
-        super::lives::Running,
-        std::{fs, path::PathBuf, process::Command},
-    };
+    use std::fs;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::lives::Running;
     struct Mounted(PathBuf);
     impl Drop for Mounted {
         fn drop(&mut self) {

@@ -1,30 +1,24 @@
 //! Runs that go on: beside a process that writes and purges as a validator does, and a reader that polls.
 
-use {
-    super::stage::*,
-    crate::{
-        common::{oracle::Oracle, *},
-        serve::server::{connect, read_response, send},
-    },
-    rustix::{
-        fs::{FlockOperation, fcntl_lock},
-        process::{Pid, Signal, kill_process},
-    },
-    serde_json::Value,
-    std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        io::{BufRead, BufReader, Write},
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-        process::{Child, Command, Stdio},
-        sync::{
-            Arc, Mutex,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        thread::JoinHandle,
-    },
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::stage::*;
+use crate::common::oracle::Oracle;
+use crate::common::*;
+use crate::serve::server::{connect, read_response, send};
 
 /// A run that goes on.
 pub struct Running {

@@ -1,15 +1,13 @@
 //! One run at a time: what is published, what is refused, what goes, what stays.
 
-use {
-    super::stage::*,
-    crate::common::*,
-    serde_json::Value,
-    std::{
-        fs,
-        os::unix::fs::{MetadataExt, PermissionsExt},
-        path::Path,
-    },
-};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::stage::*;
+use crate::common::*;
 
 #[test]
 fn a_pair_is_published_and_not_twice() {

@@ -1,15 +1,14 @@
 //! Directories that are not what they seem: pipes, links, the validator's own, others that come into their place meanwhile.
 
-use {
-    super::{lives::Running, stage::*},
-    crate::common::*,
-    rustix::fs::{CWD, FileType, Mode, mknodat},
-    std::{
-        fs,
-        os::unix::fs::{MetadataExt, symlink},
-        path::Path,
-    },
-};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::lives::Running;
+use super::stage::*;
+use crate::common::*;
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")

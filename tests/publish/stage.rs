@@ -1,18 +1,16 @@
 //! A validator's directory, a target beside it, and what a reader of the target sees.
 
-use {
-    crate::common::*,
-    serde_json::Value,
-    std::{
-        collections::BTreeMap,
-        fs,
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-        process::Output,
-        sync::OnceLock,
-    },
-    tempfile::TempDir,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::*;
 
 /// Archives as a validator writes them one after the other; real ones, of the fixtures and of ledgers of the fixtures.
 pub fn chain() -> &'static Vec<PathBuf> {

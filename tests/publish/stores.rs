@@ -1,22 +1,15 @@
 //! Publishing to a bucket: `versitygw`, behind a proxy that lets requests fail.
 
-use {
-    super::stage::*,
-    crate::{
-        common::*,
-        stores::{
-            command,
-            gateway::{Gateway, Instead},
-            target,
-        },
-    },
-    serde_json::Value,
-    std::{
-        fs,
-        path::PathBuf,
-        process::{Child, Output, Stdio},
-    },
-};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+
+use serde_json::Value;
+
+use super::stage::*;
+use crate::common::*;
+use crate::stores::gateway::{Gateway, Instead};
+use crate::stores::{command, target};
 
 fn arguments(stage: &Stage, flags: &[&str]) -> Vec<String> {
     let dir = stage.snapshots().to_str().expect("UTF-8").to_string();

@@ -1,11 +1,13 @@
 //! `list` and `prune`.
 
-use {
-    super::server::{Server, two_archives},
-    crate::common::*,
-    serde_json::Value,
-    std::{fs, path::Path, time::SystemTime},
-};
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::server::{Server, two_archives};
+use crate::common::*;
 
 fn objects(output: &[u8]) -> Vec<Value> {
     String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()

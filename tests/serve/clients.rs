@@ -1,16 +1,13 @@
 //! What clients ask for and rely on: whole files, ranges, conditions, redirects; curl, wget, aria2c, and what Agave's and
 //! Firedancer's do.
 
-use {
-    super::server::{Server, large_archive, read_head, read_response, send, two_archives},
-    crate::common::*,
-    std::{
-        fs,
-        io::Read,
-        process::Command,
-        time::{Duration, SystemTime},
-    },
-};
+use std::fs;
+use std::io::Read;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use super::server::{Server, large_archive, read_head, read_response, send, two_archives};
+use crate::common::*;
 
 #[test]
 fn both_redirects_and_exact_names() {

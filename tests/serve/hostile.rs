@@ -1,15 +1,12 @@
 //! Clients that mean harm: nothing but archives gets out, nothing panics, memory stays bounded, others are served.
 
-use {
-    super::server::{Server, large_archive, read_head, read_response, send, two_archives},
-    crate::common::*,
-    std::{
-        fs,
-        io::{Read, Write},
-        os::unix::fs::symlink,
-        time::{Duration, Instant},
-    },
-};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use super::server::{Server, large_archive, read_head, read_response, send, two_archives};
+use crate::common::*;
 
 #[test]
 fn nothing_but_archives() {

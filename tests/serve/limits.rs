@@ -1,9 +1,8 @@
 //! Rates.
 
-use {
-    super::server::{Server, large_archive, two_archives},
-    std::time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use super::server::{Server, large_archive, two_archives};
 
 /// No test measures how fast it is; that it is no faster than allowed does not depend on the machine.
 #[test]

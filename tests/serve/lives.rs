@@ -1,10 +1,11 @@
 //! Archives come and go, and so does the server.
 
-use {
-    super::server::{Server, large_archive, read_head, send, two_archives},
-    crate::common::*,
-    std::{fs, io::Read, time::Duration},
-};
+use std::fs;
+use std::io::Read;
+use std::time::Duration;
+
+use super::server::{Server, large_archive, read_head, send, two_archives};
+use crate::common::*;
 
 #[test]
 fn new_archives_appear() {

@@ -1,11 +1,12 @@
 //! The page, in a real browser: complete without anything from elsewhere, dark where the reader wants it, fit for a phone.
 
-use {
-    super::server::{Server, large_archive, read_head, send, two_archives},
-    crate::common::{browser::Browser, *},
-    serde_json::json,
-    std::io::Read,
-};
+use std::io::Read;
+
+use serde_json::json;
+
+use super::server::{Server, large_archive, read_head, send, two_archives};
+use crate::common::browser::Browser;
+use crate::common::*;
 
 #[test]
 fn a_page_needs_nothing_from_elsewhere() {

@@ -1,10 +1,11 @@
 //! Behind a proxy: limits and the log are about clients, not about the proxy.
 
-use {
-    super::server::{Server, large_archive, read_head, send, two_archives},
-    crate::common::{servers::*, *},
-    std::{fs, process::Command},
-};
+use std::fs;
+use std::process::Command;
+
+use super::server::{Server, large_archive, read_head, send, two_archives};
+use crate::common::servers::*;
+use crate::common::*;
 
 /// A proxy's connections are not those of one client; each client has its own limit, whatever it claims itself.
 #[test]

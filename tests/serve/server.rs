@@ -1,21 +1,18 @@
 //! A running server, and a client that is nothing but a socket.
 
-use {
-    crate::common::slotpress_path,
-    crate::common::{FULL_26, INCREMENTAL_26_40, as_filler, fixture, temp_dir},
-    std::{
-        collections::BTreeMap,
-        fs,
-        io::{BufRead, BufReader, Read, Write},
-        net::{SocketAddr, TcpStream},
-        path::{Path, PathBuf},
-        process::{Child, Command, ExitStatus, Stdio},
-        sync::{Arc, Mutex},
-        thread::JoinHandle,
-        time::{Duration, Instant},
-    },
-    tempfile::TempDir,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::common::{FULL_26, INCREMENTAL_26_40, as_filler, fixture, slotpress_path, temp_dir};
 
 /// Longer than anything takes on a busy machine; a test that waits so long has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);

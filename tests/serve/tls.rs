@@ -1,15 +1,12 @@
 //! Encryption: certificates are used, and used again when they change.
 
-use {
-    super::server::{Server, two_archives},
-    crate::common::*,
-    std::{
-        fs,
-        io::Write,
-        path::Path,
-        process::{Command, Stdio},
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::server::{Server, two_archives};
+use crate::common::*;
 
 /// A certificate that signs itself, and its key.
 fn certificate(dir: &Path) {

@@ -1,19 +1,17 @@
 //! Uploads of `publish` that end while the store makes one file of their parts, and uploads of which the store has lost a part: each
 //! later run against a store that works ends well, and the archive is in the index.
 
-use {
-    super::gateway::{Done, Gateway, Instead, PAGE},
-    crate::{
-        common::*,
-        publish::{
-            stage::{Stage, latest, verify},
-            stores::{once, start, uploads, with_three_parts},
-        },
-    },
-    rustix::process::{Pid, Signal, kill_process},
-    serde_json::Value,
-    std::{fs, path::Path, process::Child},
-};
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::gateway::{Done, Gateway, Instead, PAGE};
+use crate::common::*;
+use crate::publish::stage::{Stage, latest, verify};
+use crate::publish::stores::{once, start, uploads, with_three_parts};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 

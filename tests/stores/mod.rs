@@ -4,24 +4,18 @@ mod completions;
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
 pub mod gateway;
 
-use {
-    crate::{
-        bootstrap::site::{Said, Way, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored},
-        common::{exit_code, ledger, names, needs, slotpress_path, temp_dir, text, wait_for, wait_for_handler},
-        net::server::{Server, Then},
-    },
-    gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET},
-    rustix::process::{Pid, Signal, kill_process},
-    std::{
-        fs,
-        process::{Command, Stdio},
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering::SeqCst},
-        },
-        thread,
-    },
-};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::{fs, thread};
+
+use gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bootstrap::site::{Said, Way, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored};
+use crate::common::{exit_code, ledger, names, needs, slotpress_path, temp_dir, text, wait_for, wait_for_handler};
+use crate::net::server::{Server, Then};
 
 /// The program with a bucket's credentials, and nothing else of the environment that could say something of buckets.
 pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {

@@ -1,19 +1,14 @@
 //! Of every altered archive, `verify` says what is wrong; and of each version of Agave, what that says itself.
 
-use {
-    super::{
-        altered::{Altered, corpus, fields_of_bank},
-        fields::{OF_GENESIS, RandomFields, altered_fields},
-        fixtures::*,
-    },
-    crate::common::oracle::Oracle,
-    slotpress_base::progress::NoProgress,
-    slotpress_read::{
-        rules::{clients::Client, findings::Check, rule::Rule},
-        verify::{NamedArchive, report::VerifyReport, verify_archives},
-    },
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use slotpress_base::NoProgress;
+use slotpress_read::{Check, Client, NamedArchive, Rule, VerifyReport, verify_archives};
+
+use super::altered::{Altered, corpus, fields_of_bank};
+use super::fields::{OF_GENESIS, RandomFields, altered_fields};
+use super::fixtures::*;
+use crate::common::oracle::Oracle;
 
 /// Seen with 4.2, on a busy machine.
 const RACE: &str = "Agave may read the version while the second entry replaces it";

@@ -1,10 +1,11 @@
 //! Archives altered in every way that section 6 of the format page knows, and some more.
 
-use {
-    super::{fixtures::*, versions::*},
-    slotpress_format::ledger::{bank_file::parse_bank_file_and_end, fields::FieldReader},
-    std::ops::Range,
-};
+use std::ops::Range;
+
+use slotpress_format::{FieldReader, parse_bank_file_and_end};
+
+use super::fixtures::*;
+use super::versions::*;
 
 /// An altered archive: what was done to it, and its files.
 pub struct Altered {
@@ -123,7 +124,7 @@ fn frames(corpus: &mut Corpus) {
 
 /// A frame that states its content, and asks for a window that has nothing to do with it.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
-    use slotpress_format::archive::zstd_frame::{FrameStart, parse_frame_start};
+    use slotpress_format::{FrameStart, parse_frame_start};
     let frame = zstd(content);
     let Ok(FrameStart::Zstd(header)) = parse_frame_start(&frame) else { panic!("a frame") };
     // Four bytes of content size, no single segment, no checksum.

@@ -1,17 +1,14 @@
 //! The fields of bank file and status cache, in their order: a table of what is there, and what altering each does. Clients read
 //! them with parsers of their own; this one follows the table alone.
 
-use {
-    super::{altered::Altered, fixtures::*},
-    slotpress_read::{
-        rules::{
-            clients::{Client, names_of},
-            rule::Rule,
-        },
-        verify::report::VerifyReport,
-    },
-    std::{collections::BTreeSet, ops::Range, path::PathBuf},
-};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use slotpress_read::{Client, Rule, VerifyReport, names_of};
+
+use super::altered::Altered;
+use super::fixtures::*;
 
 /// A field, or several.
 pub enum Field {

@@ -1,13 +1,9 @@
 //! Archives of the fixtures, taken apart and put together again.
 
-use {
-    slotpress_base::progress::NoProgress,
-    slotpress_read::{
-        rules::{clients::Client, findings::Failure, rule::Rule},
-        verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives},
-    },
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use slotpress_base::NoProgress;
+use slotpress_read::{Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
 
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";

@@ -1,22 +1,16 @@
 //! Every single flipped bit of a small archive is found, or lies where nothing has a meaning.
 
-use {
-    super::fixtures::*,
-    slotpress::{ArchiveOptions, Codec, archive},
-    slotpress_base::progress::NoProgress,
-    slotpress_read::{
-        archive::{source::LocalFile, tail::Tail},
-        verify::{NamedArchive, verify_archives},
-    },
-    std::{
-        fs::File,
-        path::{Path, PathBuf},
-        sync::{
-            Mutex,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-    },
-};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress::{ArchiveOptions, Codec, archive};
+use slotpress_base::NoProgress;
+use slotpress_read::{LocalFile, NamedArchive, Tail, verify_archives};
+
+use super::fixtures::*;
 
 /// A small archive by slotpress, with an index, and frames small enough for storages to be cut.
 fn small_archive(dir: &Path) -> PathBuf {

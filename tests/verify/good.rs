@@ -1,17 +1,13 @@
 //! What is good is found to be good, with the values that Agave gives.
 
-use {
-    super::fixtures::*,
-    crate::common::oracle::Oracle,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
-    slotpress_read::{
-        rules::{clients::Client, findings::Check},
-        state::check::CheckMode,
-        verify::{NamedArchive, report::VerifyReport, verify_archives, verify_ledger},
-    },
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Check, CheckMode, Client, NamedArchive, VerifyReport, verify_archives, verify_ledger};
+
+use super::fixtures::*;
+use crate::common::oracle::Oracle;
 
 fn check(report: &VerifyReport, slot: u64, hash: &str, capitalization: u64, accounts: u64) {
     assert!(report.ok, "{}", shown(report));

@@ -1,15 +1,13 @@
 //! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read all the same.
 
-use {
-    super::fixtures::*,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
-    slotpress_read::{
-        rules::{findings::Check, rule::Rule},
-        verify::{report::VerifyReport, verify_ledger},
-    },
-    std::{fs, path::Path},
-};
+use std::fs;
+use std::path::Path;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Check, Rule, VerifyReport, verify_ledger};
+
+use super::fixtures::*;
 
 fn unpacked(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,23 +1,13 @@
 //! Failures say where: the right frame, offset, entry and account, expected and found; and all of them are reported.
 
-use {
-    super::fixtures::*,
-    slotpress::{ArchiveOptions, Codec, archive},
-    slotpress_base::progress::NoProgress,
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind},
-            seek_table::{parse_seek_table, seek_table_bytes, seek_table_frame},
-        },
-        ledger::names::Address,
-    },
-    slotpress_read::{
-        archive::{source::LocalFile, tail::Tail},
-        rules::{clients::Client, findings::Check, rule::Rule},
-        verify::report::VerifyReport,
-    },
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use slotpress::{ArchiveOptions, Codec, archive};
+use slotpress_base::NoProgress;
+use slotpress_format::{Address, Entry, EntryKind, parse_seek_table, seek_table_bytes, seek_table_frame};
+use slotpress_read::{Check, Client, LocalFile, Rule, Tail, VerifyReport};
+
+use super::fixtures::*;
 
 fn verify_tar(tar: &Tar) -> VerifyReport {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,27 +1,20 @@
 //! What is said of altered archives, word for word: every failure with its place, and each client's verdict; what restoring says
 //! of them; and the book of rules itself. A change here changes what an operator reads.
 
-use {
-    super::{
-        altered::{Altered, corpus},
-        fixtures::*,
-    },
-    crate::common::{run_json, text},
-    slotpress::{
-        Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitError,
-        VisitOptions, restore, visit_accounts,
-    },
-    slotpress_base::progress::NoProgress,
-    slotpress_read::{
-        rules::{
-            clients::Client,
-            findings::{Failure, Place},
-            rule::Rule,
-        },
-        verify::{NamedArchive, report::VerifyReport, verify_archives},
-    },
-    std::{convert::Infallible, fmt::Write, path::Path},
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::path::Path;
+
+use slotpress::{
+    Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitError,
+    VisitOptions, restore, visit_accounts,
 };
+use slotpress_base::NoProgress;
+use slotpress_read::{Client, Failure, NamedArchive, Place, Rule, VerifyReport, verify_archives};
+
+use super::altered::{Altered, corpus};
+use super::fixtures::*;
+use crate::common::{run_json, text};
 
 /// What does not depend on the compressor: where and how a damaged frame fails does.
 fn stable() -> impl Iterator<Item = Altered> {

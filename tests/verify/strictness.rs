@@ -1,17 +1,15 @@
 //! One book of rules, at one strictness: nothing is made of an archive that `verify` would refuse of what was made.
 
-use {
-    super::{
-        altered::{Altered, corpus},
-        fields::altered_fields,
-        fixtures::*,
-    },
-    slotpress::{RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore},
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
-    slotpress_read::verify::{NamedArchive, report::VerifyReport, verify_archives, verify_ledger},
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress::{RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore};
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{NamedArchive, VerifyReport, verify_archives, verify_ledger};
+
+use super::altered::{Altered, corpus};
+use super::fields::altered_fields;
+use super::fixtures::*;
 
 /// The ledger and the archives that are made of an altered archive, and what verifying says of each; `None`: not made.
 fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {

@@ -1,17 +1,14 @@
 //! What versions of Agave differ in, and what only Firedancer minds: each change is found, at its place, and counts for the
 //! clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's own, these say the same.
 
-use {
-    super::fixtures::*,
-    crate::common::oracle::Oracle,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
-    slotpress_read::{
-        rules::{clients::Client, rule::Rule},
-        verify::{report::VerifyReport, verify_ledger},
-    },
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Client, Rule, VerifyReport, verify_ledger};
+
+use super::fixtures::*;
+use crate::common::oracle::Oracle;
 
 /// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank hash.
 pub struct BankPlaces {

@@ -1,12 +1,8 @@
 //! Archives without an index: damage in one place does not hide damage in another.
 
-use {
-    super::fixtures::*,
-    slotpress_read::{
-        rules::{findings::Check, rule::Rule},
-        verify::report::VerifyReport,
-    },
-};
+use slotpress_read::{Check, Rule, VerifyReport};
+
+use super::fixtures::*;
 
 /// Frames with a checksum, with or without their content size.
 fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! Small operations on bytes and lengths from outside: none of them can fail, overflow or go out of
 //! bounds. What reads archives, ledgers and servers' answers is made of them.
 
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
+use std::time::Duration;
 
 /// A number as a length in memory. Where it does not fit (on machines of 32 bits), the largest one, which no buffer has:
 /// what takes a piece of a buffer gets none, or all of it, and what allocates fails.

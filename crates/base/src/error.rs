@@ -3,15 +3,12 @@
 //! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
 //! printed (that is `cli::ui`).
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
+
+use crate::ShowPath;
 pub use crate::hint::Hint;
-use {
-    crate::text::ShowPath,
-    std::{
-        fmt, io,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
 
 /// Result of everything in this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -243,7 +240,9 @@ impl<T> IoContext<T> for rustix::io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, std::error::Error as _};
+    use std::error::Error as _;
+
+    use super::*;
 
     #[test]
     fn the_systems_error_is_kept() {

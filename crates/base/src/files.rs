@@ -1,11 +1,11 @@
 //! Opening files that must be ordinary ones.
 
-use {
-    crate::error::{Error, IoContext, Result},
-    crate::text::ShowPath,
-    rustix::fs::{Mode, OFlags},
-    std::{fs::File, path::Path},
-};
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::{Error, IoContext, Result, ShowPath};
 
 /// Opens an ordinary file for reading.
 ///

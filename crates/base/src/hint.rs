@@ -1,6 +1,7 @@
 //! What to do about an error, as data: the library names its own options in backquotes, a program its flags.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
+use std::fmt;
 
 macro_rules! hints {
     ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {

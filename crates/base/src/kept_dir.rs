@@ -4,28 +4,18 @@
 //! A name is one component. No symbolic link is followed, but in the path by which a directory is opened the first time,
 //! which is the operator's.
 
-use {
-    crate::{
-        error::{Error, IoContext, Result},
-        owner::Owner,
-        text::ShowPath,
-    },
-    rustix::{
-        fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
-        io::Errno,
-    },
-    std::{
-        ffi::{OsStr, OsString},
-        fs::File,
-        hash::{BuildHasher, Hasher, RandomState},
-        os::{
-            fd::{AsFd, BorrowedFd, OwnedFd},
-            unix::ffi::OsStrExt,
-        },
-        path::{Component, Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use crate::{Error, IoContext, Owner, Result, ShowPath};
 
 /// Flags of every directory.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -397,10 +387,10 @@ fn plain(name: &OsStr) -> rustix::io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::*,
-        std::{fs, os::unix::fs::symlink},
-    };
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
 
     #[test]
     fn names_stay_in_the_directory() {

@@ -20,3 +20,29 @@ pub mod random;
 pub mod stopwatch;
 pub mod text;
 pub mod threads;
+
+pub use bytes::{
+    array_at, at_most_mut, copy_at_most, per_second, range_bytes, split_at_most, to_usize, u32_at, u64_at,
+};
+pub use error::{Error, ErrorKind, IoContext, Result};
+pub use files::open_file;
+pub use io::pace::{Bucket, Pace, RATE_MIN};
+pub use io::pipes::{Interruptible, InterruptibleWriter};
+pub use io::priority::{NICENESS_MAX, stand_back};
+pub use io::reader::{PieceReader, StreamReader};
+pub use io::residency::Cold;
+pub use io::space::{Space, SpaceWatch, free_bytes, has_room, is_full};
+pub use io::writer::{StreamWriter, WriteBehind};
+pub use io::{IoHint, IoPolicy, Watch};
+pub use kept_dir::{Found, KeptDir, random_name};
+pub use memory::{Limit, tightest_limit};
+pub use other_load::{LoadWatch, OtherLoad};
+pub use owner::Owner;
+pub use pipeline::{OUTPUT_BUFFERS_PER_WORKER, run_in_order};
+pub use pool::Pool;
+pub use progress::{CancelToken, NoProgress, Part, Progress, Step, StopToo, Until};
+pub use quantity::{TimeUnit, rate_of};
+pub use random::SplitMix64;
+pub use stopwatch::{Elapsed, Stopwatch, ThreadStopwatch};
+pub use text::{ShowPath, escaped_lines, one_line};
+pub use threads::{THREADS_MAX, available_threads, cannot_start, keep_panics_quiet, panic_point, spawn_workers};

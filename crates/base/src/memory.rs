@@ -1,13 +1,10 @@
 //! Memory of the machine, of the control groups and resource limits of this process, and of the process itself, as Linux
 //! tells it; elsewhere unknown.
 
-use {
-    rustix::process::{Resource, getrlimit},
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
 
 /// Bytes that can be taken without swapping, and without reaching a [`Limit`].
 pub fn available_bytes() -> Option<u64> {

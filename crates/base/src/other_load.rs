@@ -1,9 +1,8 @@
 //! The load of the machine by other programs, from `/proc/stat`.
 
-use {
-    crate::stopwatch::Stopwatch,
-    std::{fmt, fs},
-};
+use std::{fmt, fs};
+
+use crate::Stopwatch;
 
 /// Watches the cores of the machine since it was started.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,10 @@
 //! Who owns what root makes for another user.
 
-use {
-    crate::{
-        error::{IoContext, Result},
-        kept_dir::KeptDir,
-    },
-    rustix::fs::{Gid, Uid},
-    std::os::fd::AsFd,
-};
+use std::os::fd::AsFd;
+
+use rustix::fs::{Gid, Uid};
+
+use crate::{IoContext, KeptDir, Result};
 
 /// Who owns what is made in a directory: the directory's owner. What root made for a validator that runs as another user
 /// would otherwise be files that the validator cannot read, change or remove.

@@ -4,15 +4,12 @@
 //! in order. A worker takes a free buffer before it takes an item, so the oldest item under way always has a buffer: the
 //! pipeline cannot stall, and the number of buffers bounds the memory.
 
-use {
-    crate::{
-        error::Result,
-        progress::Progress,
-        threads::{guarded, spawn_workers},
-    },
-    crossbeam_channel::{Receiver, Sender, bounded},
-    std::sync::Mutex,
-};
+use std::sync::Mutex;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::threads::guarded;
+use crate::{Progress, Result, spawn_workers};
 
 /// Output buffers per worker: one being filled, one on its way. One more is for what the calling thread holds.
 pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
@@ -135,11 +132,10 @@ fn put_in_order<U>(
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::{error::Error, progress::NoProgress},
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Error, NoProgress};
 
     type Worker = fn(u64, &mut Vec<u8>) -> Result<u64>;
 

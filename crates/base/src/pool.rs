@@ -1,10 +1,11 @@
 //! Threads for rayon, as many as the caller allows: its global pool, which takes every core, is never used.
 
-use {
-    crate::error::{Error, Result},
-    rayon::{ThreadPool, ThreadPoolBuilder},
-    std::{cell::RefCell, rc::Rc},
-};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::{Error, Result};
 
 /// Threads that parallel iterators run on, for as long as it lives. Starting some takes tens of microseconds.
 #[derive(Debug)]
@@ -52,7 +53,9 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, rayon::prelude::*};
+    use rayon::prelude::*;
+
+    use super::*;
 
     /// Where no thread can be started, the calling one does the work, as often as it is asked.
     #[test]

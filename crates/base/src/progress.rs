@@ -1,15 +1,11 @@
 //! How long work tells what it is doing, and learns that it should stop. Nothing here knows a terminal.
 
-use {
-    crate::error::{Error, Result},
-    std::{
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
 
 /// One of the steps that a piece of work is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]

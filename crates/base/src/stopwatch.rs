@@ -1,11 +1,11 @@
 //! Measuring what a run took: elapsed time, and CPU time of all threads.
 
-use {
-    crate::text,
-    rustix::time::{ClockId, clock_gettime},
-    serde::Serialize,
-    std::time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::text;
 
 /// Started when a run begins.
 #[derive(Clone, Copy, Debug)]

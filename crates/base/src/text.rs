@@ -1,16 +1,13 @@
 //! Text fit for a message or a screen: what others wrote as a line of bounded length, what we write as lines that are
 //! wrapped at words. And paths and times, as JSON can have them.
 
-use {
-    serde::{Serialize, Serializer},
-    serde_json::ser::Formatter,
-    std::{
-        borrow::Cow,
-        io::{self, Write},
-        path::{Path, PathBuf},
-        time::Duration,
-    },
-};
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 
 /// The most characters that a message quotes of what an archive or a file says.
 pub const QUOTED_CHARS_MAX: usize = 200;

@@ -3,18 +3,12 @@
 //! Threads that others wait for are started here, and run their work through [`guarded`]. Not here:
 //! pools for parallel iterators ([`pool`](crate::pool)).
 
-use {
-    crate::{
-        error::{Error, Result},
-        progress::Progress,
-    },
-    std::{
-        any::Any,
-        cell::RefCell,
-        panic::{AssertUnwindSafe, catch_unwind},
-        thread::{Builder, Scope, ScopedJoinHandle},
-    },
-};
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use crate::{Error, Progress, Result};
 
 /// What an operator is told when fewer threads can be started than were asked for. Always the same words, so that a
 /// screen can tell it once.
@@ -115,10 +109,9 @@ pub fn panic_point(place: &str) {
 
 #[cfg(debug_assertions)]
 mod panic_points {
-    use std::sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    };
+    use std::sync::LazyLock;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// Where, and after how many that pass.
     static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {

@@ -4,12 +4,13 @@
 //! `slotpress archive --format none`, verbatim or clustered. Frames are of 8 MiB, or of what `--frame BYTES` says. `--base FILE.tar` before a file compares it with
 //! level 1 on that one: clustered records with verbatim ones; the time of clustering is not in it.
 
-use {
-    rustix::time::{ClockId, clock_gettime},
-    slotpress_encoder::{Effort, Encoder, Way},
-    std::{env, error::Error, fs, hint::black_box},
-    zstd_safe::{CCtx, CParameter, compress_bound},
-};
+use std::error::Error;
+use std::hint::black_box;
+use std::{env, fs};
+
+use rustix::time::{ClockId, clock_gettime};
+use slotpress_encoder::{Effort, Encoder, Way};
+use zstd_safe::{CCtx, CParameter, compress_bound};
 
 const HEADER_BYTES: usize = 136;
 

@@ -1,12 +1,10 @@
 //! One block: literals and sequences, as RFC 8878, section 3.1.1.2 and 3.1.1.3, writes them.
 
-use crate::{
-    bits::{BitWriter, WORD_BITS},
-    codes::{Code, of_literals, of_match, of_offset},
-    fse::{Counts, SYMBOLS_MAX, Table},
-    huffman::{self, Codes},
-    sequences::{BLOCK_BYTES_MAX, MATCH_BYTES_MIN, OFFSET_MAX},
-};
+use crate::bits::{BitWriter, WORD_BITS};
+use crate::codes::{Code, of_literals, of_match, of_offset};
+use crate::fse::{Counts, SYMBOLS_MAX, Table};
+use crate::huffman::{self, Codes};
+use crate::sequences::{BLOCK_BYTES_MAX, MATCH_BYTES_MIN, OFFSET_MAX};
 
 /// The shortest match that the format knows, in bytes.
 const FORMAT_MATCH_BYTES_MIN: usize = 3;

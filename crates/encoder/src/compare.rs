@@ -52,10 +52,9 @@ fn word(chunk: &Chunk, number: usize) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod sse2 {
-    use {
-        super::{Chunk, word},
-        std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x},
-    };
+    use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x};
+
+    use super::{Chunk, word};
 
     // Compiled to one load.
     #[inline]
@@ -83,12 +82,11 @@ mod sse2 {
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon {
-    use {
-        super::{Chunk, word},
-        std::arch::aarch64::{
-            uint8x16_t, vandq_u8, vceqq_u8, vcombine_u8, vcreate_u8, vgetq_lane_u64, vpaddq_u8, vreinterpretq_u64_u8,
-        },
+    use std::arch::aarch64::{
+        uint8x16_t, vandq_u8, vceqq_u8, vcombine_u8, vcreate_u8, vgetq_lane_u64, vpaddq_u8, vreinterpretq_u64_u8,
     };
+
+    use super::{Chunk, word};
 
     #[inline]
     #[target_feature(enable = "neon")]
@@ -142,7 +140,9 @@ pub(crate) mod portable {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn byte_by_byte(one: &Chunk, other: &Chunk) -> u64 {
         one.iter().zip(other).rev().fold(0, |mask, (one, other)| mask << 1 | u64::from(one == other))

@@ -1,10 +1,8 @@
 //! Fields that occur again in records of any kind: keys of mints, of owners, of programs.
 
-use crate::{
-    kinds::{Entry, u64_at},
-    lz::equal_bytes,
-    sequences::Sequences,
-};
+use crate::kinds::{Entry, u64_at};
+use crate::lz::equal_bytes;
+use crate::sequences::Sequences;
 
 /// Shorter literals are no field.
 pub(crate) const FIELD_BYTES_MIN: usize = 16;

@@ -1,6 +1,8 @@
 //! What is around the blocks of a frame: RFC 8878, section 3.1.1.1.
 
-use {std::hash::Hasher, twox_hash::XxHash64};
+use std::hash::Hasher;
+
+use twox_hash::XxHash64;
 
 /// How far back decoders must keep content, in bits.
 pub(crate) const WINDOW_LOG: u32 = 23;

@@ -184,7 +184,9 @@ fn write_shares(shares: &[u16], log: u32, to: &mut BitWriter<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -1,9 +1,7 @@
 //! Huffman codes of literals: RFC 8878, section 4.2.
 
-use crate::{
-    bits::BitWriter,
-    fse::{SYMBOLS_MAX, Table},
-};
+use crate::bits::BitWriter;
+use crate::fse::{SYMBOLS_MAX, Table};
 
 /// The longest code, in bits: the format's limit.
 const CODE_BITS_MAX: u32 = 11;
@@ -246,7 +244,9 @@ fn lengths(counts: &[u32; 256]) -> [u8; 256] {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         /// All codes are used up, none is too long, and a byte that is more frequent has no longer one.

@@ -23,11 +23,10 @@ mod sequences;
 #[cfg(test)]
 mod tests;
 
-use {
-    parse::Parser,
-    std::fmt,
-    zstd_safe::{CCtx, CParameter},
-};
+use std::fmt;
+
+use parse::Parser;
+use zstd_safe::{CCtx, CParameter};
 
 /// Why there is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

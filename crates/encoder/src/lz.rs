@@ -1,9 +1,7 @@
 //! A plain match finder, for what records leave over: long data, tar headers, bytes that are no records.
 
-use crate::{
-    kinds::{Entry, u64_at},
-    sequences::Sequences,
-};
+use crate::kinds::{Entry, u64_at};
+use crate::sequences::Sequences;
 
 /// Bytes that are hashed: the shortest match.
 const HASHED_BYTES: u32 = 6;

@@ -1,14 +1,11 @@
 //! Content and record starts in, a frame out.
 
-use crate::{
-    Effort,
-    compare::{CHUNK_BYTES, equal_at, zeros_at},
-    fields::{FIELD_BYTES_MIN, Fields},
-    frame,
-    kinds::{HEADER_BYTES, Kinds, u64_at},
-    lz::Lz,
-    sequences::Sequences,
-};
+use crate::compare::{CHUNK_BYTES, equal_at, zeros_at};
+use crate::fields::{FIELD_BYTES_MIN, Fields};
+use crate::kinds::{HEADER_BYTES, Kinds, u64_at};
+use crate::lz::Lz;
+use crate::sequences::Sequences;
+use crate::{Effort, frame};
 
 /// What an effort changes: found by measuring, see docs/encoder.md.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The sequences of a frame as they are found, written block by block.
 
-use crate::{block::Block, frame};
+use crate::block::Block;
+use crate::frame;
 
 /// The most content that a block holds, in bytes: zstd's format.
 pub(crate) const BLOCK_BYTES_MAX: usize = 128 << 10;

@@ -1,14 +1,12 @@
 //! Every frame here is decoded twice: by libzstd and by a decoder that shares no code with it.
 
-use {
-    super::*,
-    crate::{
-        kinds::HEADER_BYTES,
-        sequences::{BLOCK_BYTES_MAX, OFFSET_MAX},
-    },
-    proptest::prelude::*,
-    std::io::Read,
-};
+use std::io::Read;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kinds::HEADER_BYTES;
+use crate::sequences::{BLOCK_BYTES_MAX, OFFSET_MAX};
 
 /// Random numbers that are always the same (xorshift64*).
 struct Random(u64);

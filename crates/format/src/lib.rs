@@ -17,3 +17,73 @@
 pub mod archive;
 pub mod ledger;
 pub mod proxy_header;
+
+pub use archive::assemble::FrameAssembler;
+pub use archive::entry::{
+    BLOCK, BLOCK_BYTES, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, EntryKind, Oddity, TarHeader, UNNAMED_SLOT,
+    padding_bytes,
+};
+pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
+pub use archive::frame_hashes::{
+    FRAME_HASHES_KIND, FrameHash, FrameHasher, HashesDigest, Root, frame_hash, hashes_frame_bytes, is_begin_of_hashes,
+};
+pub use archive::frames::{
+    FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,
+};
+pub use archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
+pub use archive::header_search::HeaderSearch;
+pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index};
+pub use archive::limits::{
+    AGAVE_WINDOW_BYTES_MAX, AGAVE_WINDOW_LOG_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FIREDANCER_SLOTS,
+    FIREDANCER_WINDOW_BYTES_MAX, UNPACKED_BYTES_MAX,
+};
+pub use archive::listing::{FROM_LIST, FrameHashesAt, LATEST, NEWEST_FULL, NEWEST_INCREMENTAL, PATH, VERSION};
+pub use archive::seek_table::{
+    SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes, seek_table_frame,
+};
+pub use archive::zstd_frame::{
+    BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
+    ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame, skippable_frame_bytes,
+};
+pub use ledger::bank_file::{
+    BankFile, ScheduledLeader, StorageMapItem, parse_bank_file_and_end, read_bank_file, read_bank_front,
+};
+pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
+pub use ledger::blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT};
+pub use ledger::demands::{Breach, Demand};
+pub use ledger::directory::{
+    BankSnapshot, GRACEFUL_STOP, Layout, LedgerPaths, SNAPSHOT_VERSION, VERSION_BYTES_MAX, bank_snapshot_slots,
+    find_bank_snapshot, find_bank_snapshot_with_gaps, is_complete, is_known_version, read_version,
+};
+pub use ledger::fields::{FieldReader, READ_BUFFER_BYTES};
+pub use ledger::genesis::Genesis;
+pub use ledger::held_lock::{ledger_lock_holder, lock_holder};
+pub use ledger::lattice::{AccountView, Backend, LatticeAccumulator, LatticeHash};
+pub use ledger::leaders::Voter;
+pub use ledger::lists::{
+    ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list, read_storages_list,
+    scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
+};
+pub use ledger::lock::LedgerLock;
+pub use ledger::names::{Address, ArchiveName, Hash, parse_number, parse_storage_name};
+pub use ledger::programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
+pub use ledger::rebuilt_bank::{RebuiltBank, RentEpochs, StakedAccounts};
+pub use ledger::record::{
+    ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordStart, Records,
+    RecordsRest, STORAGE_BYTES_MAX,
+};
+pub use ledger::records::{NoSink, Record, RecordFault, RecordFaultKind, RecordSink, RecordWalker};
+pub use ledger::slot_time::{SlotTime, SlotTimeSource};
+pub use ledger::split::{
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile, check_data_header,
+    check_uids,
+};
+pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount};
+pub use ledger::startup_hints::check_startup_hints;
+pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
+pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
+pub use ledger::sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history};
+pub use proxy_header::{
+    BINARY_HEAD_BYTES, BINARY_REST_BYTES_MAX, BINARY_START, BadHeader, TEXT_BYTES_MAX, TEXT_START, parse_binary,
+    parse_text, rest_bytes,
+};

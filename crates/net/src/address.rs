@@ -59,7 +59,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn public(text: &str) -> bool {
         is_public(text.parse().expect("an address"))

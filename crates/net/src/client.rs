@@ -1,44 +1,30 @@
 //! The client: its threads, its connections, and how an ordinary thread waits for them.
 
-use {
-    super::{
-        ClientOptions, NetError, Url,
-        address::is_public,
-        error::PrivateOnly,
-        rate::Bucket,
-        redirect::{Reach, Scope},
-        shown,
-        stores::Stores,
-    },
-    reqwest::{
-        Certificate, Proxy,
-        dns::{Addrs, Name, Resolve, Resolving},
-        header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
-        redirect::Policy,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        progress::Progress,
-        threads::{cannot_start, panic_point},
-    },
-    std::{
-        collections::BTreeSet,
-        fs::File,
-        future::{Future, poll_fn},
-        io::Read,
-        net::SocketAddr,
-        path::Path,
-        pin::pin,
-        sync::Arc,
-        task::Poll,
-        time::Duration,
-    },
-    tokio::{
-        runtime::{Builder, Runtime},
-        time::{MissedTickBehavior, interval},
-    },
-};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::future::{Future, poll_fn};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Proxy};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, cannot_start, panic_point};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::address::is_public;
+use super::error::PrivateOnly;
+use super::rate::Bucket;
+use super::redirect::{Reach, Scope};
+use super::stores::Stores;
+use super::{ClientOptions, NetError, Url, shown};
 
 /// Threads that move bytes and agree on keys. More do not help: callers take the bytes on threads of their own.
 const THREADS: usize = 2;
@@ -268,16 +254,15 @@ fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Ve
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::*,
-        crate::fetch::{Ended, Limits, fetch_whole},
-        slotpress_base::progress::NoProgress,
-        std::{
-            io::{BufRead, BufReader, Write},
-            net::TcpListener,
-            sync::atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-    };
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use slotpress_base::NoProgress;
+
+    use super::*;
+    use crate::{Ended, Limits, fetch_whole};
 
     /// Names that are not found for so many lookups, and then are those of this machine.
     #[derive(Clone, Default)]

@@ -1,6 +1,8 @@
 //! The `Content-Range` field of an answer (RFC 9110, section 14.4). Pure.
 
-use {slotpress_format::ledger::names::parse_number, std::ops::Range};
+use std::ops::Range;
+
+use slotpress_format::parse_number;
 
 /// What a server says it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +34,9 @@ impl ContentRange {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

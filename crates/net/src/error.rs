@@ -1,14 +1,14 @@
 //! What goes wrong on the network: which sort it is decides whether trying again may help.
 
-use {
-    super::{Url, shown},
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint},
-        quantity::bytes,
-        text::one_line,
-    },
-    std::{error::Error as _, fmt, io, time::Duration},
-};
+use std::error::Error as _;
+use std::time::Duration;
+use std::{fmt, io};
+
+use slotpress_base::error::Hint;
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, ErrorKind, one_line};
+
+use super::{Url, shown};
 
 /// What sort of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,23 +41,21 @@ pub mod stores;
 mod transfer;
 pub mod url_source;
 
-pub use servers::below;
-pub use {
-    client::Client,
-    error::{NetError, NetErrorKind},
-    options::ClientOptions,
-    remote::Remote,
-    reqwest::{self, Url},
-    rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX},
-    transfer::Outcome,
-};
-
-pub use transfer::Transfer;
-
-use slotpress_base::{
-    error::{Error, Result},
-    text::one_line,
-};
+pub use client::Client;
+pub use error::{NetError, NetErrorKind};
+pub use fetch::accept::accept_file;
+pub use fetch::partial::{PartialFile, remove_left_journal};
+pub use fetch::{Download, Ended, Fetched, GivenBytes, Limits, STREAMS_DEFAULT, STREAMS_MAX, fetch_whole, take_up};
+pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
+pub use options::ClientOptions;
+pub use remote::Remote;
+pub use reqwest::{self, Url};
+pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
+pub use servers::{Offer, Place, SourceArg, below};
+use slotpress_base::{Error, Result, one_line};
+pub use stores::{Answer, SCHEME, Stores};
+pub use transfer::{Outcome, Transfer};
+pub use url_source::UrlSource;
 
 /// A URL as messages, JSON and journals may have it: without user and password, query and fragment. Queries of signed
 /// URLs are keys.

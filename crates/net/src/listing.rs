@@ -1,11 +1,11 @@
 //! Asking a server for its list of archives, as `slotpress serve` gives it to programs. What it says is the server's claim.
 
-use {
-    super::{Client, NetError, NetErrorKind, Url},
-    slotpress_base::progress::Progress,
-    slotpress_format::archive::listing::PATH,
-    slotpress_read::catalog::listed::{Listed, parse},
-};
+use slotpress_base::Progress;
+use slotpress_format::PATH;
+use slotpress_read::Listed;
+use slotpress_read::catalog::listed::parse;
+
+use super::{Client, NetError, NetErrorKind, Url};
 
 /// The most bytes of a listing: tens of thousands of names, or some thousands of archives with all that is said of them.
 pub(super) const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -1,10 +1,12 @@
 //! How a [`Client`](super::Client) connects.
 
-use {
-    crate::stores::Stores,
-    derive_setters::Setters,
-    std::{path::PathBuf, sync::Arc, time::Duration},
-};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use derive_setters::Setters;
+
+use crate::Stores;
 
 /// A connection that brings less than this fails as a silent one does, and a server of which less is kept for two minutes is given
 /// up. Through it, an archive of 1 GiB would take 12 days: no line that a validator has is as slow, shared by 64 connections.

@@ -1,15 +1,14 @@
 //! How long a server that fails is asked again: until hardly anything of use has come for so long, with growing pauses, and a
 //! line that says so. The one rule for downloads and for questions.
 
-use {
-    super::{NetError, NetErrorKind, options::BYTES_PER_SECOND_MIN},
-    slotpress_base::{
-        error::Result,
-        progress::{self, Progress},
-        quantity::{clock, rate},
-    },
-    std::time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
+
+use slotpress_base::progress::{self};
+use slotpress_base::quantity::{clock, rate};
+use slotpress_base::{Progress, Result};
+
+use super::options::BYTES_PER_SECOND_MIN;
+use super::{NetError, NetErrorKind};
 
 /// The pause after the first failure, as a part of the time in which a server is given up: half a second of two minutes. It
 /// doubles.

@@ -1,9 +1,7 @@
 //! One bound on the rate of all transfers together: a token bucket.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What may come at once after a pause: a second's worth, and no more than this.
 const BURST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -38,7 +36,9 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

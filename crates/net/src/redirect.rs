@@ -6,11 +6,12 @@
 //!   places are followed with `--allow-private` only. A tunnel on this machine to another server is such a case.
 //! - User and password stay with the host and port that they were given for.
 
-use {
-    super::{NetError, NetErrorKind, Url, address::is_public},
-    slotpress_base::hint::Hint,
-    std::net::IpAddr,
-};
+use std::net::IpAddr;
+
+use slotpress_base::hint::Hint;
+
+use super::address::is_public;
+use super::{NetError, NetErrorKind, Url};
 
 /// The most redirects of one request.
 pub const REDIRECTS_MAX: usize = 4;

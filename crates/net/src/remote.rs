@@ -1,20 +1,17 @@
 //! What a server says of a file, by `HEAD`.
 
-use {
-    super::{
-        Client, NetError, NetErrorKind, Url,
-        content_range::ContentRange,
-        request::{Ask, check_encoding, field, refused, send},
-        shown, stores,
-    },
-    reqwest::{
-        Method, Response, StatusCode,
-        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, RANGE},
-    },
-    slotpress_base::progress::Progress,
-    slotpress_format::ledger::names::{ArchiveName, parse_number},
-    std::time::{Duration, SystemTime},
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, RANGE,
 };
+use reqwest::{Method, Response, StatusCode};
+use slotpress_base::Progress;
+use slotpress_format::{ArchiveName, parse_number};
+
+use super::content_range::ContentRange;
+use super::request::{Ask, check_encoding, field, refused, send};
+use super::{Client, NetError, NetErrorKind, Url, shown, stores};
 
 /// Longer names are none: the longest of an archive takes about 120 bytes.
 const FILE_NAME_BYTES_MAX: usize = 255;
@@ -201,7 +198,9 @@ fn percent_decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn name(url: &str) -> Option<String> {
         file_name(&Url::parse(url).expect("a URL"))

@@ -1,18 +1,13 @@
 //! One request, with its redirects, up to the head of the answer.
 
-use {
-    super::{
-        Client, NetError, NetErrorKind, Url,
-        redirect::{REDIRECTS_MAX, Scope, follow},
-        stores,
-    },
-    reqwest::{
-        Method, Response, StatusCode,
-        header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER},
-    },
-    std::time::Duration,
-    tokio::time::timeout,
-};
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode};
+use tokio::time::timeout;
+
+use super::redirect::{REDIRECTS_MAX, Scope, follow};
+use super::{Client, NetError, NetErrorKind, Url, stores};
 
 /// What is asked of a URL.
 pub struct Ask<'a> {

@@ -1,19 +1,14 @@
 //! Small documents, and calls of JSON-RPC 2.0.
 
-use {
-    super::{
-        Client, NetError, NetErrorKind, Url,
-        remote::content_length,
-        request::{Ask, check_encoding, refused, send},
-    },
-    reqwest::{
-        Method,
-        header::{CONTENT_TYPE, HeaderValue},
-    },
-    serde_json::{Value, json},
-    slotpress_base::progress::Progress,
-    tokio::time::timeout,
-};
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use serde_json::{Value, json};
+use slotpress_base::Progress;
+use tokio::time::timeout;
+
+use super::remote::content_length;
+use super::request::{Ask, check_encoding, refused, send};
+use super::{Client, NetError, NetErrorKind, Url};
 
 /// The most bytes of an ordinary RPC answer.
 pub const RPC_BYTES_MAX: usize = 1024 * 1024;

@@ -5,41 +5,21 @@
 //! some web server lists. Names are chosen by the server: only names of archives are taken from a listing, never
 //! links.
 
-use {
-    super::{
-        Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown, stores,
-        url_of_host,
-    },
-    serde::{Serialize, Serializer},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        progress::Progress,
-        text,
-    },
-    slotpress_format::{
-        archive::{
-            frame_hashes::Root,
-            listing::{NEWEST_FULL, NEWEST_INCREMENTAL},
-        },
-        ledger::{
-            names::ArchiveName,
-            slot_time::{SlotTime, SlotTimeSource},
-        },
-    },
-    slotpress_read::{
-        archive::source::{LocalFile, Source},
-        catalog::{listed::Listed, usable::judge},
-    },
-    std::{
-        cmp::Reverse,
-        collections::BTreeMap,
-        fmt, fs,
-        path::{Path, PathBuf},
-        str::FromStr,
-        time::{Duration, SystemTime},
-    },
-};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
+
+use serde::{Serialize, Serializer};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, text};
+use slotpress_format::{ArchiveName, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
+use slotpress_read::catalog::usable::judge;
+use slotpress_read::{Listed, LocalFile, Source};
+
+use super::listing::LISTING_BYTES_MAX;
+use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
 
 /// Archives that are taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;
@@ -387,7 +367,9 @@ fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) ->
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
 

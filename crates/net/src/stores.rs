@@ -1,16 +1,15 @@
 //! Stores as servers: a URL `s3://BUCKET/KEY` stands for a file like any other, and what is asked of it is signed right before
 //! it is sent. How that is done is not known here: [`Stores`] is given to the client.
 
-use {
-    super::{Client, NetError, NetErrorKind, Url, shown},
-    reqwest::Method,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::names::ArchiveName,
-    std::{fmt, future::Future, pin::Pin},
-};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use reqwest::Method;
+use slotpress_base::{Error, Progress, Result};
+use slotpress_format::ArchiveName;
+
+use super::{Client, NetError, NetErrorKind, Url, shown};
 
 /// The scheme of URLs of stores.
 pub const SCHEME: &str = "s3";

@@ -1,25 +1,20 @@
 //! Bytes of a file: a range of it, or all.
 
-use {
-    super::{
-        Client, NetError, NetErrorKind, Remote, Url,
-        content_range::ContentRange,
-        options::BYTES_PER_SECOND_MIN,
-        redirect::Scope,
-        remote::{content_length, validators},
-        request::{Ask, check_encoding, field, refused, send},
-    },
-    reqwest::{
-        Method, Response, StatusCode,
-        header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE},
-    },
-    slotpress_base::{bytes::range_bytes, progress::Progress, quantity::bytes},
-    std::{
-        ops::{ControlFlow, Range},
-        time::{Duration, Instant},
-    },
-    tokio::time::{sleep, timeout},
-};
+use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE};
+use reqwest::{Method, Response, StatusCode};
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Progress, range_bytes};
+use tokio::time::{sleep, timeout};
+
+use super::content_range::ContentRange;
+use super::options::BYTES_PER_SECOND_MIN;
+use super::redirect::Scope;
+use super::remote::{content_length, validators};
+use super::request::{Ask, check_encoding, field, refused, send};
+use super::{Client, NetError, NetErrorKind, Remote, Url};
 
 /// What the server sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,24 +1,21 @@
 //! An archive on a server, read by ranges: the few pieces that are wanted, not all of it.
 
-use {
-    super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown},
-    slotpress_base::{
-        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
-        error::{Error, ErrorKind, Hint, Result},
-        progress::{self, CancelToken, Progress},
-    },
-    slotpress_read::archive::source::Source,
-    std::{
-        io,
-        ops::{ControlFlow, Range},
-        path::{Path, PathBuf},
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicU64, Ordering},
-        },
-        time::Duration,
-    },
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use slotpress_base::bytes::count;
+use slotpress_base::error::Hint;
+use slotpress_base::progress::{self};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, Progress, Result, copy_at_most, range_bytes, split_at_most, to_usize,
 };
+use slotpress_read::Source;
+
+use super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown};
 
 /// What a small read fetches at least, such as that of a frame's header.
 const PIECE_BYTES: u64 = 64 * 1024;

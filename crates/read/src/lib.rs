@@ -24,3 +24,63 @@ pub mod rules;
 pub mod state;
 pub mod store;
 pub mod verify;
+
+pub use archive::arriving::Arriving;
+pub use archive::compression::Compression;
+pub use archive::decode::{FrameDecoder, decode_in_order};
+pub use archive::documents::{Documents, ParsedBank};
+pub use archive::front::Front;
+pub use archive::in_order::read_in_order;
+pub use archive::named::NamedArchive;
+pub use archive::passing::PassingFrames;
+pub use archive::range::{FrameOffsets, read_range};
+pub use archive::shape::{Shape, walk_shape};
+pub use archive::size_limit::SizeLimit;
+pub use archive::source::{LocalFile, SharedSource, Source};
+pub use archive::tail::{Tail, first_read_at};
+pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
+pub use archive::walk::{Recycler, SeenFrame};
+pub use archive::{ArchiveStream, FailedRead, HashCheck, IndexPolicy, Pass, ReadArchive, ReadError};
+pub use catalog::listed::{Listed, ListedArchive};
+pub use catalog::listing::{ArchiveFields, ListFields, unix_ns};
+pub use catalog::partials::Partial;
+pub use catalog::prune::Keep;
+pub use catalog::scan::{file_id, look_for_slot_time, modified_ns, scan_again, scan_names, scan_with_copies};
+pub use catalog::usable::{Fault, Unusable, judge_file};
+pub use catalog::{Catalog, FileId, REMOTE};
+pub use inspect::account::{FoundAccount, find_account};
+pub use inspect::accounts::{
+    AccountsOptions, AccountsSummary, LARGEST_MAX, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts,
+};
+pub use inspect::owners::{owner_name, owner_of_name};
+pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts};
+pub use inspect::{
+    AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
+};
+pub use plan::{Plan, PlanOptions};
+pub use read_back::{ReadBack, ReadBackReport};
+pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
+pub use rules::clients::{Client, ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
+pub use rules::documents::{judge_base, judge_documents, judge_root, judge_storage_map};
+pub use rules::findings::{Check, Failure, Findings, Place};
+pub use rules::rule::Rule;
+pub use state::accounts::{AccountsPass, Task};
+pub use state::again::read_again;
+pub use state::check::{
+    Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, StateOutcome,
+    judge_expected, judge_expected_name,
+};
+pub use state::first_pass::{Contents, FirstPass};
+pub use state::settle::RATIO_TYPICAL;
+pub use state::spill::spill_dir;
+pub use state::stakes::FoundAccounts;
+pub use state::superseded::Superseded;
+pub use state::version::Version;
+pub use store::dir_lock::{DirLocks, Locked, try_lock};
+pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir};
+pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_in};
+pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
+pub use verify::ledger::verify_ledger;
+pub use verify::own::FullReadBack;
+pub use verify::report::{CheckResult, VerifyReport};
+pub use verify::{VerifyOptions, verify_archives};

@@ -1,12 +1,12 @@
 //! The check of a result of archiving or restoring before it counts; [`FullReadBack`](crate::verify::own::FullReadBack) is one.
 
-use {
-    crate::archive::named::NamedArchive,
-    serde::Serialize,
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::directory::BankSnapshot,
-    std::fmt::Debug,
-};
+use std::fmt::Debug;
+
+use serde::Serialize;
+use slotpress_base::{Progress, Result};
+use slotpress_format::BankSnapshot;
+
+use crate::NamedArchive;
 
 /// What was read back, and found to be right.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -1,15 +1,13 @@
 //! What programs are told: `/api/v1/archives`, described in `docs/serving.md`. Fields are added, never renamed or removed.
 
-use {
-    super::transfers::Transfer,
-    serde::Serialize,
-    slotpress_base::text::json,
-    slotpress_read::catalog::{
-        Catalog,
-        listing::{ArchiveFields, ListFields},
-    },
-    std::{sync::Arc, time::SystemTime},
-};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use slotpress_base::text::json;
+use slotpress_read::{ArchiveFields, Catalog, ListFields};
+
+use super::transfers::Transfer;
 
 #[derive(Serialize)]
 struct Answer<'a> {

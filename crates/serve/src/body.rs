@@ -1,21 +1,18 @@
 //! Contents as hyper sends them: pieces of a file are read on threads that may wait, one ahead of what is being sent.
 
-use {
-    super::{
-        limits::Admission,
-        respond::{Content, FileContent},
-        transfers::Running,
-    },
-    hyper::body::{Body, Bytes, Frame, SizeHint},
-    slotpress_base::bytes::{count, to_usize},
-    std::{
-        io,
-        pin::Pin,
-        sync::{Arc, Mutex, PoisonError},
-        task::{Context, Poll},
-    },
-    tokio::sync::mpsc,
-};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use slotpress_base::bytes::count;
+use slotpress_base::to_usize;
+use tokio::sync::mpsc;
+
+use super::limits::Admission;
+use super::respond::{Content, FileContent};
+use super::transfers::Running;
 
 /// Read at a time: what is read is still in the processor's cache when it is sent. A transfer holds three at most: one being
 /// sent, one that waits, one being read.

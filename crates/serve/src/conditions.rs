@@ -2,17 +2,12 @@
 //!
 //! One range is answered; of several, the whole file is sent, as the standard allows.
 
-use {
-    hyper::{
-        Method,
-        header::{
-            HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
-        },
-    },
-    std::{
-        ops::Range,
-        time::{Duration, SystemTime},
-    },
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use hyper::Method;
+use hyper::header::{
+    HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
 };
 
 /// What tells one version of a file from another.
@@ -130,7 +125,10 @@ fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
 
 #[cfg(test)]
 mod tests {
-    use {super::*, hyper::header::HeaderValue, proptest::prelude::*};
+    use hyper::header::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
 
     const DAY: Duration = Duration::from_secs(86_400);
 

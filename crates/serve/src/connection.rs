@@ -1,39 +1,31 @@
 //! Listening, and what happens on a connection: limits, encryption, HTTP/1.1, and a quiet end.
 
-use {
-    super::{
-        Server,
-        body::ContentBody,
-        limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal},
-        plain,
-        proxies::{client_of_connection, is_trusted},
-        respond::{self, Origin, Purpose, answer},
-        stream::{GuardedStream, with_strict_lines},
-        tls::Certificates,
-        transfers::{Answered, Logged},
-    },
-    hyper::{
-        Request,
-        body::{Body, Incoming},
-        header::{CONNECTION, HeaderValue},
-        server::conn::http1,
-        service::service_fn,
-    },
-    hyper_util::rt::{TokioIo, TokioTimer},
-    std::{
-        convert::Infallible,
-        net::IpAddr,
-        pin::pin,
-        sync::{Arc, atomic::Ordering::Relaxed},
-        time::Duration,
-    },
-    tokio::{
-        io::{AsyncRead, AsyncWrite},
-        net::{TcpListener, TcpStream},
-        sync::watch,
-    },
-    tokio_rustls::TlsAcceptor,
-};
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::body::ContentBody;
+use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal};
+use super::proxies::{client_of_connection, is_trusted};
+use super::respond::{self, Origin, Purpose, answer};
+use super::stream::{GuardedStream, with_strict_lines};
+use super::tls::Certificates;
+use super::transfers::{Answered, Logged};
+use super::{Server, plain};
 
 /// After an error of the listening socket (no descriptors left) no connection is taken for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

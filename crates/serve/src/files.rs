@@ -3,21 +3,16 @@
 //!
 //! `Windows` is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
 
-use {
-    slotpress_base::{
-        bytes::{count, to_usize},
-        io::{IoHint, residency::Cold},
-    },
-    slotpress_read::catalog::FileId,
-    std::{
-        collections::{BTreeMap, HashMap},
-        fs::File,
-        io,
-        ops::Range,
-        os::unix::fs::FileExt,
-        sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    },
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Cold, IoHint, to_usize};
+use slotpress_read::FileId;
 
 /// Pages are looked at, fetched and dropped in pieces of this many bytes.
 pub const WINDOW_BYTES: u64 = 1 << 20;
@@ -245,7 +240,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     const END: u64 = 600 * WINDOW_BYTES + 5;
 

@@ -1,14 +1,11 @@
 //! Ranges of one archive that one client asks for are one transfer for the log: it is told when no range of it runs any more.
 
-use {
-    super::transfers::{Finished, Transfer},
-    std::{
-        collections::BTreeMap,
-        net::{IpAddr, SocketAddr},
-        sync::Arc,
-        time::{Duration, Instant},
-    },
-};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::transfers::{Finished, Transfer};
 
 /// A client that asks for no other range for so long has what it wants, or has gone.
 const QUIET: Duration = Duration::from_secs(5);

@@ -39,39 +39,34 @@ pub mod tell;
 pub mod tls;
 pub mod transfers;
 
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use body::Buffers;
+use derive_setters::Setters;
+use files::OpenFiles;
+use gathered::Gathered;
+pub use limits::Allowance;
+use limits::Limits;
+use metrics::Metrics;
 /// What metrics are made of, for commands that [`tell`] theirs.
 pub use prometheus_client;
-use {
-    body::Buffers,
-    derive_setters::Setters,
-    files::OpenFiles,
-    gathered::Gathered,
-    limits::{Allowance, Limits},
-    metrics::Metrics,
-    respond::Purpose,
-    rustix::process::{Resource, Rlimit, getrlimit, setrlimit},
-    shelf::Shelf,
-    slotpress_base::{
-        error::{Error, Result},
-        io::IoHint,
-        progress::Progress,
-        threads::available_threads,
-    },
-    slotpress_read::catalog::{Catalog, listing::unix_ns},
-    std::{
-        net::{IpAddr, SocketAddr, TcpListener},
-        path::PathBuf,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
-            mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-        },
-        time::{Duration, Instant, SystemTime},
-    },
-    tls::{Certificates, TlsFiles},
-    tokio::sync::watch,
-    transfers::{Answered, Finished, Logged, Transfers},
-};
+use respond::Purpose;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shelf::Shelf;
+use slotpress_base::{Error, IoHint, Progress, Result, available_threads};
+use slotpress_read::{Catalog, unix_ns};
+pub use tell::Facts;
+use tls::Certificates;
+pub use tls::TlsFiles;
+use tokio::sync::watch;
+pub use transfers::{Answered, Finished};
+use transfers::{Logged, Transfers};
 
 /// Firedancer gives up on a server that is slower, in bytes per second.
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;

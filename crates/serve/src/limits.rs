@@ -4,18 +4,14 @@
 //! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and pieces are let
 //! through in the order in which they came. Bursts are bounded by [`Bucket`].
 
-use {
-    slotpress_base::io::pace::Bucket,
-    std::{
-        collections::HashMap,
-        net::{IpAddr, Ipv6Addr},
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::Bucket;
 
 /// A request's head is at most this long: what an idle connection holds.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;

@@ -1,14 +1,17 @@
 //! What Prometheus is told.
 
-use {
-    super::{limits::Refusal, process::registry},
-    prometheus_client::{
-        encoding::{EncodeLabelSet, text::encode},
-        metrics::{counter::Counter, family::Family, gauge::Gauge},
-        registry::Registry,
-    },
-    std::{sync::Mutex, time::Duration},
-};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::limits::Refusal;
+use super::process::registry;
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

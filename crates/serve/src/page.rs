@@ -1,19 +1,20 @@
 //! The page for people: archives, what to copy, transfers that run. One file, nothing from elsewhere.
 
-use {
-    super::transfers::Transfer,
-    base64::{Engine as _, engine::general_purpose::STANDARD},
-    hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
-    sha2::{Digest, Sha256},
-    slotpress_base::{bytes::per_second, quantity},
-    slotpress_format::{archive::listing, ledger::names::ArchiveName},
-    slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
-    std::{
-        fmt::Write,
-        sync::{Arc, LazyLock},
-        time::SystemTime,
-    },
-};
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use sha2::{Digest, Sha256};
+use slotpress_base::{per_second, quantity};
+use slotpress_format::ArchiveName;
+use slotpress_format::archive::listing;
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, unix_ns};
+
+use super::transfers::Transfer;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

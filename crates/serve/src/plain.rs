@@ -1,32 +1,26 @@
 //! HTTP/1.1 without encryption: the system sends files straight from the page cache (`sendfile`), which hyper cannot. Takes the
 //! same requests and gives the same responses as hyper does for the rest; requests have no bodies, so little is left to do.
 
-use {
-    super::{
-        Server,
-        files::{Reading, WINDOW_BYTES},
-        limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX},
-        respond::{self, Content, FileContent, Origin, Purpose, answer},
-    },
-    hyper::{
-        HeaderMap, Request, Response, StatusCode, Uri, Version,
-        header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, TRANSFER_ENCODING},
-        http::{Method, request::Parts},
-    },
-    slotpress_base::bytes::{count, to_usize},
-    std::{
-        io::{self, ErrorKind},
-        net::Shutdown,
-        sync::Arc,
-        time::{Duration, SystemTime},
-    },
-    tokio::{
-        io::Interest,
-        net::TcpStream,
-        sync::watch,
-        time::{Instant, timeout},
-    },
-};
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::Method;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use slotpress_base::bytes::count;
+use slotpress_base::to_usize;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::Server;
+use super::files::{Reading, WINDOW_BYTES};
+use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX};
+use super::respond::{self, Content, FileContent, Origin, Purpose, answer};
 
 /// Handed to the system at a time.
 const SEND_BYTES: u64 = 256 * 1024;
@@ -370,7 +364,9 @@ fn head_bytes(status: StatusCode, headers: &HeaderMap, connection: Option<&str>)
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn parsed(text: &str) -> Result<Option<(Head, usize)>, StatusCode> {
         parse(text.as_bytes())

@@ -1,17 +1,15 @@
 //! What metrics tell of the program and its process, under the names that every exporter has them.
 
-use {
-    prometheus_client::{
-        collector::Collector,
-        encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-        metrics::{MetricType, TypedMetric, counter::ConstCounter, family::Family, gauge::ConstGauge, gauge::Gauge},
-        registry::Registry,
-    },
-    std::{
-        fmt, fs,
-        time::{Duration, SystemTime},
-    },
-};
+use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Build {

@@ -1,17 +1,16 @@
 //! Which client a request, or a connection, is of that a proxy passes on.
 
-use {
-    hyper::{HeaderMap, header::HeaderName},
-    slotpress_format::proxy_header::{
-        BINARY_HEAD_BYTES, BINARY_START, BadHeader, TEXT_BYTES_MAX, TEXT_START, parse_binary, parse_text, rest_bytes,
-    },
-    std::{
-        io::{self, ErrorKind},
-        net::{IpAddr, SocketAddr},
-        time::Duration,
-    },
-    tokio::{io::AsyncReadExt, net::TcpStream},
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use hyper::header::HeaderName;
+use slotpress_format::{
+    BINARY_HEAD_BYTES, BINARY_START, BadHeader, TEXT_BYTES_MAX, TEXT_START, parse_binary, parse_text, rest_bytes,
 };
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 /// Between two looks at what a proxy has sent, while it may still become the header of a connection.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

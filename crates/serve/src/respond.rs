@@ -1,36 +1,32 @@
 //! What each path answers. Knows requests and responses, and nothing of sockets.
 
-use {
-    super::{
-        Server, api,
-        conditions::{Verdict, Version, judge},
-        files::Reading,
-        limits::Admission,
-        metrics::{self, TextFormat},
-        page,
-        proxies::client_behind,
-        transfers::{Answered, Logged, Running},
-    },
-    hyper::{
-        HeaderMap, Method, Response, StatusCode,
-        body::Bytes,
-        header::{
-            ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
-            HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
-        },
-        http::request::Parts,
-    },
-    rustix::fs::Stat,
-    slotpress_base::{bytes::range_bytes, kept_dir::KeptDir, text::cut},
-    slotpress_format::archive::{genesis_archive::ARCHIVE_NAME, listing},
-    slotpress_read::catalog::{Archive, FileId, scan},
-    std::{
-        fs::File,
-        net::SocketAddr,
-        sync::Arc,
-        time::{Duration, SystemTime},
-    },
+use std::fs::File;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::body::Bytes;
+use hyper::header::{
+    ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
+    HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
 };
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use rustix::fs::Stat;
+use slotpress_base::text::cut;
+use slotpress_base::{KeptDir, range_bytes};
+use slotpress_format::ARCHIVE_NAME;
+use slotpress_format::archive::listing;
+use slotpress_read::FileId;
+use slotpress_read::catalog::{Archive, scan};
+
+use super::conditions::{Verdict, Version, judge};
+use super::files::Reading;
+use super::limits::Admission;
+use super::metrics::{self, TextFormat};
+use super::proxies::client_behind;
+use super::transfers::{Answered, Logged, Running};
+use super::{Server, api, page};
 
 /// What follows the head of a response.
 #[derive(Debug)]

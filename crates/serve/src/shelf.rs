@@ -1,15 +1,13 @@
 //! What is served: the archives of some directories, looked at again at requests, at most once a second.
 
-use {
-    slotpress_base::error::Result,
-    slotpress_read::catalog::{Catalog, scan},
-    std::{
-        path::PathBuf,
-        sync::Arc,
-        time::{Duration, Instant},
-    },
-    tokio::sync::Mutex,
-};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slotpress_base::Result;
+use slotpress_read::Catalog;
+use slotpress_read::catalog::scan;
+use tokio::sync::Mutex;
 
 /// How old an answer may be.
 const FRESH: Duration = Duration::from_secs(1);

@@ -1,21 +1,17 @@
 //! A socket whose reader may be slow, but not stand still; and one whose lines end as HTTP wants it.
 
-use {
-    super::metrics::Metrics,
-    std::{
-        future::Future,
-        io::{self, ErrorKind, IoSlice},
-        pin::Pin,
-        sync::Arc,
-        task::{Context, Poll, ready},
-        time::Duration,
-    },
-    tokio::{
-        io::{AsyncRead, AsyncWrite, Join, ReadBuf, ReadHalf, WriteHalf, join, split},
-        net::TcpStream,
-        time::{Instant, Sleep},
-    },
-};
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, Join, ReadBuf, ReadHalf, WriteHalf, join, split};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::metrics::Metrics;
 
 /// A reader that takes less than this within the timeout stands still.
 const PROGRESS_BYTES_MIN: usize = 64 * 1024;

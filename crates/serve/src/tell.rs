@@ -1,19 +1,18 @@
 //! Metrics and health of another command that runs for long, at an address of their own: by the same server.
 
-use {
-    super::{FINISHED_MAX, SLOW_TICK, ServeOptions, Server, bind, connection, respond::Purpose, shelf::Shelf},
-    prometheus_client::registry::Registry,
-    slotpress_base::{
-        error::{Error, Result},
-        threads::cannot_start,
-    },
-    std::{
-        fmt,
-        net::SocketAddr,
-        sync::{Arc, MutexGuard, mpsc::sync_channel},
-    },
-    tokio::{runtime::Runtime, sync::watch},
-};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, MutexGuard};
+
+use prometheus_client::registry::Registry;
+use slotpress_base::{Error, Result, cannot_start};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use super::respond::Purpose;
+use super::shelf::Shelf;
+use super::{FINISHED_MAX, SLOW_TICK, ServeOptions, Server, bind, connection};
 
 /// What there is to tell.
 pub trait Facts: fmt::Debug + Send + Sync {

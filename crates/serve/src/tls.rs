@@ -1,19 +1,14 @@
 //! Certificates: read from files, read again when these change. rustls with ring, and nothing of the system's.
 
-use {
-    rustls::{
-        ServerConfig,
-        crypto::ring::default_provider,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    },
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    std::{
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-        sync::{Arc, Mutex, PoisonError},
-    },
-};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use slotpress_base::{Error, IoContext, Result, ShowPath};
 
 /// A certificate with its chain, and its key, both PEM.
 #[derive(Clone, Debug)]

@@ -1,21 +1,18 @@
 //! The transfers that run, for the page, the metrics and the log.
 
-use {
-    super::metrics::Metrics,
-    serde::Serialize,
-    slotpress_base::bytes::range_bytes,
-    std::{
-        collections::BTreeMap,
-        net::{IpAddr, SocketAddr},
-        ops::Range,
-        sync::{
-            Arc, Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-            mpsc::SyncSender,
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use slotpress_base::range_bytes;
+
+use super::metrics::Metrics;
 
 /// A transfer that runs.
 #[derive(Debug)]

@@ -3,34 +3,26 @@
 //!
 //! The library that signs requests would read answers of any length, and limits each request to 30 s.
 
-use {
-    crate::store::SMALL_BYTES_MAX,
-    async_trait::async_trait,
-    http_body::Body,
-    object_store::{
-        ClientConfigKey, ClientOptions,
-        client::{
-            HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-            HttpService,
-        },
-    },
-    slotpress_base::{error::Hint, text::one_line},
-    slotpress_net::{
-        NetError, NetErrorKind, Url,
-        reqwest::{
-            self, Method, StatusCode,
-            header::{DATE, HeaderMap, RETRY_AFTER},
-        },
-    },
-    std::{
-        error::Error as _,
-        fmt,
-        future::poll_fn,
-        pin::Pin,
-        time::{Duration, SystemTime},
-    },
-    tokio::time::timeout,
+use std::error::Error as _;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use http_body::Body;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
+use object_store::{ClientConfigKey, ClientOptions};
+use slotpress_base::error::Hint;
+use slotpress_base::one_line;
+use slotpress_net::reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use slotpress_net::reqwest::{self, Method, StatusCode};
+use slotpress_net::{NetError, NetErrorKind, Url};
+use tokio::time::timeout;
+
+use crate::store::SMALL_BYTES_MAX;
 
 /// For the answer to a small question. It also ends a request that hyper lost, because its connection ended just as the request
 /// was handed over (hyperium/hyper#4122).

@@ -1,26 +1,27 @@
 //! One bucket: what is asked of it, each time once. Who asks tries again.
 
-use {
-    crate::{
-        answers::Connector,
-        credentials::{Profile, anonymous},
-        failure::of_store,
-        options::S3Options,
-        store::{Condition, Metadata, Object, Put, SMALL_BYTES_MAX, Small},
-    },
-    object_store::{
-        Attribute, Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
-        PutOptions, PutPayload, RetryConfig, UpdateVersion,
-        aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
-        list::{PaginatedListOptions, PaginatedListStore},
-        multipart::{MultipartStore, PartId},
-        path::Path as Key,
-        signer::Signer,
-    },
-    slotpress_base::error::{Error, Result},
-    slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url, reqwest::Method},
-    std::{collections::BTreeSet, fmt, time::Duration},
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::signer::Signer;
+use object_store::{
+    Attribute, Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
+use slotpress_base::{Error, Result};
+use slotpress_net::reqwest::Method;
+use slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url};
+
+use crate::answers::Connector;
+use crate::credentials::{Profile, anonymous};
+use crate::failure::of_store;
+use crate::store::{Object, SMALL_BYTES_MAX, Small};
+use crate::{Condition, Metadata, Put, S3Options};
 
 /// Files below one prefix that are listed: at a full archive and an incremental one each hour, those of ten years.
 const LISTED_MAX: usize = 200_000;

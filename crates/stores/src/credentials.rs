@@ -3,30 +3,25 @@
 //! `object_store` knows those of the environment, of web identities, containers and machines, and no profiles. None of them is
 //! ever part of an error, a log or a debug output.
 
-use {
-    crate::profile::{self, Section},
-    async_trait::async_trait,
-    object_store::{
-        CredentialProvider, StaticCredentialProvider,
-        aws::{AwsCredential, AwsCredentialProvider},
-    },
-    rustix::process::{Pid, Signal, kill_process_group},
-    serde::Deserialize,
-    slotpress_base::{
-        error::{Error, Result},
-        text::ShowPath,
-    },
-    std::{
-        env, fmt, fs,
-        io::Read,
-        os::unix::process::CommandExt,
-        path::PathBuf,
-        process::{Child, Command, Stdio},
-        sync::Arc,
-        time::{Duration, SystemTime},
-    },
-    tokio::{sync::Mutex, task::spawn_blocking, time::timeout},
-};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{env, fmt, fs};
+
+use async_trait::async_trait;
+use object_store::aws::{AwsCredential, AwsCredentialProvider};
+use object_store::{CredentialProvider, StaticCredentialProvider};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use slotpress_base::{Error, Result, ShowPath};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::profile::{self, Section};
 
 /// Programs ask servers; none takes longer than this.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,35 +1,24 @@
 //! A directory as a store: temporary names and renames, and locks where a condition needs them.
 
-use {
-    crate::store::{Condition, Object, Put, Small},
-    rustix::{
-        fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat},
-        io::Errno,
-    },
-    slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
-        io::{IoHint, space::SpaceWatch, writer::StreamWriter},
-        kept_dir::KeptDir,
-        progress::{self, Progress},
-        text::ShowPath,
-    },
-    slotpress_read::{
-        archive::source::LocalFile,
-        catalog::scan::modified_ns,
-        store::{
-            dir_lock::{Locked, try_lock},
-            publish::{TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir},
-        },
-    },
-    std::{
-        fs::File,
-        io::{Read, Write},
-        os::fd::OwnedFd,
-        path::{Path, PathBuf},
-        sync::Arc,
-        time::{Duration, SystemTime},
-    },
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::io::Errno;
+use slotpress_base::progress::{self};
+use slotpress_base::{
+    Error, ErrorKind, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter,
 };
+use slotpress_read::{
+    LocalFile, Locked, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, modified_ns, try_lock,
+};
+
+use crate::store::{Object, Small};
+use crate::{Condition, Put};
 
 /// Writing a small file takes a moment: who holds a directory for longer does something else.
 const LOCK_WAITS_MAX: u32 = 200;

@@ -1,14 +1,13 @@
 //! What a store's refusals mean, in words that say what to do.
 
-use {
-    crate::answers::{Failure, Refused},
-    slotpress_base::{
-        error::{Error, Hint},
-        text::one_line,
-    },
-    slotpress_net::{NetError, NetErrorKind, Url},
-    std::{error::Error as StdError, time::Duration},
-};
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, one_line};
+use slotpress_net::{NetError, NetErrorKind, Url};
+
+use crate::answers::{Failure, Refused};
 
 /// Signatures of requests are refused when clocks differ by more than 15 minutes. Half of that explains a refusal.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);

@@ -21,10 +21,8 @@ mod store;
 mod target;
 mod upload;
 
-pub use {
-    options::{S3Options, StoreOptions},
-    parts::{PART_BYTES_MIN, PARTS_MAX, UploadState},
-    store::{Condition, Metadata, Object, Put, Small, Store},
-    target::Target,
-    upload::Upload,
-};
+pub use options::{S3Options, StoreOptions};
+pub use parts::{PART_BYTES_MIN, PARTS_MAX, UploadState};
+pub use store::{Condition, Metadata, Object, Put, Small, Store};
+pub use target::Target;
+pub use upload::Upload;

@@ -1,19 +1,14 @@
 //! How stores are reached.
 
-use {
-    crate::bucket::Bucket,
-    derive_setters::Setters,
-    slotpress_base::error::Result,
-    slotpress_net::{
-        Client, NetError, Url,
-        stores::{Answer, Stores},
-    },
-    std::{
-        collections::BTreeMap,
-        sync::{Arc, Mutex, PoisonError},
-        time::Duration,
-    },
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use derive_setters::Setters;
+use slotpress_base::Result;
+use slotpress_net::{Answer, Client, NetError, Stores, Url};
+
+use crate::bucket::Bucket;
 
 /// A store of which nothing is heard for so long is given up: longer than a service takes to be moved to another machine.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);

@@ -1,12 +1,9 @@
 //! How a file is cut into parts, and how far an upload has come. Pure.
 
-use {
-    serde::{Deserialize, Serialize},
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        quantity::bytes,
-    },
-};
+use serde::{Deserialize, Serialize};
+use slotpress_base::error::Hint;
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, Result};
 
 /// Parts of one file at most: S3's limit.
 pub const PARTS_MAX: u64 = 10_000;
@@ -91,7 +88,9 @@ impl UploadState {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

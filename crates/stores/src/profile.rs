@@ -30,7 +30,9 @@ pub fn section(text: &str, heading: &str) -> Option<Section> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn sections() {

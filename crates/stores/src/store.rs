@@ -1,19 +1,19 @@
 //! A store, a directory or a bucket: small documents under conditions, and large files in one piece or not at all.
 
-use {
-    crate::{
-        bucket::Bucket, directory::Directory, options::StoreOptions, parts::UploadState, target::Target, upload::Upload,
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        kept_dir::KeptDir,
-        progress::{CancelToken, Progress},
-    },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    slotpress_net::{Client, NetError, Url, below, patience::patiently, shown, url_source::UrlSource},
-    slotpress_read::{archive::source::SharedSource, store::publish::already_exists},
-    std::{future::Future, path::Path, sync::Arc, time::SystemTime},
-};
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_net::patience::patiently;
+use slotpress_net::{Client, NetError, Url, UrlSource, below, shown};
+use slotpress_read::{SharedSource, already_exists};
+
+use crate::bucket::Bucket;
+use crate::directory::Directory;
+use crate::{StoreOptions, Target, Upload, UploadState};
 
 /// Documents that are put or read at once are no longer than this: an index of thousands of archives takes some megabytes.
 pub(crate) const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;

@@ -1,13 +1,11 @@
 //! What a TARGET argument is.
 
-use {
-    slotpress_base::{
-        error::{Error, Result},
-        text::ShowPath,
-    },
-    slotpress_net::{Url, below, parse_url, shown, stores::SCHEME},
-    std::{fmt, path::PathBuf, str::FromStr},
-};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_net::{SCHEME, Url, below, parse_url, shown};
 
 /// Where archives are published: a directory, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]

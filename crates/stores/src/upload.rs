@@ -1,29 +1,24 @@
 //! A large file on its way: bytes come in order, parts go on threads of their own, each until it is there.
 
-use {
-    crate::{
-        directory::FileUpload,
-        parts::{PARTS_MAX, Parts, UploadState},
-        store::{InBucket, Metadata},
-    },
-    crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded},
-    object_store::PutPayload,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::{self, CancelToken, NoProgress, Progress},
-        quantity::bytes as show_bytes,
-        threads::{cannot_start, guarded, panic_point},
-    },
-    slotpress_net::{NetError, NetErrorKind, Url, shown},
-    std::{
-        collections::BTreeMap,
-        mem,
-        sync::{Arc, Mutex, MutexGuard, PoisonError},
-        thread::{Builder, JoinHandle},
-        time::Duration,
-    },
-    tokio::time::timeout,
-};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
+use object_store::PutPayload;
+use slotpress_base::progress::{self};
+use slotpress_base::quantity::bytes as show_bytes;
+use slotpress_base::threads::guarded;
+use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Result, cannot_start, panic_point};
+use slotpress_net::{NetError, NetErrorKind, Url, shown};
+use tokio::time::timeout;
+
+use crate::directory::FileUpload;
+use crate::parts::{PARTS_MAX, Parts};
+use crate::store::InBucket;
+use crate::{Metadata, UploadState};
 
 /// How often a wait for a part looks whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);

@@ -4,20 +4,14 @@
 
 mod gateway;
 
-use {
-    gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for},
-    needs::needs,
-    slotpress_base::{
-        error::{Error, ErrorKind},
-        progress::{CancelToken, NoProgress, Progress, Until},
-    },
-    slotpress_net::{Client, ClientOptions, NetError, NetErrorKind},
-    slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target},
-    std::{
-        sync::{LazyLock, Mutex},
-        time::{Duration, Instant},
-    },
-};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
+use needs::needs;
+use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Until};
+use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
+use slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target};
 
 /// Before anything of this process reads its environment: all of it begins with [`store`].
 static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {

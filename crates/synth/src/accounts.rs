@@ -26,18 +26,14 @@
 //!
 //! What the bytes are lives in `tokens` (the token programs and metadata), `staking` and `states` (everything else).
 
-use {
-    super::{
-        chain::rent_exempt_lamports,
-        keys,
-        mix::{Kind, Mix},
-        rng::Rng,
-        staking::{self, STAKE_BYTES},
-        states, tokens,
-        universe::{Draw, Origin, Universe},
-    },
-    slotpress_format::ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
-};
+use slotpress_format::{RECORD_HEADER_BYTES, RecordHeader};
+
+use super::chain::rent_exempt_lamports;
+use super::mix::{Kind, Mix};
+use super::rng::Rng;
+use super::staking::{self, STAKE_BYTES};
+use super::universe::{Draw, Origin, Universe};
+use super::{keys, states, tokens};
 
 /// A kind and the length of its data in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

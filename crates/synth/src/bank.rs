@@ -13,24 +13,17 @@
 //!
 //! What the stakes hold lives in `stakes`.
 
-use {
-    super::{
-        chain,
-        fields::Out,
-        keys,
-        rng::{Rng, mix},
-        stakes::{EPOCHS, Stakes},
-        staking::WARMUP_RATE,
-        universe::Universe,
-    },
-    slotpress_format::ledger::{
-        bank_hash::{BankHashParts, hard_forks_between},
-        lattice::LatticeHash,
-        leaders::{Voter, leader},
-        names::Hash,
-    },
-    std::io::{Error, Result, Write},
-};
+use std::io::{Error, Result, Write};
+
+use slotpress_format::ledger::leaders::leader;
+use slotpress_format::{BankHashParts, Hash, LatticeHash, Voter, hard_forks_between};
+
+use super::fields::Out;
+use super::rng::{Rng, mix};
+use super::stakes::{EPOCHS, Stakes};
+use super::staking::WARMUP_RATE;
+use super::universe::Universe;
+use super::{chain, keys};
 
 /// What differs between the bank files of one ledger.
 pub struct Bank<'a> {

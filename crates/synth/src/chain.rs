@@ -1,8 +1,12 @@
 //! The chain that a synthetic ledger is of: its constants, which slots have a block, and their heights, times and
 //! hashes. All by arithmetic; blocks are the same whatever else the ledger holds.
 
-use super::{fields::Out, keys, rng::Rng, universe::Universe};
 use std::io::{Result, Write};
+
+use super::fields::Out;
+use super::keys;
+use super::rng::Rng;
+use super::universe::Universe;
 
 /// Slots in an epoch. Leader schedules are known as long before.
 pub const SLOTS_PER_EPOCH: u64 = 432_000;

@@ -1,24 +1,19 @@
 //! Where the files go: the directory tree that a gracefully stopped Agave leaves.
 
-use {
-    super::{
-        SynthState,
-        bank::Bank,
-        fields::Out,
-        genesis::write_genesis,
-        layout::Layout,
-        status_cache::write_status_cache,
-        storage::{Storage, Sums},
-        version::{AgaveVersion, write_startup_hints},
-    },
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    std::{
-        fs::{self, File},
-        io::{BufWriter, Write},
-        path::{Path, PathBuf},
-    },
-};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, IoContext, Result, ShowPath};
+
+use super::SynthState;
+use super::bank::Bank;
+use super::fields::Out;
+use super::genesis::write_genesis;
+use super::layout::Layout;
+use super::status_cache::write_status_cache;
+use super::storage::{Storage, Sums};
+use super::version::{AgaveVersion, write_startup_hints};
 
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 

@@ -4,16 +4,13 @@
 //! Agave refuses a bank file whose time of creation, ticks per slot or epoch schedule differ from it. The cluster type
 //! is that of a development cluster, which none of the known ones can be mistaken for.
 
-use {
-    super::{
-        chain::{self, rent_exempt_lamports},
-        fields::Out,
-        keys,
-        rng::Rng,
-        universe::Universe,
-    },
-    std::io::{Result, Write},
-};
+use std::io::{Result, Write};
+
+use super::chain::{self, rent_exempt_lamports};
+use super::fields::Out;
+use super::keys;
+use super::rng::Rng;
+use super::universe::Universe;
 
 const PURPOSE_GENESIS: u64 = 501;
 /// What the first account gave away.

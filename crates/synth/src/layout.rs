@@ -2,20 +2,19 @@
 //! in them. Arithmetic on indexes throughout, so that the writer of a newer storage knows what it replaces without
 //! remembering it.
 
-use {
-    super::{
-        accounts::Shape,
-        bank, chain,
-        mix::{Kind, Mix},
-        rng::{Rng, mix},
-        stakes::{Scale, Stakes},
-        staking::{STAKE_BYTES, VOTE_BYTES},
-        sysvars::SYSVARS_BYTES,
-        universe::{Origin, Universe},
-    },
-    slotpress_format::ledger::record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX, align8},
-    std::ops::Range,
-};
+use std::ops::Range;
+
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
+
+use super::accounts::Shape;
+use super::mix::{Kind, Mix};
+use super::rng::{Rng, mix};
+use super::stakes::{Scale, Stakes};
+use super::staking::{STAKE_BYTES, VOTE_BYTES};
+use super::sysvars::SYSVARS_BYTES;
+use super::universe::{Origin, Universe};
+use super::{bank, chain};
 
 /// On average, a storage of a ledger below mainnet's size has this many bytes; thousands of tiny ones included.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;

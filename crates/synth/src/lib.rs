@@ -41,29 +41,21 @@ mod tokens;
 mod universe;
 mod version;
 
-pub use {mix::Mix, version::AgaveVersion};
+use std::cell::RefCell;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use {
-    directory::{Placed, StateDirectory, claim_empty, link_or_copy},
-    layout::Layout,
-    rayon::prelude::*,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        pool::Pool,
-        progress::{Progress, Step},
-        quantity,
-    },
-    slotpress_format::ledger::{names::Hash, storages::STORAGES_MAX},
-    std::{
-        cell::RefCell,
-        fs,
-        ops::Range,
-        path::{Path, PathBuf},
-        sync::{Mutex, PoisonError},
-        time::{Duration, Instant},
-    },
-    storage::{StateSums, build},
-};
+use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
+use layout::Layout;
+pub use mix::Mix;
+use rayon::prelude::*;
+use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, quantity};
+use slotpress_format::{Hash, STORAGES_MAX};
+use storage::{StateSums, build};
+pub use version::AgaveVersion;
 
 /// What to make.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Random numbers: everything in a synthetic ledger is a function of the seed and of an index, so that nothing has to be
 //! remembered. Integers only, so that every platform makes the same bytes.
 
-use slotpress_base::random::{self, SplitMix64, finalize};
+use slotpress_base::SplitMix64;
+use slotpress_base::random::{self, finalize};
 
 /// Mixes a stream's key with an index.
 pub const fn mix(key: u64, index: u64) -> u64 {

@@ -6,15 +6,12 @@
 //! On mainnet the same delegation comes again in the next epoch's stakes some 150 MB later, out of reach of every
 //! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.
 
-use {
-    super::{
-        chain, keys,
-        rng::{Rng, mix},
-        staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES},
-        universe::Universe,
-    },
-    slotpress_format::ledger::leaders::Voter,
-};
+use slotpress_format::Voter;
+
+use super::rng::{Rng, mix};
+use super::staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES};
+use super::universe::Universe;
+use super::{chain, keys};
 
 /// How many vote accounts and delegations the stakes of one epoch have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,8 @@
 //! What stake accounts and vote accounts hold. Which there are in an epoch is in `stakes`.
 
-use super::{
-    chain, keys,
-    rng::Rng,
-    universe::{Draw, Universe},
-};
+use super::rng::Rng;
+use super::universe::{Draw, Universe};
+use super::{chain, keys};
 
 /// A stake account.
 pub const STAKE_BYTES: u64 = 200;

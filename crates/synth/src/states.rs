@@ -1,6 +1,8 @@
 //! What other accounts hold: nonces, lookup tables, state of programs, and programs' code.
 
-use super::{chain, keys, rng::Rng, universe::Draw};
+use super::rng::Rng;
+use super::universe::Draw;
+use super::{chain, keys};
 
 /// A durable nonce.
 pub const NONCE_BYTES: u64 = 80;

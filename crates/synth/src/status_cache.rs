@@ -4,11 +4,15 @@
 //! under blockhashes of the blockhash queue only, never under the newest; and each blockhash with one offset at which
 //! all its transactions' hashes are cut, in every slot.
 
-use {
-    super::{bank::BLOCKHASHES, chain, fields::Out, rng::Rng, universe::Universe},
-    slotpress_format::ledger::status_cache::STATUS_CACHE_SLOTS_MAX,
-    std::io::{Result, Write},
-};
+use std::io::{Result, Write};
+
+use slotpress_format::STATUS_CACHE_SLOTS_MAX;
+
+use super::bank::BLOCKHASHES;
+use super::chain;
+use super::fields::Out;
+use super::rng::Rng;
+use super::universe::Universe;
 
 const PURPOSE_RESULTS: u64 = 401;
 const PURPOSE_OFFSET: u64 = 402;

@@ -1,21 +1,17 @@
 //! One storage: its bytes, its obsolete records in each state, and what its accounts add to each state's sums.
 
-use {
-    super::{
-        accounts::{Shape, write_own_record, write_tombstone},
-        chain::rent_exempt_lamports,
-        keys,
-        layout::{Layout, Successor},
-        rng::Rng,
-        sysvars::{SYSVAR_OWNER, sysvars},
-        universe::Origin,
-    },
-    slotpress_format::ledger::{
-        lattice::LatticeHash,
-        record::{RECORD_HEADER_BYTES, RecordHeader, align8},
-    },
-    std::io::Result,
-};
+use std::io::Result;
+
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{LatticeHash, RECORD_HEADER_BYTES, RecordHeader};
+
+use super::accounts::{Shape, write_own_record, write_tombstone};
+use super::chain::rent_exempt_lamports;
+use super::keys;
+use super::layout::{Layout, Successor};
+use super::rng::Rng;
+use super::sysvars::{SYSVAR_OWNER, sysvars};
+use super::universe::Origin;
 
 const PURPOSE_OLD: u64 = 201;
 const PURPOSE_PADDING: u64 = 202;

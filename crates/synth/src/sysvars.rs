@@ -3,11 +3,14 @@
 //! Agave boots from no snapshot without `Rent` and `SlotHistory`, and compares the latter with the status cache;
 //! Firedancer needs `SlotHistory` too. Layouts as in the solana crates of the same names.
 
-use {
-    super::{chain, fields::Out, stakes::Stakes, universe::Universe},
-    slotpress_format::ledger::programs::address,
-    std::io::Result,
-};
+use std::io::Result;
+
+use slotpress_format::ledger::programs::address;
+
+use super::chain;
+use super::fields::Out;
+use super::stakes::Stakes;
+use super::universe::Universe;
 
 /// The owner of every sysvar.
 pub const SYSVAR_OWNER: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
@@ -105,7 +108,8 @@ fn slot_history(newest: u64) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::stakes::Scale};
+    use super::*;
+    use crate::stakes::Scale;
 
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 

@@ -1,6 +1,8 @@
 //! What accounts of the token programs and of token metadata hold.
 
-use super::{keys, rng::Rng, universe::Draw};
+use super::keys;
+use super::rng::Rng;
+use super::universe::Draw;
 
 /// An SPL token account.
 pub const TOKEN_BYTES: u64 = 165;

@@ -1,10 +1,8 @@
 //! The accounts that a seed can make: their addresses, and the random numbers from which everything about them follows.
 
-use super::{
-    keys,
-    mix::Mix,
-    rng::{Rng, mix},
-};
+use super::keys;
+use super::mix::Mix;
+use super::rng::{Rng, mix};
 
 /// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Which Agave has left the ledger: what differs on disk between its versions (format page, section "A bank snapshot
 //! directory"). Storages are the same in all of them.
 
-use {
-    super::{fields::Out, storage::Obsolete},
-    std::io::{Result, Write},
-};
+use std::io::{Result, Write};
+
+use super::fields::Out;
+use super::storage::Obsolete;
 
 /// A version of Agave, by what it leaves on disk when it is stopped gracefully.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,12 @@
 //! The files that every command of `levels` can write.
 
-use {
-    crate::levels::report::{
-        Section, Subject,
-        file::{ExportFile, Format},
-    },
-    clap::Args,
-    slotpress_base::error::Result,
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use slotpress_base::Result;
+
+use crate::levels::report::file::{ExportFile, Format};
+use crate::levels::report::{Section, Subject};
 
 /// Files in formats that every command has.
 #[derive(Debug, Args)]

@@ -1,28 +1,21 @@
 //! `slotpress levels frames`: compares frame sizes, and bundles of small units.
 
-use {
-    super::{
-        exports::ExportArgs,
-        input::{SourceArgs, one_codec},
-        is_interrupted, show,
-    },
-    crate::{
-        cli::{ui::Ui, values},
-        levels::{
-            frames::{
-                FramesReport,
-                bundle::UnitChoice,
-                measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames},
-                view,
-            },
-            report::Subject,
-        },
-    },
-    clap::Args,
-    slotpress_base::{error::Result, progress::Progress, quantity},
-    slotpress_format::archive::frames::FRAME_SIZE_BYTES_MAX,
-    std::{collections::BTreeSet, time::Duration},
-};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Args;
+use slotpress_base::{Progress, Result, quantity};
+use slotpress_format::FRAME_SIZE_BYTES_MAX;
+
+use super::exports::ExportArgs;
+use super::input::{SourceArgs, one_codec};
+use super::{is_interrupted, show};
+use crate::cli::ui::Ui;
+use crate::cli::values;
+use crate::levels::frames::bundle::UnitChoice;
+use crate::levels::frames::measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames};
+use crate::levels::frames::{FramesReport, view};
+use crate::levels::report::Subject;
 
 /// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
 ///

@@ -1,35 +1,24 @@
 //! Flags that several commands of `levels` have: input, codecs, number of runs.
 
-use {
-    super::provenance,
-    crate::{
-        archive::{check_frame_size, layout::clustering_bytes},
-        cli::{
-            arguments::{DirectoryArgs, WorkerArgs},
-            planned,
-            ui::Ui,
-            values,
-        },
-        levels::{
-            CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions,
-            codec::{
-                FrameCodec,
-                list::{CodecList, zstd_levels},
-            },
-            content::{InputOptions, MEMORY_BYTES_MAX},
-            input::Input,
-            report::Subject,
-        },
-    },
-    clap::Args,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        quantity,
-    },
-    slotpress_format::ledger::directory::LedgerPaths,
-    std::{path::PathBuf, time::Duration},
-};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use slotpress_base::{Error, Progress, Result, quantity};
+use slotpress_format::LedgerPaths;
+
+use super::provenance;
+use crate::archive::check_frame_size;
+use crate::archive::layout::clustering_bytes;
+use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
+use crate::cli::ui::Ui;
+use crate::cli::{planned, values};
+use crate::levels::codec::FrameCodec;
+use crate::levels::codec::list::{CodecList, zstd_levels};
+use crate::levels::content::{InputOptions, MEMORY_BYTES_MAX};
+use crate::levels::input::Input;
+use crate::levels::report::Subject;
+use crate::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions};
 
 /// The input.
 #[derive(Debug, Args)]

@@ -1,29 +1,21 @@
 //! `slotpress levels link`: which level boots nodes soonest over a link.
 
-use {
-    super::{
-        exports::ExportArgs,
-        input::{CodecArgs, InputArgs, RepeatArgs},
-        is_interrupted, show,
-    },
-    crate::{
-        cli::{ui::Ui, values},
-        levels::{
-            content::MEMORY_BYTES_MAX,
-            doubts::doubts,
-            link::{
-                model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},
-                network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES},
-                question::LinkQuestion,
-                report::LinkReport,
-                units, view,
-            },
-            measure::measure_levels,
-        },
-    },
-    clap::{Args, ValueEnum},
-    slotpress_base::{error::Result, progress::Progress},
-};
+use clap::{Args, ValueEnum};
+use slotpress_base::{Progress, Result};
+
+use super::exports::ExportArgs;
+use super::input::{CodecArgs, InputArgs, RepeatArgs};
+use super::{is_interrupted, show};
+use crate::cli::ui::Ui;
+use crate::cli::values;
+use crate::levels::content::MEMORY_BYTES_MAX;
+use crate::levels::doubts::doubts;
+use crate::levels::link::model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND};
+use crate::levels::link::network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES};
+use crate::levels::link::question::LinkQuestion;
+use crate::levels::link::report::LinkReport;
+use crate::levels::link::{units, view};
+use crate::levels::measure::measure_levels;
 
 /// Find the level with which nodes start soonest over a link
 ///

@@ -8,13 +8,12 @@ mod provenance;
 mod sizes;
 mod table;
 
-use {
-    self::exports::Exports,
-    super::ui::Ui,
-    crate::levels::report::{Section, Subject, json, terminal},
-    clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand},
-    slotpress_base::error::{ErrorKind, Result},
-};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use slotpress_base::{ErrorKind, Result};
+
+use self::exports::Exports;
+use super::ui::Ui;
+use crate::levels::report::{Section, Subject, json, terminal};
 
 /// The table, or a subcommand. Written by hand, because clap's derived code requires the table's INPUT even if a
 /// subcommand is given.

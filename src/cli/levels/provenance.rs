@@ -1,15 +1,12 @@
 //! The origin of the numbers on a page: input, time, machine, command, versions.
 
-use {
-    crate::cli::restore::shell_word,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{quantity, threads::available_threads},
-    std::{
-        fs,
-        path::Path,
-        time::{SystemTime, UNIX_EPOCH},
-    },
-};
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slotpress_base::{ShowPath, available_threads, quantity};
+
+use crate::cli::restore::shell_word;
 
 /// The origin of numbers that this process measures.
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {

@@ -1,22 +1,17 @@
 //! `slotpress levels sizes`: savings of storages or records by size.
 
-use {
-    super::{
-        exports::ExportArgs,
-        input::{RepeatArgs, SourceArgs, one_codec},
-        show,
-    },
-    crate::{
-        cli::{ui::Ui, values},
-        levels::{
-            content::MEMORY_BYTES_MAX,
-            sizes::{SizeUnit, measure::measure_sizes, view},
-        },
-    },
-    clap::{Args, ValueEnum},
-    slotpress_base::error::Result,
-    slotpress_format::archive::frames::FRAME_SIZE_BYTES_MAX,
-};
+use clap::{Args, ValueEnum};
+use slotpress_base::Result;
+use slotpress_format::FRAME_SIZE_BYTES_MAX;
+
+use super::exports::ExportArgs;
+use super::input::{RepeatArgs, SourceArgs, one_codec};
+use super::show;
+use crate::cli::ui::Ui;
+use crate::cli::values;
+use crate::levels::content::MEMORY_BYTES_MAX;
+use crate::levels::sizes::measure::measure_sizes;
+use crate::levels::sizes::{SizeUnit, view};
 
 /// Show what storages or records of each size save when each is compressed alone
 ///

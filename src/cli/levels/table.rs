@@ -1,34 +1,26 @@
 //! `slotpress levels`: the table of levels, and what follows from it.
 
-use {
-    super::{
-        exports::{ExportArgs, Exports},
-        input::{CodecArgs, InputArgs, RepeatArgs},
-        is_interrupted, print_name,
-    },
-    crate::{
-        cli::{ui::Ui, values},
-        levels::{
-            LevelRow, RepeatOptions,
-            codec::{FrameCodec, list::CodecList},
-            content::{InputKind, MEMORY_BYTES_MAX},
-            doubts::doubts,
-            end_to_end::{EndToEnd, EndToEndOptions},
-            measure::measure_levels,
-            recommend::recommend,
-            reference_row,
-            report::{Section, Subject, json, terminal},
-            view::{self, LevelsView},
-        },
-    },
-    clap::Args,
-    slotpress_base::{
-        error::{Error, Result},
-        other_load::LoadWatch,
-        progress::Progress,
-    },
-    std::{path::PathBuf, time::Duration},
-};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use slotpress_base::{Error, LoadWatch, Progress, Result};
+
+use super::exports::{ExportArgs, Exports};
+use super::input::{CodecArgs, InputArgs, RepeatArgs};
+use super::{is_interrupted, print_name};
+use crate::cli::ui::Ui;
+use crate::cli::values;
+use crate::levels::codec::FrameCodec;
+use crate::levels::codec::list::CodecList;
+use crate::levels::content::{InputKind, MEMORY_BYTES_MAX};
+use crate::levels::doubts::doubts;
+use crate::levels::end_to_end::{EndToEnd, EndToEndOptions};
+use crate::levels::measure::measure_levels;
+use crate::levels::recommend::recommend;
+use crate::levels::report::{Section, Subject, json, terminal};
+use crate::levels::view::{self, LevelsView};
+use crate::levels::{LevelRow, RepeatOptions, reference_row};
 
 /// Flags of the table.
 #[derive(Debug, Args)]

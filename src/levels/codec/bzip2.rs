@@ -1,9 +1,8 @@
 //! bzip2, the format of archives before 2020, with blocks of 1 to 9 times 100,000 bytes.
 
-use {
-    super::{Parts, decoder, encoder},
-    bzip2::{Action, Compress, Compression, Decompress, Status},
-};
+use bzip2::{Action, Compress, Compression, Decompress, Status};
+
+use super::{Parts, decoder, encoder};
 
 const NAME: &str = "bzip2";
 

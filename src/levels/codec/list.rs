@@ -1,17 +1,16 @@
 //! The codecs to measure, read from lists such as `zstd,lz4,zlib:1,6,9` and `1-10` or `1,3,-5--1`.
 
-use {
-    super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd},
-    crate::{
-        archive::{
-            encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-            layout::RecordLayout,
-        },
-        levels::{CLUSTERED_CODEC, REFERENCE_CODEC, REFERENCE_LEVEL, flags::PRESETS},
-    },
-    slotpress_base::error::{Error, Result},
-    std::{collections::BTreeSet, ops::RangeInclusive, str::FromStr},
-};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use slotpress_base::{Error, Result};
+
+use super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd};
+use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
+use crate::archive::layout::RecordLayout;
+use crate::levels::flags::PRESETS;
+use crate::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, REFERENCE_LEVEL};
 
 /// What a list can name.
 struct Known {
@@ -214,7 +213,9 @@ pub fn all_built_in() -> String {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn labels(text: &str) -> Option<Vec<String>> {
         CodecList::parse(text, &[1, 3]).ok().map(|list| list.codecs().iter().map(FrameCodec::label).collect())

@@ -1,12 +1,11 @@
 //! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum. `lz4hc` has the same
 //! format, compressed by the C library at a level of 3 to 12.
 
-use {
-    super::{Parts, decoder, encoder},
-    crate::archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks},
-    lz4_flex::block::{decompress_into, get_maximum_output_size},
-    twox_hash::XxHash32,
-};
+use lz4_flex::block::{decompress_into, get_maximum_output_size};
+use twox_hash::XxHash32;
+
+use super::{Parts, decoder, encoder};
+use crate::archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks};
 
 /// The length before a block, and the checksum after it.
 const BLOCK_OVERHEAD_BYTES: usize = 8;

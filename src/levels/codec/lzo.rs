@@ -3,10 +3,9 @@
 //! Level 1 works as LZO1X-1 is described: one hash table of positions, the first match found is taken, and the longer
 //! nothing is found, the larger the steps. The format is described in Documentation/staging/lzo.rst of Linux.
 
-use {
-    super::{Parts, decoder, encoder},
-    lzokay::{compress, decompress},
-};
+use lzokay::{compress, decompress};
+
+use super::{Parts, decoder, encoder};
 
 const NAME: &str = "lzo";
 
@@ -121,7 +120,9 @@ fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// Each level is decoded by both libraries.
     fn check(content: &[u8], levels: &[i32]) {

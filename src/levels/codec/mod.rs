@@ -12,10 +12,9 @@ mod snappy;
 mod zlib;
 mod zstd;
 
-use {
-    crate::archive::layout::RecordLayout,
-    slotpress_base::error::{Error, Result},
-};
+use slotpress_base::{Error, Result};
+
+use crate::archive::layout::RecordLayout;
 
 /// A codec at one of its levels.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +157,10 @@ fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, list::CodecList, proptest::prelude::*};
+    use list::CodecList;
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// Every codec of this build, some at more than one level.
     fn all() -> Vec<FrameCodec> {

@@ -1,9 +1,8 @@
 //! zlib: deflate and the Adler-32 of the content, by zlib-rs. Levels 1 to 9.
 
-use {
-    super::{Parts, decoder, encoder},
-    flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status},
-};
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::{Parts, decoder, encoder};
 
 const NAME: &str = "zlib";
 

@@ -1,11 +1,10 @@
 //! zstd as `archive` uses it: with the content size and a checksum.
 
-use {
-    super::{FrameDecode, FrameEncoder, Parts, check_length},
-    crate::archive::encode::{Codec, FrameCompressor},
-    slotpress_base::error::Result,
-    slotpress_read::archive::decode::FrameDecoder,
-};
+use slotpress_base::Result;
+use slotpress_read::FrameDecoder;
+
+use super::{FrameDecode, FrameEncoder, Parts, check_length};
+use crate::archive::encode::{Codec, FrameCompressor};
 
 pub const PARTS: Parts = Parts {
     encoder: |level| Ok(Box::new(FrameCompressor::new(&Codec::zstd(level))?)),

@@ -3,15 +3,12 @@
 //! From the beginning of every frame of the input, one run of units that follow each other is taken: neighbours stay
 //! neighbours, and the runs are spread over the input as its frames are. A bundle holds units of one run.
 
-use {
-    super::UnitKind,
-    crate::levels::{
-        content::ContentFrame,
-        input::Input,
-        units::{lines, pieces, records, storages},
-    },
-    slotpress_base::error::{Error, Result},
-};
+use slotpress_base::{Error, Result};
+
+use super::UnitKind;
+use crate::levels::content::ContentFrame;
+use crate::levels::input::Input;
+use crate::levels::units::{lines, pieces, records, storages};
 
 /// Maximum bytes of units that are bundled: each is compressed twice for every row, and a level of 3 MB/s should not
 /// take minutes for one.

@@ -1,9 +1,8 @@
 //! Conclusions from the rows: about the default frame size, and when another one is better.
 
-use {
-    super::{FrameSizeRow, FramesReport},
-    slotpress_base::quantity,
-};
+use slotpress_base::quantity;
+
+use super::{FrameSizeRow, FramesReport};
 
 /// The default of `archive`.
 pub const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
@@ -86,7 +85,8 @@ fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::levels::frames::view::tests::report};
+    use super::*;
+    use crate::levels::frames::view::tests::report;
 
     #[test]
     fn sentences_follow_from_rows() {

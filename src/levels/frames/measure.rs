@@ -5,23 +5,19 @@
 //! are taken in an order that goes over the whole input again and again, so that those that were reached are spread
 //! over all of it.
 
-use {
-    super::{
-        BundleRow, BundleUnit, FrameSizeRow, FramesReport,
-        bundle::{UnitChoice, Units},
-    },
-    crate::levels::{
-        LevelRow, RepeatOptions,
-        codec::FrameCodec,
-        input::Input,
-        latency::timer_seconds,
-        measure::Bench,
-        statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
-        units::pieces,
-    },
-    slotpress_base::{error::Result, progress::Progress, quantity, stopwatch::ThreadStopwatch},
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use slotpress_base::{Progress, Result, ThreadStopwatch, quantity};
+
+use super::bundle::{UnitChoice, Units};
+use super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport};
+use crate::levels::codec::FrameCodec;
+use crate::levels::input::Input;
+use crate::levels::latency::timer_seconds;
+use crate::levels::measure::Bench;
+use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN};
+use crate::levels::units::pieces;
+use crate::levels::{LevelRow, RepeatOptions};
 
 /// What to measure.
 #[derive(Clone, Debug)]

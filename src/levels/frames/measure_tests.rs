@@ -1,13 +1,13 @@
-use {
-    super::*,
-    crate::levels::{
-        codec::{FrameDecode, NewDecoder, Parts, list::CodecList},
-        content::{ContentFrame, InputKind},
-        frames::UnitKind,
-    },
-    slotpress_base::{error::ErrorKind, progress::NoProgress},
-    std::sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::{ErrorKind, NoProgress};
+
+use super::*;
+use crate::levels::codec::list::CodecList;
+use crate::levels::codec::{FrameDecode, NewDecoder, Parts};
+use crate::levels::content::{ContentFrame, InputKind};
+use crate::levels::frames::UnitKind;
 
 /// Lines that have much in common, in frames of 10,000 bytes or what is given.
 fn input(frame_lengths: &[usize]) -> Input {

@@ -7,10 +7,11 @@ pub mod explain;
 pub mod measure;
 pub mod view;
 
-use {
-    crate::levels::{LevelRow, codec::FrameCodec, latency::Latency, saving_percent},
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use crate::levels::codec::FrameCodec;
+use crate::levels::latency::Latency;
+use crate::levels::{LevelRow, saving_percent};
 
 /// What frames of each size cost and save.
 #[derive(Clone, Debug)]

@@ -1,17 +1,13 @@
 //! The section of frame sizes: charts, tables of ratio and latency, bundles, conclusions.
 
-use {
-    super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, UnitKind, explain::explain},
-    crate::levels::{
-        latency::Latency,
-        report::{
-            Block, Column, Section, Table, Unit, Value,
-            chart::{Axis, Paper, Plot, codec_color},
-            table::TableOf,
-        },
-    },
-    slotpress_base::quantity,
-};
+use slotpress_base::quantity;
+
+use super::explain::explain;
+use super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, UnitKind};
+use crate::levels::latency::Latency;
+use crate::levels::report::chart::{Axis, Paper, Plot, codec_color};
+use crate::levels::report::table::TableOf;
+use crate::levels::report::{Block, Column, Section, Table, Unit, Value};
 
 /// For people, in the singular.
 fn unit_name(kind: UnitKind) -> &'static str {
@@ -203,15 +199,11 @@ fn ratios(report: &FramesReport) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use {
-        super::*,
-        crate::levels::{
-            LevelRow,
-            codec::FrameCodec,
-            frames::{BundleRow, BundleUnit},
-            statistics::Summary,
-        },
-    };
+    use super::*;
+    use crate::levels::LevelRow;
+    use crate::levels::codec::FrameCodec;
+    use crate::levels::frames::{BundleRow, BundleUnit};
+    use crate::levels::statistics::Summary;
 
     /// Fixed numbers, which follow from the size.
     fn row(frame_size_bytes: u64) -> FrameSizeRow {

@@ -4,14 +4,11 @@
 //! the sooner of two levels changes are narrowed down by halving. So whatever limits the link besides its bandwidth
 //! (delay, window, loss) counts too: where a window keeps a stream slow, no bandwidth helps.
 
-use {
-    crate::levels::link::{
-        model::{Load, Way},
-        question::{LinkQuestion, LinkRow},
-        units::show_bandwidth,
-    },
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use crate::levels::link::model::{Load, Way};
+use crate::levels::link::question::{LinkQuestion, LinkRow};
+use crate::levels::link::units::show_bandwidth;
 
 /// The bandwidths that are looked at, by their decimal logarithm.
 const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
@@ -197,14 +194,12 @@ fn narrowed(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::levels::link::{
-            model::tests::{any_load, ends},
-            network::{Link, tests::any_link},
-        },
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::link::model::tests::{any_load, ends};
+    use crate::levels::link::network::Link;
+    use crate::levels::link::network::tests::any_link;
 
     fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> Load {
         let tar_bytes = 100_000_000_000;

@@ -1,6 +1,9 @@
 //! The chart of a link: time to a node by bandwidth.
 
-use super::{model::Way, question::LinkRow, report::LinkReport, units::show_bandwidth};
+use super::model::Way;
+use super::question::LinkRow;
+use super::report::LinkReport;
+use super::units::show_bandwidth;
 use crate::levels::report::chart::{Axis, DASHES, Paper, Plot, codec_color};
 
 const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 44.0, top: 26.0, bottom: 50.0 };

@@ -11,10 +11,11 @@
 //! Stages have ends of their own to run on: sender and receiver are two machines, each with the cores on which the
 //! levels were measured.
 
-use {
-    crate::levels::{LevelRow, codec::label, link::network::Link},
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use crate::levels::LevelRow;
+use crate::levels::codec::label;
+use crate::levels::link::network::Link;
 
 /// Default rate of reading a ledger: that of a validator's NVMe disk, with a reserve.
 pub const READ_BYTES_PER_SECOND: f64 = 2e9;
@@ -209,11 +210,11 @@ impl StageTimes {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use {
-        super::*,
-        crate::levels::{link::network::tests::any_link, report::tests::row},
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::link::network::tests::any_link;
+    use crate::levels::report::tests::row;
 
     pub(crate) fn ends() -> Ends {
         Ends {

@@ -13,10 +13,8 @@
 //! A transfer begins with a connection and a request, two round trips, then the window doubles every round trip from
 //! ten segments (RFC 6928) until the stream has its rate (slow start).
 
-use {
-    serde::Serialize,
-    slotpress_base::error::{Error, Result},
-};
+use serde::Serialize;
+use slotpress_base::{Error, Result};
 
 /// Payload of a packet: 1500 bytes of Ethernet less IPv4 (20), TCP (20) and its time stamps (12).
 pub const MSS_BYTES: u32 = 1448;
@@ -207,7 +205,9 @@ impl Link {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn near(value: f64, expected: f64) -> bool {
         (value / expected - 1.0).abs() < 1e-3

@@ -1,12 +1,9 @@
 //! A question about a link, and the answer for one level.
 
-use {
-    super::{
-        model::{Ends, Load, StageTimes, Way},
-        network::Link,
-    },
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use super::model::{Ends, Load, StageTimes, Way};
+use super::network::Link;
 
 /// Bytes in a GB of egress, as providers bill it.
 pub const EGRESS_GB_BYTES: f64 = 1e9;

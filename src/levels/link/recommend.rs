@@ -4,21 +4,14 @@
 //! archive, because it sends least. Only formats that every client reads: zstd; on request, all that `archive` writes:
 //! zstd, lz4, or no compression.
 
-use {
-    crate::{
-        archive::encode::Codec,
-        levels::{
-            flags::{codec_of, flags_of},
-            link::{
-                model::{Stage, Way},
-                question::LinkRow,
-            },
-        },
-    },
-    serde::Serialize,
-    slotpress_base::quantity,
-    slotpress_read::rules::clients::non_reader,
-};
+use serde::Serialize;
+use slotpress_base::quantity;
+use slotpress_read::non_reader;
+
+use crate::archive::encode::Codec;
+use crate::levels::flags::{codec_of, flags_of};
+use crate::levels::link::model::{Stage, Way};
+use crate::levels::link::question::LinkRow;
 
 /// Times within this part of the shortest count as the same.
 const SAME: f64 = 0.01;
@@ -101,14 +94,12 @@ fn slowest(choice: &LinkRow, way: Way) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::levels::link::{
-            network::Link,
-            report::{LinkReport, tests::question},
-        },
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::link::network::Link;
+    use crate::levels::link::report::LinkReport;
+    use crate::levels::link::report::tests::question;
 
     fn of(bandwidth: f64, rtt_seconds: f64) -> LinkReport {
         asking(bandwidth, rtt_seconds, true)

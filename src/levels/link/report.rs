@@ -1,15 +1,11 @@
 //! Levels side by side over one link: time to a node that can be started, bytes and price of egress.
 
-use crate::levels::{
-    LevelRow, REFERENCE_CODEC,
-    link::{
-        break_even::{BreakEven, break_evens},
-        model::{Load, Way},
-        network::Limit,
-        question::{LinkQuestion, LinkRow},
-        recommend::{LinkRecommendation, recommend},
-    },
-};
+use crate::levels::link::break_even::{BreakEven, break_evens};
+use crate::levels::link::model::{Load, Way};
+use crate::levels::link::network::Limit;
+use crate::levels::link::question::{LinkQuestion, LinkRow};
+use crate::levels::link::recommend::{LinkRecommendation, recommend};
+use crate::levels::{LevelRow, REFERENCE_CODEC};
 
 /// The answers for a link and a ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,13 +57,10 @@ impl LinkReport {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use {
-        super::*,
-        crate::levels::{
-            link::{model::tests::ends, network::Link},
-            report::tests::rows,
-        },
-    };
+    use super::*;
+    use crate::levels::link::model::tests::ends;
+    use crate::levels::link::network::Link;
+    use crate::levels::report::tests::rows;
 
     pub(crate) fn question() -> LinkQuestion {
         let link = Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) };

@@ -128,7 +128,9 @@ pub fn show_loss(loss: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn bandwidths() {

@@ -1,23 +1,20 @@
 //! The section of a link: times at each level, break-even bandwidths, recommendations.
 
-use {
-    super::{
-        break_even::BreakEven,
-        curves,
-        model::Way,
-        network::{CongestionControl, Limit},
-        question::{LinkQuestion, LinkRow},
-        report::LinkReport,
-        units::{show_bandwidth, show_loss, show_rtt},
-    },
-    crate::levels::{
-        REFERENCE_CODEC,
-        codec::label,
-        report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
-    },
-    serde::Serialize,
-    slotpress_base::quantity::{self, TimeUnit},
-};
+use serde::Serialize;
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
+
+use super::break_even::BreakEven;
+use super::curves;
+use super::model::Way;
+use super::network::{CongestionControl, Limit};
+use super::question::{LinkQuestion, LinkRow};
+use super::report::LinkReport;
+use super::units::{show_bandwidth, show_loss, show_rtt};
+use crate::levels::REFERENCE_CODEC;
+use crate::levels::codec::label;
+use crate::levels::report::table::Emphasis;
+use crate::levels::report::{Advice, Block, Cell, Column, Section, Table, Unit, Value};
 
 /// The meaning of the times.
 const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \

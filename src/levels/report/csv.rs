@@ -1,11 +1,11 @@
 //! Comma-separated values: one line per row, exact bytes, times in seconds. Tables whose rows are of several types
 //! share one header and are distinguished by the column `type`; fields that a type does not have are empty.
 
-use {
-    super::{Column, Table, Value},
-    slotpress_base::error::{Error, Result},
-    std::collections::HashMap,
-};
+use std::collections::HashMap;
+
+use slotpress_base::{Error, Result};
+
+use super::{Column, Table, Value};
 
 const KIND: &str = "type";
 

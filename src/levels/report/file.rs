@@ -1,16 +1,13 @@
 //! Files with reports. They are replaced as a whole, so that they are complete at any time.
 
-use {
-    super::{Section, Subject, csv, html, markdown},
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    std::{
-        fs,
-        io::Write,
-        os::unix::fs::PermissionsExt,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, IoContext, Result, ShowPath};
+
+use super::{Section, Subject, csv, html, markdown};
 
 /// A format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

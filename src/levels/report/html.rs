@@ -1,15 +1,12 @@
 //! One self-contained page: advice, charts, tables. No network, no fonts; light and dark; readable on a
 //! phone. Everything that comes from outside is escaped here.
 
-use {
-    super::{
-        Advice, Block, Section, Subject, Table, Value,
-        chart::{STYLE, escaped},
-        markdown::show,
-        table::{Column, Emphasis},
-    },
-    std::fmt::Write,
-};
+use std::fmt::Write;
+
+use super::chart::{STYLE, escaped};
+use super::markdown::show;
+use super::table::{Column, Emphasis};
+use super::{Advice, Block, Section, Subject, Table, Value};
 
 const PAGE_STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

@@ -1,12 +1,9 @@
 //! JSON lines: one object per row. Field names are stable (docs/json.md).
 
-use {
-    super::{Table, Value},
-    serde::{
-        Serialize, Serializer,
-        ser::{Error, SerializeMap},
-    },
-};
+use serde::ser::{Error, SerializeMap};
+use serde::{Serialize, Serializer};
+
+use super::{Table, Value};
 
 /// A row as an object.
 #[derive(Debug)]

@@ -1,12 +1,9 @@
 //! Markdown: headings and tables that GitHub shows.
 
-use {
-    super::{
-        Advice, Block, Section, Subject, Table,
-        table::{Cell, Column},
-    },
-    std::fmt::Write,
-};
+use std::fmt::Write;
+
+use super::table::{Cell, Column};
+use super::{Advice, Block, Section, Subject, Table};
 
 /// The whole file.
 pub fn markdown(subject: &Subject, section: &Section) -> String {

@@ -13,9 +13,8 @@ pub mod markdown;
 pub mod table;
 pub mod terminal;
 
-pub use table::{Cell, Column, Table, Unit, Value};
-
 use slotpress_base::quantity;
+pub use table::{Cell, Column, Table, Unit, Value};
 
 /// The description of the input, for headings.
 #[derive(Clone, Debug, PartialEq)]

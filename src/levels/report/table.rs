@@ -1,6 +1,7 @@
 //! Tables: what their values are, and how each column is shown.
 
-use slotpress_base::quantity::{self, TimeUnit};
+use slotpress_base::TimeUnit;
+use slotpress_base::quantity::{self};
 
 /// A value, as it was measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,13 +1,10 @@
 //! The terminal: tables of fixed columns, each line of which can be printed as soon as its row is ready, and text that
 //! is wrapped at words.
 
-use {
-    super::{
-        Advice, Block, Section, Table,
-        table::{Cell, Column, TerminalColumn},
-    },
-    slotpress_base::text::{cut, wrap},
-};
+use slotpress_base::text::{cut, wrap};
+
+use super::table::{Cell, Column, TerminalColumn};
+use super::{Advice, Block, Section, Table};
 
 /// All lines of a section, without warnings; text is wrapped at this number of columns.
 pub fn lines(section: &Section, columns: usize) -> Vec<String> {

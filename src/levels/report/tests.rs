@@ -1,13 +1,8 @@
-use {
-    super::*,
-    crate::levels::{
-        LevelRow,
-        doubts::doubts,
-        frames, link, sizes,
-        statistics::Summary,
-        view::{self, LevelsView},
-    },
-};
+use super::*;
+use crate::levels::doubts::doubts;
+use crate::levels::statistics::Summary;
+use crate::levels::view::{self, LevelsView};
+use crate::levels::{LevelRow, frames, link, sizes};
 
 /// A row with fixed numbers, which follow from the level.
 pub(crate) fn row(level: i32) -> LevelRow {

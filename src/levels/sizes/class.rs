@@ -41,7 +41,9 @@ pub fn empty_rows() -> Vec<SizeClassRow> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

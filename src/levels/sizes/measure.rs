@@ -2,23 +2,15 @@
 //!
 //! A class is timed as a whole, because one small unit takes less time than reading the clock.
 
-use {
-    super::{
-        SizeClassRow, SizeUnit, SizesReport,
-        class::{CLASSES, class_of, empty_rows},
-    },
-    crate::levels::{
-        RepeatOptions,
-        codec::FrameCodec,
-        input::Input,
-        measure::Bench,
-        units::{records, storages},
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-    },
-};
+use slotpress_base::{Error, Progress, Result};
+
+use super::class::{CLASSES, class_of, empty_rows};
+use super::{SizeClassRow, SizeUnit, SizesReport};
+use crate::levels::RepeatOptions;
+use crate::levels::codec::FrameCodec;
+use crate::levels::input::Input;
+use crate::levels::measure::Bench;
+use crate::levels::units::{records, storages};
 
 /// Maximum number of units that are measured of a class: fewer give the average to a percent.
 const UNITS_MAX: u64 = 20_000;
@@ -120,13 +112,13 @@ fn wanted_units(row: &SizeClassRow) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::levels::content::{ContentFrame, InputKind},
-        slotpress_base::{error::ErrorKind, progress::NoProgress},
-        slotpress_format::archive::entry::{Entry, EntryKind},
-        std::time::Duration,
-    };
+    use std::time::Duration;
+
+    use slotpress_base::{ErrorKind, NoProgress};
+    use slotpress_format::{Entry, EntryKind};
+
+    use super::*;
+    use crate::levels::content::{ContentFrame, InputKind};
 
     fn options() -> RepeatOptions {
         RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads: 1, budget: None }

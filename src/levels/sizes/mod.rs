@@ -6,10 +6,10 @@ pub mod class;
 pub mod measure;
 pub mod view;
 
-use {
-    crate::levels::{LevelRow, codec::FrameCodec},
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use crate::levels::LevelRow;
+use crate::levels::codec::FrameCodec;
 
 /// The unit that is compressed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,15 +1,13 @@
 //! The section of size classes: chart, table, conclusion.
 
-use {
-    super::{SizeClassRow, SizesReport},
-    crate::levels::report::{
-        Block, Column, Section, Table, Unit, Value,
-        chart::{Axis, Paper, Plot, codec_color},
-        table::Emphasis,
-    },
-    slotpress_base::quantity,
-    std::fmt::Write,
-};
+use std::fmt::Write;
+
+use slotpress_base::quantity;
+
+use super::{SizeClassRow, SizesReport};
+use crate::levels::report::chart::{Axis, Paper, Plot, codec_color};
+use crate::levels::report::table::Emphasis;
+use crate::levels::report::{Block, Column, Section, Table, Unit, Value};
 
 /// The section of a report.
 pub fn section(report: &SizesReport) -> Section {
@@ -114,13 +112,10 @@ fn bars(rows: &[&SizeClassRow], codec: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use {
-        super::*,
-        crate::levels::{
-            codec::FrameCodec,
-            sizes::{SizeUnit, class::empty_rows},
-        },
-    };
+    use super::*;
+    use crate::levels::codec::FrameCodec;
+    use crate::levels::sizes::SizeUnit;
+    use crate::levels::sizes::class::empty_rows;
 
     pub(crate) fn report() -> SizesReport {
         let mut classes = empty_rows();

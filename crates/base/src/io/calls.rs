@@ -3,14 +3,12 @@
 //! None of them is needed for a correct result: where a kernel or a file system lacks one, the answer is `None`, or
 //! nothing happens. The exception is writing back: an error there is an error of the disk, and is handed on.
 
-use std::{
-    fs::File,
-    io,
-    ops::Range,
-    os::fd::AsRawFd,
-    ptr,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::{io, ptr};
 
 /// `cachestat`, since Linux 6.5; the number is the same on every architecture but alpha.
 const SYS_CACHESTAT: libc::c_long = 451;

@@ -1,19 +1,14 @@
 //! `O_DIRECT`: between the disk and our own memory, without the page cache. Addresses, offsets and lengths must be
 //! multiples of the disk's block; 4 KiB suits every disk.
 
-use {
-    rustix::{
-        fs::{OFlags, fcntl_getfl, fcntl_setfl},
-        io::Errno,
-    },
-    std::{
-        fs::{File, OpenOptions},
-        io::{self, Read},
-        ops::Range,
-        os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
-        path::Path,
-    },
-};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 /// What everything is a multiple of.
 const ALIGN: usize = 4096;

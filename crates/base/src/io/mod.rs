@@ -14,17 +14,15 @@ pub mod residency;
 pub mod space;
 pub mod writer;
 
-use {
-    crate::{io::pace::Pace, progress::Progress},
-    residency::Cold,
-    std::{
-        fs::File,
-        io::Read,
-        ops::Range,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use residency::Cold;
+
+use crate::{Pace, Progress};
 
 /// How files are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,10 @@
 //! Reading no faster than asked for: a token bucket that all workers share.
 
-use {
-    crate::progress::{self, Progress},
-    std::{
-        sync::Mutex,
-        time::{Duration, Instant},
-    },
-};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::Progress;
+use crate::progress::{self};
 
 /// The least rate that makes sense, in bytes per second; less is a slip of the keyboard.
 pub const RATE_MIN: u64 = 64 * 1024;
@@ -67,7 +65,9 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         /// Whatever is asked for and whenever: by any moment no more than the rate allows has been let through; and

@@ -1,18 +1,14 @@
 //! Pipes, terminals and sockets: reading and writing them waits for the process at the other end. A system call that
 //! waits does not notice that the user asks to stop; these look now and then.
 
-use {
-    crate::progress::Progress,
-    rustix::{
-        event::{PollFd, PollFlags, Timespec, poll},
-        fs::{FileType, Mode, OFlags},
-    },
-    std::{
-        fs::File,
-        io::{self, Read, Write},
-        os::fd::{AsFd, AsRawFd, BorrowedFd},
-    },
-};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::Progress;
 
 /// How long a wait may keep an interrupt waiting, in nanoseconds.
 const POLL_NANOSECONDS: i64 = 100_000_000;
@@ -124,11 +120,11 @@ impl Write for InterruptibleWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        std::sync::atomic::{AtomicBool, Ordering::Relaxed},
-        std::time::{Duration, Instant},
-    };
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::{Duration, Instant};
+
+    use super::*;
 
     #[derive(Default)]
     struct Stop(AtomicBool);

@@ -1,16 +1,14 @@
 //! Reading an archive file: behind the page cache's back, or around it.
 
-use {
-    super::{IoHint, direct, residency::Cold},
-    std::{
-        borrow::Borrow,
-        fs::File,
-        io::{self, Read},
-        ops::Range,
-        os::unix::fs::FileExt,
-        path::Path,
-    },
-};
+use std::borrow::Borrow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::residency::Cold;
+use super::{IoHint, direct};
 
 /// Looked at, prefetched and dropped at a time. Two windows are in the page cache at most.
 const WINDOW_BYTES: u64 = 4 * 1024 * 1024;

@@ -1,10 +1,12 @@
 //! Which parts of a file were in the page cache before it was read, so that only the others are dropped afterwards.
 
-use {
-    super::calls::{cached_pages, page_bytes, resident_pages},
-    rustix::fs::{Advice, fadvise},
-    std::{fs::File, num::NonZeroU64, ops::Range},
-};
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::calls::{cached_pages, page_bytes, resident_pages};
 
 /// At most this much of a file is mapped at a time to look at its pages, to bound the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -111,7 +113,9 @@ fn widened(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) ->
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     const PAGE: u64 = 4096;
 

@@ -1,20 +1,14 @@
 //! Room on a file system: before anything is written, and while it is.
 
-use {
-    crate::{
-        error::{Error, IoContext, Result},
-        kept_dir::KeptDir,
-        quantity,
-        text::ShowPath,
-    },
-    rustix::fs::StatVfs,
-    std::{
-        io,
-        os::fd::AsFd,
-        path::{Path, PathBuf},
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::fs::StatVfs;
+
+use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity};
 
 /// Room on a file system.
 #[derive(Clone, Debug)]

@@ -1,19 +1,18 @@
 //! Writing behind: data goes to disk soon after it was written, and then leaves the page cache. What is dirty is bounded,
 //! so that the last sync is short and no other process waits behind it.
 
-use {
-    super::{IoHint, calls::write_back, direct},
-    rustix::fs::{Advice, fadvise},
-    std::{
-        borrow::Borrow,
-        collections::VecDeque,
-        fs::File,
-        io::{self, Write},
-        num::NonZeroU64,
-        ops::Range,
-        sync::Mutex,
-    },
-};
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::calls::write_back;
+use super::{IoHint, direct};
 
 /// Written back at a time.
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;

@@ -2,13 +2,9 @@
 //!
 //! [`FrameCutter`]: crate::archive::frames::FrameCutter
 
-use {
-    crate::archive::entry::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes},
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::Result,
-    },
-};
+use slotpress_base::{Result, split_at_most, to_usize};
+
+use crate::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
 
 /// Collects the tar bytes of entries into frames of at most the frame size.
 #[derive(Debug)]
@@ -80,11 +76,10 @@ impl FrameAssembler {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::archive::{entry::EntryKind, frames::FrameCutter},
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{EntryKind, FrameCutter};
 
     proptest! {
         /// A stream is cut as a plan is cut, whatever the pieces in which contents arrive.

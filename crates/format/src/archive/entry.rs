@@ -1,13 +1,10 @@
 //! Tar entries: the few names that a snapshot archive may hold, and their headers (format page, section 6).
 
-use {
-    crate::{
-        archive::limits::ENTRY_BYTES_MAX,
-        ledger::names::{parse_number, parse_storage_name},
-    },
-    slotpress_base::error::{Error, Result},
-    std::fmt,
-};
+use std::fmt;
+
+use slotpress_base::{Error, Result};
+
+use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
 /// The same as [`BLOCK_BYTES`], as a length in memory.
 pub const BLOCK: usize = 512;
@@ -348,7 +345,9 @@ fn checksum(block: &[u8; BLOCK]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn kinds() -> impl Strategy<Value = EntryKind> {
         prop_oneof![

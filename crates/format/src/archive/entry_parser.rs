@@ -3,17 +3,11 @@
 //!
 //! A parser can start at the stream's beginning, or inside a known entry, as a frame in the middle of an archive does.
 
-use {
-    crate::archive::{
-        entry::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, Oddity, TarHeader, padded, padding_bytes},
-        extension::{EXTENSION_BYTES_MAX, Extension},
-        limits::ENTRIES_MAX,
-    },
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, Result},
-    },
-};
+use slotpress_base::{Error, Result, split_at_most, to_usize};
+
+use crate::archive::entry::padded;
+use crate::archive::extension::{EXTENSION_BYTES_MAX, Extension};
+use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padding_bytes};
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
 
@@ -312,7 +306,10 @@ impl EntryParser {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::archive::entry::EntryKind, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::EntryKind;
 
     /// How much is lost may be a false claim: positions stay large, and nothing overflows.
     #[test]

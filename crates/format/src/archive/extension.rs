@@ -1,7 +1,7 @@
 //! PAX headers and GNU long names, which say something about the entry that follows them. No client needs them; Agave
 //! reads them.
 
-use crate::archive::entry::TarHeader;
+use crate::TarHeader;
 
 /// The most that an extension may say: no path or number in an archive needs a hundredth of it.
 pub const EXTENSION_BYTES_MAX: u64 = 64 * 1024;

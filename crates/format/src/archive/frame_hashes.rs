@@ -4,11 +4,12 @@
 //!
 //! Layout in `docs/format.md`.
 
-use {
-    crate::archive::zstd_frame::{SKIPPABLE_HEADER_BYTES, skippable_frame},
-    slotpress_base::error::{Error, Result},
-    std::{fmt, str::FromStr},
-};
+use std::fmt;
+use std::str::FromStr;
+
+use slotpress_base::{Error, Result};
+
+use crate::{SKIPPABLE_HEADER_BYTES, skippable_frame};
 
 /// The kind of skippable frame that holds the hashes.
 pub const FRAME_HASHES_KIND: u8 = 12;
@@ -128,7 +129,9 @@ impl serde::Serialize for Root {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

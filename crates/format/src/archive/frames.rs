@@ -73,7 +73,9 @@ impl<I: Iterator<Item = u64>> Iterator for FrameCutter<I> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         /// Frames cover the stream without gap or overlap, keep to their size, and cut only entries that do not fit.

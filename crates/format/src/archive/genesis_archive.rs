@@ -1,9 +1,8 @@
 //! The archive that a cluster's genesis is served in (`genesis.tar.bz2`): what is taken out of it. Pure.
 
-use {
-    slotpress_base::error::{Error, Result},
-    std::io::Read,
-};
+use std::io::Read;
+
+use slotpress_base::{Error, Result};
 
 /// What servers and ledgers call the archive.
 pub const ARCHIVE_NAME: &str = "genesis.tar.bz2";
@@ -43,7 +42,9 @@ pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, std::io::Write};
+    use std::io::Write;
+
+    use super::*;
 
     fn archive(name: &str, content: &[u8]) -> Vec<u8> {
         archive_of(&[(name, content)])

@@ -1,7 +1,7 @@
 //! Finding the next tar header after a part of the stream is lost: where it starts is not known then, not even to a
 //! multiple of 512 bytes, since makers cut frames wherever they like and need not say how much is in them. Pure.
 
-use crate::archive::entry::{BLOCK, TarHeader};
+use crate::{BLOCK, TarHeader};
 
 /// What every header of GNU's and POSIX's kind holds, and where.
 const MAGIC: &[u8] = b"ustar";
@@ -44,11 +44,10 @@ impl HeaderSearch {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::archive::entry::{Entry, EntryKind},
-        proptest::prelude::*,
-    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Entry, EntryKind};
 
     proptest! {
         /// Wherever it is, and however the stream is cut, the header is found, and what follows it is kept.

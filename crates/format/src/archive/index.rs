@@ -4,16 +4,10 @@
 //!
 //! It is a hint: whatever is decoded is checked against the tar headers. Layout in `docs/format.md`.
 
-use {
-    crate::archive::{
-        entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
-        limits::{ENTRIES_MAX, ENTRY_BYTES_MAX},
-        zstd_frame::{SKIPPABLE_HEADER_BYTES, skippable_frame},
-    },
-    slotpress_base::{
-        bytes::{array_at, split_at_most, to_usize, u64_at},
-        error::{Error, Result},
-    },
+use slotpress_base::{Error, Result, array_at, split_at_most, to_usize, u64_at};
+
+use crate::{
+    END_OF_ARCHIVE_BYTES, ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, EntryKind, SKIPPABLE_HEADER_BYTES, skippable_frame,
 };
 
 /// The kind of skippable frame that holds the index.
@@ -206,7 +200,9 @@ fn unzigzag(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn entries() -> impl Strategy<Value = Vec<Entry>> {
         let entry = (0..7u8, any::<u64>(), any::<u32>(), 0..=ENTRY_BYTES_MAX).prop_map(|(tag, slot, id, size)| {

@@ -1,7 +1,7 @@
 //! What each client accepts at most, each number with its source: the format page says how it was found out. The rules
 //! that use them stand above, in the book of rules.
 
-use crate::ledger::record::STORAGE_BYTES_MAX;
+use crate::STORAGE_BYTES_MAX;
 
 /// The most entries of an archive that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in `agave-snapshots`).
 pub const ENTRIES_MAX: u64 = 5_000_000;

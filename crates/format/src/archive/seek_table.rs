@@ -4,13 +4,9 @@
 //! u32 decompressed bytes (and a u32 checksum where the descriptor says so), then u32 number of frames, u8 descriptor,
 //! u32 magic. Skippable frames are listed with 0 decompressed bytes: offsets are running sums.
 
-use {
-    crate::archive::zstd_frame::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, skippable_frame},
-    slotpress_base::{
-        bytes::{to_usize, u32_at},
-        error::{Error, Result},
-    },
-};
+use slotpress_base::{Error, Result, to_usize, u32_at};
+
+use crate::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, skippable_frame};
 
 /// The last four bytes of a seekable archive.
 pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
@@ -81,7 +77,9 @@ fn item_bytes(descriptor: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

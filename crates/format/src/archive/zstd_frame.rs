@@ -1,6 +1,6 @@
 //! The shape of zstd frames: headers, block headers, skippable frames (RFC 8878). Nothing is decompressed here.
 
-use slotpress_base::error::{Error, Result};
+use slotpress_base::{Error, Result};
 
 /// The first bytes of a zstd frame.
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
@@ -151,7 +151,9 @@ pub fn parse_block_header(bytes: [u8; 3]) -> Result<BlockHeader> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn the_largest_block() {

@@ -1,10 +1,10 @@
 //! A bank file as reports have it: what an operator asks about. Its lists and its lattice hash are left out; the snapshot
 //! hash stands for the latter.
 
-use {
-    super::{bank_file::BankFile, names::Hash},
-    serde::{Serialize, Serializer},
-};
+use serde::{Serialize, Serializer};
+
+use super::bank_file::BankFile;
+use super::names::Hash;
 
 #[derive(Serialize)]
 struct BankFields {

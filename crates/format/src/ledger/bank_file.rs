@@ -4,20 +4,20 @@
 //! About 1 GB on mainnet; nothing but the small fields is kept. The storage map, the largest part that others need,
 //! goes to a callback. Writing one (for synthetic ledgers) lives in `synth`.
 
-use {
-    crate::ledger::{
-        bank_hash::{BankHashParts, hard_forks_between},
-        blockhash_queue::BlockhashQueue,
-        demands::{Breach, Demand, firedancer},
-        fields::FieldReader,
-        lattice::{LATTICE_HASH_BYTES, LatticeHash},
-        leaders::leader,
-        names::{Address, Hash},
-        stakes::{Keep, Stakes, StakesSummary, Voters, read_stakes, skip_nodes_and_voters},
-    },
-    slotpress_base::error::{Error, Result},
-    std::{collections::BTreeSet, io::BufRead, ops::RangeInclusive, path::Path, sync::Arc},
-};
+use std::collections::BTreeSet;
+use std::io::BufRead;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+
+use slotpress_base::{Error, Result};
+
+use crate::ledger::blockhash_queue::BlockhashQueue;
+use crate::ledger::demands::firedancer;
+use crate::ledger::lattice::LATTICE_HASH_BYTES;
+use crate::ledger::leaders::leader;
+use crate::ledger::stakes::{Keep, StakesSummary, Voters, read_stakes, skip_nodes_and_voters};
+use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, Stakes, hard_forks_between};
 
 /// The fields that other parts of slotpress, or an operator, look at.
 #[derive(Clone, Debug, Default)]

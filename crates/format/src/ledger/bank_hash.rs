@@ -3,10 +3,9 @@
 //!
 //! Other fields of the bank file, and the status cache, are covered by no hash.
 
-use {
-    crate::ledger::{lattice::LatticeHash, names::Hash},
-    sha2::{Digest, Sha256},
-};
+use sha2::{Digest, Sha256};
+
+use crate::{Hash, LatticeHash};
 
 /// What a bank hash is made of.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +47,13 @@ pub fn hard_forks_between(hard_forks: &[(u64, u64)], parent_slot: u64, slot: u64
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::ledger::{bank_file::parse_bank_file, fields::FieldReader},
-        std::{fs, io::Read, path::Path},
-    };
+    use std::fs;
+    use std::io::Read;
+    use std::path::Path;
+
+    use super::*;
+    use crate::FieldReader;
+    use crate::ledger::bank_file::parse_bank_file;
 
     /// The bank hashes that Agave reports for the fixtures (their `expected.json`).
     #[test]

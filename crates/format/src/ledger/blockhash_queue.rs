@@ -1,11 +1,12 @@
 //! The blockhash queue of a bank file: the blockhashes that transactions may still name, each with its index (format
 //! page, section "The bank file"). The file holds them in no order.
 
-use {
-    crate::ledger::{fields::FieldReader, names::Hash},
-    slotpress_base::error::Result,
-    std::{collections::HashSet, io::BufRead},
-};
+use std::collections::HashSet;
+use std::io::BufRead;
+
+use slotpress_base::Result;
+
+use crate::{FieldReader, Hash};
 
 /// The most blockhashes that a validator keeps: those of 300 blocks, and the newest.
 pub const BLOCKHASHES_MAX: u64 = 301;
@@ -76,7 +77,9 @@ const ITEM_BYTES: u64 = 32 + 8 + 8 + 8;
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn queue(items: &[(u64, u8)]) -> BlockhashQueue {
         let mut bytes = [&[0; 8][..], &[1], &[9; 32], &(items.len() as u64).to_le_bytes()].concat();

@@ -1,7 +1,7 @@
 //! What clients ask of the fields of bank file and status cache, beyond that they can be read; docs/snapshot-format.md lists
 //! all of it.
 
-use crate::ledger::names::Address;
+use crate::Address;
 
 /// Something that a client asks of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

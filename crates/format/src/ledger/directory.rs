@@ -4,21 +4,17 @@
 //! tells append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. What the storages hold is
 //! not looked at here.
 
-use {
-    crate::ledger::{
-        lists::{ObsoleteFormat, read_storages_list, read_tagged_storages_list},
-        names::parse_number,
-        storages::{APPEND_VEC, ListedStorage, MissingFile, StorageFile, StorageRoot, list_roots, stat_listed},
-    },
-    serde::Serialize,
-    slotpress_base::error::{Error, Hint, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    std::{
-        fs,
-        io::{ErrorKind, Read},
-        path::{Path, PathBuf},
-    },
-};
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, IoContext, Result, ShowPath};
+
+use crate::ledger::lists::read_tagged_storages_list;
+use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
+use crate::{ObsoleteFormat, StorageFile, StorageRoot, parse_number, read_storages_list};
 
 /// How to stop a validator so that what it leaves is complete.
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \

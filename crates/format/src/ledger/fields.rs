@@ -3,23 +3,15 @@
 //!
 //! The total length is known, so that a count that could not fit is refused before it is believed.
 
-use {
-    crate::ledger::{
-        demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand},
-        names::{Address, Hash},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::to_usize,
-        error::{Error, IoContext, Result},
-    },
-    std::{
-        fmt::Display,
-        fs::File,
-        io::{self, BufRead, BufReader},
-        path::Path,
-    },
-};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
+
+use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
+use crate::{Address, Breach, Demand, Hash};
 
 /// Read-ahead for a file that is streamed: large enough that system calls do not show, small enough to forget.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;

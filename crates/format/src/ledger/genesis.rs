@@ -1,10 +1,11 @@
 //! `genesis.bin`, as far as a bank file repeats it (layout as in the `solana-genesis-config` crate).
 
-use {
-    crate::ledger::{bank_file::BankFile, fields::FieldReader},
-    slotpress_base::error::Result,
-    std::{io::BufRead, path::Path},
-};
+use std::io::BufRead;
+use std::path::Path;
+
+use slotpress_base::Result;
+
+use crate::{BankFile, FieldReader};
 
 /// How fast a chain was meant to go when it began, and its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

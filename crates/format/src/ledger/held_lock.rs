@@ -1,16 +1,13 @@
 //! Which process holds a ledger's lock, without touching it: even a lock that is held for a microsecond makes a
 //! validator fail that starts in it. Linux lists all locks in `/proc/locks` (`proc_locks(5)`).
 
-use {
-    rustix::fs::{Mode, OFlags},
-    slotpress_base::text::escaped,
-    std::{
-        fs,
-        io::{self, BufRead, BufReader},
-        os::fd::{AsFd, AsRawFd, BorrowedFd},
-        path::Path,
-    },
-};
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use slotpress_base::text::escaped;
 
 /// Longer is no line of the files read here; what is beyond is not looked at.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -148,7 +145,9 @@ fn parse_mount(line: &str, mount: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, std::fs::File};
+    use std::fs::File;
+
+    use super::*;
 
     #[test]
     fn lines_of_the_lock_table() {

@@ -4,13 +4,10 @@
 //! The rule (read in the `solana-leader-schedule` crate): vote accounts with stake, in descending order of stake, then
 //! of address, are drawn by stake, one for every four slots of the epoch, from ChaCha20 seeded with the epoch.
 
-use {
-    chacha20::{
-        ChaCha20Rng,
-        rand_core::{Rng as _, SeedableRng},
-    },
-    std::cmp::Reverse,
-};
+use std::cmp::Reverse;
+
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng};
 
 /// Slots that a leader has in a row.
 const SLOTS_PER_LEADER: u64 = 4;

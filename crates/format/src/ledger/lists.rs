@@ -1,26 +1,19 @@
 //! The two lists that a gracefully stopped validator leaves beside the bank file: the storages that belong to the
 //! snapshot, and the obsolete records inside them (format page, section "A bank snapshot directory").
 
-use {
-    crate::ledger::{
-        directory::NEWER_AGAVE,
-        fields::FieldReader,
-        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
-        split::{META_ALIGNMENT, record_bytes},
-        storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA, STORAGES_MAX, StorageFile},
-    },
-    slotpress_base::{
-        bytes::{array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at},
-        error::{Error, IoContext, Result},
-    },
-    std::{
-        fs::File,
-        io::BufRead,
-        ops::Range,
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
-    },
-};
+use std::fs::File;
+use std::io::BufRead;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, IoContext, Result, array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at};
+
+use crate::ledger::directory::NEWER_AGAVE;
+use crate::ledger::record::align8;
+use crate::ledger::split::{META_ALIGNMENT, record_bytes};
+use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
+use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 
 /// The most obsolete records of one storage: 16 GiB of the smallest records would be 126 million, and Agave rewrites
 /// a storage long before; 8 million bound the memory of one worker to 128 MiB.
@@ -311,7 +304,11 @@ fn obsolete_range(offset: u64, data_len: u64, file_bytes: u64) -> Result<Range<u
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::ledger::storages::StorageKind, proptest::prelude::*, slotpress_base::error::ErrorKind};
+    use proptest::prelude::*;
+    use slotpress_base::ErrorKind;
+
+    use super::*;
+    use crate::StorageKind;
 
     #[test]
     fn ranges_outside_the_file_are_refused() {

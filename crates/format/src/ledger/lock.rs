@@ -1,27 +1,16 @@
 //! The lock that tells whether a validator runs on a ledger.
 
-use {
-    crate::ledger::{
-        directory::{GRACEFUL_STOP, bank_snapshot_slots},
-        held_lock::{LockHolder, lock_holder},
-    },
-    rustix::{
-        fs::{AtFlags, FileType, Mode, OFlags},
-        io::Errno,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::{Found, KeptDir},
-        owner::Owner,
-    },
-    std::{
-        fs::{File, TryLockError},
-        os::unix::fs::MetadataExt,
-        path::Path,
-        sync::Arc,
-    },
-};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use slotpress_base::{Error, Found, IoContext, KeptDir, Owner, Result, ShowPath};
+
+use crate::ledger::held_lock::LockHolder;
+use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
 /// Holds `<ledger>/ledger.lock` until it is dropped, in the way of Agave: an exclusive `flock`, taken without waiting.
 #[derive(Debug)]

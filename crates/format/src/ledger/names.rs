@@ -1,14 +1,11 @@
 //! Names: of archives, of storages, and the base58 hashes inside them (section "Names" of `docs/format.md`).
 
-use {
-    serde::{Serialize, Serializer},
-    slotpress_base::error::{Error, Result},
-    std::{
-        fmt,
-        path::{Path, PathBuf},
-        str::FromStr,
-    },
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use slotpress_base::{Error, Result};
 
 /// 32 bytes that are written in base58.
 macro_rules! base58 {
@@ -198,7 +195,9 @@ pub fn parse_storage_name(file_name: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn real_names() {

@@ -4,28 +4,16 @@
 //! none; Agave's takes them from the bank file, and compares them with the accounts (`new_from_snapshot` in the
 //! `solana-runtime` crate). Everything else is carried as it is.
 
-use {
-    crate::ledger::{
-        activation::StakeHistory,
-        bank_file::{BankFile, BankPlaces, ScheduledLeader},
-        fields::FieldReader,
-        genesis::Genesis,
-        leaders::Voter,
-        programs::VOTE,
-        stakes::{
-            Delegation, Keep, STORED_DELEGATION_BYTES, Stakes, StoredAccount, VoteState, Voters, read_stakes,
-            skip_nodes_and_voters,
-        },
-    },
-    slotpress_base::{
-        bytes::to_usize,
-        error::{Error, Hint, Result},
-    },
-    std::{
-        collections::{BTreeMap, HashMap},
-        ops::Range,
-    },
-};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Result, to_usize};
+
+use crate::ledger::activation::StakeHistory;
+use crate::ledger::bank_file::BankPlaces;
+use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
+use crate::{BankFile, Delegation, FieldReader, Genesis, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
 /// What the accounts of a state tell of its stakes.
 #[derive(Clone, Debug, Default)]

@@ -2,10 +2,9 @@
 //!
 //! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
 
-use {
-    crate::ledger::lattice::AccountView,
-    slotpress_base::bytes::{array_at, to_usize, u64_at},
-};
+use slotpress_base::{array_at, to_usize, u64_at};
+
+use crate::AccountView;
 
 /// The fixed part of a record, in bytes; the account's data follows.
 pub const RECORD_HEADER_BYTES: usize = 136;
@@ -228,7 +227,9 @@ impl RecordHeader {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

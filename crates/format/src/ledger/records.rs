@@ -3,12 +3,10 @@
 //! A record that lies in one piece is handed on where it lies; one that is cut by the end of a piece is put together
 //! in a buffer, which the limit on account data bounds.
 
-use {
-    crate::ledger::record::{
-        ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest, align8, field,
-    },
-    slotpress_base::bytes::{split_at_most, to_usize},
-};
+use slotpress_base::{split_at_most, to_usize};
+
+use crate::ledger::record::{align8, field};
+use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest};
 
 /// A record, complete.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +223,9 @@ impl RecordWalker {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     type Found = Vec<(u64, [u8; 32], u64, Vec<u8>)>;
 

@@ -1,11 +1,11 @@
 //! How long slots take, and where that is known from. Clusters shorten them step by step (SIMD-0525): 400 ms is what a
 //! chain began with, and no constant.
 
-use {
-    serde::{Deserialize, Serialize},
-    slotpress_base::quantity,
-    std::{fmt, time::Duration},
-};
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use slotpress_base::quantity;
 
 /// Where the time of a slot is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,9 @@ impl fmt::Display for SlotTime {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn times_of_slots() {

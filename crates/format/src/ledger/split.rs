@@ -12,16 +12,11 @@
 //! Pure over a way to read bytes. Where the files come from, and what of them goes into an archive, lives in
 //! `archive::split`.
 
-use {
-    crate::ledger::{
-        directory::NEWER_AGAVE,
-        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
-    },
-    slotpress_base::{
-        bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
-        error::{Error, Result},
-    },
-};
+use slotpress_base::{Error, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
+
+use crate::ledger::directory::NEWER_AGAVE;
+use crate::ledger::record::align8;
+use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
 /// Both files begin with so many bytes about the file.
 pub const FILE_HEADER_BYTES: usize = 64;

@@ -1,19 +1,14 @@
 //! Stakes: as bank files keep them (format page, section "The bank file"), and as accounts of the stake and the vote
 //! program hold them. Only what Agave compares when it loads a snapshot.
 
-use {
-    crate::ledger::{
-        activation::Term,
-        demands::{Demand, firedancer},
-        fields::FieldReader,
-        leaders::Voter,
-        names::Address,
-        programs::VOTE,
-        record::ACCOUNT_DATA_BYTES_MAX,
-    },
-    slotpress_base::{bytes::to_usize, error::Result},
-    std::{collections::BTreeMap, io::BufRead},
-};
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use slotpress_base::{Result, to_usize};
+
+use crate::ledger::activation::Term;
+use crate::ledger::demands::firedancer;
+use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
 /// The most vote accounts of one epoch that are looked at: mainnet has some thousands.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
@@ -419,7 +414,9 @@ fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, data: &mut Vec<u8>) -> 
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// A vote account's state of a version, with two votes, a root, a voter and one epoch's credits; where it ends.
     fn state(version: u32) -> (Vec<u8>, usize) {

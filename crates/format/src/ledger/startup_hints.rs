@@ -3,12 +3,12 @@
 //!
 //! A validator starts without it, but not with a damaged one.
 
-use {
-    crate::ledger::fields::FieldReader,
-    slotpress_base::error::{ErrorKind, Result},
-    slotpress_base::text::ShowPath,
-    std::{io::BufRead, path::Path},
-};
+use std::io::BufRead;
+use std::path::Path;
+
+use slotpress_base::{ErrorKind, Result, ShowPath};
+
+use crate::FieldReader;
 
 /// The file's name.
 pub const FILE_NAME: &str = "startup_hints";
@@ -45,7 +45,9 @@ fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, std::io::Cursor};
+    use std::io::Cursor;
+
+    use super::*;
 
     fn check(bytes: &[u8]) -> Result<()> {
         parse(FieldReader::new(Cursor::new(bytes), bytes.len() as u64, "the startup hints"))

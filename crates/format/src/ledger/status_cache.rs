@@ -1,18 +1,13 @@
 //! The status cache, `snapshots/status_cache`: recent transactions' results, read as a stream to its last byte (format
 //! page, section "The bank file").
 
-use {
-    crate::ledger::{
-        demands::{Breach, firedancer},
-        fields::FieldReader,
-        names::Hash,
-    },
-    slotpress_base::error::Result,
-    std::{
-        collections::{HashMap, HashSet},
-        io::BufRead,
-    },
-};
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+
+use slotpress_base::Result;
+
+use crate::ledger::demands::firedancer;
+use crate::{Breach, FieldReader, Hash};
 
 /// The most slots that a validator keeps results of.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
@@ -153,7 +148,9 @@ fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> R
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn parse(bytes: &[u8]) -> Result<StatusCache> {
         parse_status_cache(FieldReader::new(bytes, bytes.len() as u64, "the status cache"), 100)

@@ -1,21 +1,16 @@
 //! Storage files on disk: the directories that hold them, and finding each. What is in them is not looked at here.
 
-use {
-    crate::ledger::{names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX},
-    rayon::prelude::*,
-    rustix::fs::{AtFlags, FileType, Mode, OFlags},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        pool::Pool,
-    },
-    std::{
-        fmt,
-        fs::{self, File},
-        os::fd::OwnedFd,
-        path::PathBuf,
-    },
-};
+use std::fmt;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use slotpress_base::{Error, IoContext, Pool, Result, ShowPath};
+
+use crate::ledger::split::SPLIT_FILE_BYTES_MAX;
+use crate::{STORAGE_BYTES_MAX, parse_storage_name};
 
 /// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
 pub const STORAGES_MAX: u64 = 5_000_000;

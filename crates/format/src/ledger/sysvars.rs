@@ -1,12 +1,9 @@
 //! The contents of sysvar accounts, as far as a bank file repeats or follows from them.
 
-use {
-    crate::ledger::{
-        activation::{ClusterStake, StakeHistory},
-        fields::FieldReader,
-    },
-    slotpress_base::error::Result,
-};
+use slotpress_base::Result;
+
+use crate::FieldReader;
+use crate::ledger::activation::{ClusterStake, StakeHistory};
 
 /// Epochs that the stake history holds, at most (`MAX_ENTRIES` in the `solana-stake-history` crate).
 const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;

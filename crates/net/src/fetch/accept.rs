@@ -4,22 +4,13 @@
 //! The archive was walked to its end, is what its name says as far as that can be told without unpacking, agrees with its
 //! frame hashes, and is what was asked for. Not here: its content, which `restore` and `verify` check.
 
-use {
-    rangemap::RangeSet,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{range_bytes, to_usize},
-        error::{Error, ErrorKind, IoContext, Result},
-        progress::Progress,
-    },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    slotpress_read::archive::{
-        shape::{Shape, walk_shape},
-        source::{LocalFile, Source},
-        tail::Tail,
-    },
-    std::{ops::Range, path::Path},
-};
+use std::ops::Range;
+use std::path::Path;
+
+use rangemap::RangeSet;
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, range_bytes, to_usize};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
 /// What an archive must be, beside whole.
 #[derive(Clone, Copy, Debug)]

@@ -1,35 +1,24 @@
 //! One download, from its beginning to its end: what an earlier run left is looked at, what is missing is fetched, by
 //! ranges or in order, and all of it is walked while it arrives and accepted, or not.
 
-use {
-    super::{
-        Ended, Fetched, GivenBytes, Limits,
-        accept::{Accepted, Wanted, accept},
-        in_order,
-        journal::Identity,
-        mirrors::Mirror,
-        partial::{PartialFile, Patient},
-        ranged,
-    },
-    crate::{Client, Remote},
-    rangemap::RangeSet,
-    slotpress_base::{
-        bytes::range_bytes,
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-        quantity::bytes,
-        threads::{guarded, panic_point, panicked, spawn},
-    },
-    slotpress_read::archive::shape::walk_shape,
-    std::{
-        ops::ControlFlow,
-        sync::{
-            Arc, OnceLock,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rangemap::RangeSet;
+use slotpress_base::quantity::bytes;
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Error, ErrorKind, Progress, Result, panic_point, range_bytes};
+use slotpress_read::walk_shape;
+
+use super::accept::{Accepted, Wanted, accept};
+use super::journal::Identity;
+use super::mirrors::Mirror;
+use super::partial::{PartialFile, Patient};
+use super::{Ended, Fetched, GivenBytes, Limits, in_order, ranged};
+use crate::{Client, Remote};
 
 /// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);

@@ -3,17 +3,18 @@
 //! What an earlier run, or an earlier try, left is compared with what comes, and only what differs is written. So
 //! nothing of another archive stays, and readers see only bytes that the server sends today.
 
-use {
-    super::{Ended, Limits, lease::Lease, mirrors::Mirror, partial::PartialFile},
-    crate::{Client, Outcome},
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::{Error, Hint, Result},
-        progress::Progress,
-        quantity::bytes,
-    },
-    std::ops::ControlFlow,
-};
+use std::ops::ControlFlow;
+
+use slotpress_base::bytes::count;
+use slotpress_base::error::Hint;
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, Progress, Result, split_at_most, to_usize};
+
+use super::lease::Lease;
+use super::mirrors::Mirror;
+use super::partial::PartialFile;
+use super::{Ended, Limits};
+use crate::{Client, Outcome};
 
 /// Marked at a time: readers are woken so often.
 const MARK_BYTES: u64 = 256 * 1024;

@@ -3,20 +3,14 @@
 //! The journal never says more than what is on disk: it is written after the bytes have been synced, and replaced as a
 //! whole. One that cannot be read is as good as none: everything is fetched again.
 
-use {
-    rangemap::{RangeMap, RangeSet},
-    rustix::fs::{Mode, OFlags},
-    serde::{Deserialize, Serialize},
-    slotpress_base::{
-        error::{IoContext, Result},
-        kept_dir::KeptDir,
-    },
-    slotpress_format::archive::frame_hashes::Root,
-    std::{
-        fs::File,
-        io::{BufWriter, Read, Write},
-    },
-};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+
+use rangemap::{RangeMap, RangeSet};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use slotpress_base::{IoContext, KeptDir, Result};
+use slotpress_format::Root;
 
 /// The version of the file's format.
 const VERSION: u32 = 1;
@@ -179,10 +173,8 @@ pub fn new_name(journal: &str) -> String {
 
 /// A root as its digits, or nothing.
 mod root_text {
-    use {
-        serde::{Deserialize, Deserializer, Serialize, Serializer},
-        slotpress_format::archive::frame_hashes::Root,
-    };
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use slotpress_format::Root;
 
     pub fn serialize<S: Serializer>(root: &Option<Root>, serializer: S) -> Result<S::Ok, S::Error> {
         root.map(|root| root.to_string()).serialize(serializer)
@@ -197,7 +189,9 @@ mod root_text {
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn identity(etag: Option<&str>, last_modified: Option<&str>) -> Identity {
         let text = |text: Option<&str>| text.map(str::to_string);

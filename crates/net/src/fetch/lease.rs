@@ -3,14 +3,12 @@
 //! A second request for the same bytes takes the lease over. What comes late from the first is dropped here: the
 //! bytes may have been replaced, checked and read since.
 
-use {
-    super::{
-        leases::{Held, lock},
-        partial::PartialFile,
-    },
-    slotpress_base::error::Result,
-    std::ops::Range,
-};
+use std::ops::Range;
+
+use slotpress_base::Result;
+
+use super::leases::{Held, lock};
+use super::partial::PartialFile;
 
 /// A lease of a part of a file, for the bytes of one source.
 #[derive(Debug)]

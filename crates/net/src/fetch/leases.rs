@@ -1,9 +1,7 @@
 //! Which parts of a file are leased: as many as there are requests under way.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The leases of a file.
 #[derive(Debug, Default)]

@@ -3,23 +3,18 @@
 //! Servers whose archives have the same name need not have the same bytes. Only those of which it is known give bytes to
 //! one file.
 
-use {
-    super::Ended,
-    crate::{
-        NetError, NetErrorKind, Remote,
-        options::BYTES_PER_SECOND_MIN,
-        patience::{Patience, Verdict},
-        shown,
-    },
-    slotpress_base::{bytes::count, error::Result, progress::Progress, text::one_line},
-    std::{
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Progress, Result, one_line};
+
+use super::Ended;
+use crate::options::BYTES_PER_SECOND_MIN;
+use crate::patience::{Patience, Verdict};
+use crate::{NetError, NetErrorKind, Remote, shown};
 
 /// A transfer that goes on tells something of its server when it has brought what must come in so long.
 const GIVING_FOR: Duration = Duration::from_secs(20);
@@ -209,7 +204,8 @@ impl Giving<'_> {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, crate::Url};
+    use super::*;
+    use crate::Url;
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 

@@ -19,26 +19,20 @@ mod receive;
 mod tail;
 mod whole;
 
-pub use {
-    accept::accept_file,
-    download::Download,
-    journal::Identity,
-    partial::{PartialFile, remove_left_journal},
-    whole::{fetch_whole, take_up},
-};
+use std::time::Duration;
 
-use {
-    crate::{NetError, NetErrorKind},
-    derive_setters::Setters,
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::{self, Progress},
-        text,
-    },
-    slotpress_format::archive::frame_hashes::Root,
-    std::time::Duration,
-};
+pub use accept::accept_file;
+use derive_setters::Setters;
+pub use download::Download;
+pub use journal::Identity;
+pub use partial::{PartialFile, remove_left_journal};
+use serde::Serialize;
+use slotpress_base::progress::{self};
+use slotpress_base::{Error, ErrorKind, Progress, Result, text};
+use slotpress_format::Root;
+pub use whole::{fetch_whole, take_up};
+
+use crate::{NetError, NetErrorKind};
 
 /// Connections at a time, unless told otherwise.
 pub const STREAMS_DEFAULT: usize = 8;

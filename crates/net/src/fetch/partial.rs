@@ -7,36 +7,27 @@
 mod naming;
 mod reading;
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
 pub use naming::remove_left_journal;
+use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
-
-use {
-    super::{
-        accept::Accepted,
-        journal::{Identity, Journal},
-        leases::Leases,
-    },
-    rangemap::RangeSet,
-    rustix::fs::{FallocateFlags, Mode, OFlags},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{count, range_bytes, split_at_most, to_usize},
-        error::{Error, IoContext, Result},
-        kept_dir::KeptDir,
-    },
-    slotpress_read::store::dir_lock::{Locked, try_lock},
-    std::{
-        collections::BTreeSet,
-        fs::File,
-        io,
-        ops::Range,
-        os::{fd::OwnedFd, unix::fs::FileExt},
-        path::{Path, PathBuf},
-        sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    },
-};
-
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
+use slotpress_read::{Locked, try_lock};
+
+use super::accept::Accepted;
+use super::journal::{Identity, Journal};
+use super::leases::Leases;
 
 /// The name of the journal of a partial file.
 fn journal_name(partial: &str) -> String {

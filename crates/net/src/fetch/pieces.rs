@@ -3,11 +3,12 @@
 //! Pieces are taken in their order, which is that of the reader of what has arrived. When all are taken, an
 //! idle connection takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
 
-use {
-    super::Limits,
-    rangemap::RangeSet,
-    std::{ops::Range, time::Duration},
-};
+use std::ops::Range;
+use std::time::Duration;
+
+use rangemap::RangeSet;
+
+use super::Limits;
 
 /// A part of the archive that one request fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +169,9 @@ pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) ->
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {

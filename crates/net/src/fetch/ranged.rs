@@ -4,32 +4,24 @@
 //! The end comes first: it holds the index, and tells by which frames the rest is cut. Then pieces come in the order of
 //! the file, over as many connections as asked for.
 
-use {
-    super::{
-        Ended, Limits,
-        mirrors::{Mirror, Standing},
-        partial::PartialFile,
-        pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after},
-        receive::{Receiver, Receiving, Trouble},
-        tail::{Frames, fetch_tail, mark_tail, settle_doubt},
-    },
-    crate::{Client, NetErrorKind},
-    rangemap::RangeSet,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::{Progress, Until},
-        threads::{guarded, panic_point, panicked, spawn},
-    },
-    slotpress_read::archive::tail::first_read_at,
-    std::{
-        ops::{ControlFlow, Range},
-        sync::{
-            Condvar, Mutex, PoisonError,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rangemap::RangeSet;
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point};
+use slotpress_read::first_read_at;
+
+use super::mirrors::{Mirror, Standing};
+use super::partial::PartialFile;
+use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
+use super::receive::{Receiver, Receiving, Trouble};
+use super::tail::{Frames, fetch_tail, mark_tail, settle_doubt};
+use super::{Ended, Limits};
+use crate::{Client, NetErrorKind};
 
 /// A transfer of which so much was kept ended early, and did not fail.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;

@@ -1,24 +1,16 @@
 //! The bytes of one request for a piece: put at their place, and marked when they are right as far as can be told.
 
-use {
-    super::{
-        lease::Lease,
-        mirrors::{Giving, Mirror},
-        partial::PartialFile,
-        pieces::{Job, Pieces},
-        tail::Frames,
-    },
-    slotpress_base::{
-        bytes::{count, range_bytes},
-        error::{Error, Result},
-        progress::Progress,
-        threads::panic_point,
-    },
-    std::{
-        ops::{ControlFlow, Range},
-        sync::{Mutex, MutexGuard, PoisonError},
-    },
-};
+use std::ops::{ControlFlow, Range};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Progress, Result, panic_point, range_bytes};
+
+use super::lease::Lease;
+use super::mirrors::{Giving, Mirror};
+use super::partial::PartialFile;
+use super::pieces::{Job, Pieces};
+use super::tail::Frames;
 
 /// Bytes that are marked at a time where there are no frames to go by.
 const MARK_BYTES: u64 = 256 * 1024;

@@ -1,29 +1,21 @@
 //! The end of an archive, which comes first: it holds the index, and tells by which frames the rest is fetched, and what
 //! their hashes are.
 
-use {
-    super::{Ended, Limits, mirrors::Mirror, partial::PartialFile},
-    crate::Client,
-    rangemap::RangeSet,
-    slotpress_base::{
-        bytes::{range_bytes, to_usize},
-        error::{Error, ErrorKind, Result},
-        progress::{Progress, StopToo},
-        quantity,
-    },
-    slotpress_format::archive::frame_hashes::FrameHash,
-    slotpress_read::archive::{
-        source::Source,
-        tail::{Tail, first_read_at},
-    },
-    std::{
-        io,
-        ops::{ControlFlow, Range},
-        path::Path,
-        sync::{Mutex, PoisonError},
-        time::{Duration, Instant},
-    },
-};
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rangemap::RangeSet;
+use slotpress_base::{Error, ErrorKind, Progress, Result, StopToo, quantity, range_bytes, to_usize};
+use slotpress_format::FrameHash;
+use slotpress_read::{Source, Tail, first_read_at};
+
+use super::mirrors::Mirror;
+use super::partial::PartialFile;
+use super::{Ended, Limits};
+use crate::Client;
 
 /// The longest frame that a connection holds in memory until its hash is known: one of 32 MiB of tar that zstd cannot
 /// compress, with its mark, takes less. Archives with longer ones are fetched without a look at their hashes.

@@ -1,22 +1,17 @@
 //! An archive, until it has its name: as many attempts as make sense, and what others have left under the name already.
 
-use {
-    super::{Download, Ended, Fetched, Limits, partial::PartialFile},
-    crate::{Client, Remote, shown},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-        quantity::bytes,
-    },
-    slotpress_read::store::publish::Publishable,
-    std::{
-        fs,
-        ops::ControlFlow,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
+use slotpress_read::Publishable;
+
+use super::partial::PartialFile;
+use super::{Download, Ended, Fetched, Limits};
+use crate::{Client, Remote, shown};
 
 /// Attempts at one archive: more do not help where it is published again and again, or damaged everywhere.
 const ATTEMPTS_MAX: usize = 4;

@@ -1,42 +1,22 @@
 //! Asking: all servers at once for what they have, and few for the bank file of an archive.
 
-use {
-    super::FindOptions,
-    crate::{
-        Client, NetError, NetErrorKind, Remote,
-        patience::patiently,
-        servers::{Offer, Place, SourceArg},
-        url_source::UrlSource,
-    },
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        io::IoPolicy,
-        progress::{CancelToken, Progress, StopToo},
-        threads::{guarded, panic_point, spawn, spawn_workers},
-    },
-    slotpress_format::ledger::{
-        names::ArchiveName,
-        slot_time::{SlotTime, SlotTimeSource},
-    },
-    slotpress_read::{
-        archive::{
-            Archive, IndexPolicy,
-            front::{self, Front},
-        },
-        catalog::{
-            Catalog,
-            scan::{look_for_slot_time, scan},
-        },
-    },
-    std::{
-        cmp::Reverse,
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicBool, AtomicUsize, Ordering},
-        },
-        time::{Duration, Instant},
-    },
-};
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use slotpress_base::error::Hint;
+use slotpress_base::threads::{guarded, spawn};
+use slotpress_base::{CancelToken, Error, ErrorKind, IoPolicy, Progress, Result, StopToo, panic_point, spawn_workers};
+use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
+use slotpress_read::archive::Archive;
+use slotpress_read::archive::front::{self};
+use slotpress_read::catalog::scan::scan;
+use slotpress_read::{Catalog, Front, IndexPolicy, look_for_slot_time};
+
+use super::FindOptions;
+use crate::patience::patiently;
+use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
 
 /// Servers that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;

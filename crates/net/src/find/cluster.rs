@@ -1,21 +1,15 @@
 //! What RPC servers tell: the cluster's slot, its genesis, its peers.
 
-use {
-    super::{FindOptions, PEERS_MAX},
-    crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown},
-    serde::{Deserialize, Serialize},
-    serde_json::{Value, json},
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-        text::one_line,
-    },
-    slotpress_format::ledger::{
-        names::Hash,
-        slot_time::{SlotTime, SlotTimeSource},
-    },
-    std::{collections::BTreeMap, time::Duration},
-};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use slotpress_base::{Error, ErrorKind, Progress, Result, one_line};
+use slotpress_format::{Hash, SlotTime, SlotTimeSource};
+
+use super::{FindOptions, PEERS_MAX};
+use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown};
 
 /// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

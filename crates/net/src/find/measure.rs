@@ -1,19 +1,14 @@
 //! How fast a server is: by a short real transfer.
 
-use {
-    super::Candidate,
-    crate::{Client, NetErrorKind, servers::Place},
-    slotpress_base::{
-        bytes::{count, per_second},
-        error::Result,
-        progress::Progress,
-    },
-    std::{
-        collections::BTreeMap,
-        ops::ControlFlow,
-        time::{Duration, Instant},
-    },
-};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Progress, Result, per_second};
+
+use super::Candidate;
+use crate::{Client, NetErrorKind, Place};
 
 /// For one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);

@@ -10,31 +10,20 @@ mod measure;
 mod options;
 pub mod rank;
 
-pub use {
-    ask::patient_offers,
-    cluster::{Cluster, ClusterFacts},
-    options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT},
-};
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
-use {
-    crate::{
-        Client,
-        servers::{Offer, Place, SourceArg},
-    },
-    ask::{ask_all, by_bank_file, local_slot_time},
-    rank::{Facts, ages_by_time, pair_up},
-    serde::Serialize,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        progress::Progress,
-        quantity, text,
-    },
-    slotpress_format::ledger::slot_time::{SlotTime, SlotTimeSource},
-    std::{
-        collections::BTreeSet,
-        time::{Duration, SystemTime},
-    },
-};
+pub use ask::patient_offers;
+use ask::{ask_all, by_bank_file, local_slot_time};
+pub use cluster::{Cluster, ClusterFacts};
+pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
+use rank::{Facts, ages_by_time, pair_up};
+use serde::Serialize;
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, ErrorKind, Progress, Result, quantity, text};
+use slotpress_format::{SlotTime, SlotTimeSource};
+
+use crate::{Client, Offer, Place, SourceArg};
 
 /// Peers that are asked in all: mainnet has about 5,000 nodes, of which some hundreds answer RPC.
 const PEERS_MAX: usize = 4096;

@@ -1,12 +1,12 @@
 //! What to look for, and where.
 
-use {
-    super::Cluster,
-    crate::{Url, servers::SourceArg},
-    derive_setters::Setters,
-    slotpress_format::ledger::{names::Hash, slot_time::SlotTime},
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use derive_setters::Setters;
+use slotpress_format::{Hash, SlotTime};
+
+use super::Cluster;
+use crate::{SourceArg, Url};
 
 /// What to look for, and where.
 #[derive(Clone, Debug, Setters)]

@@ -3,15 +3,13 @@
 //! The expected age at boot is what it is now, and the time to fetch and to restore it. What is not measured is assumed
 //! to be slow, so that it never beats what is known to be as good.
 
-use {
-    super::Candidate,
-    crate::servers::{Offer, Place},
-    slotpress_format::ledger::slot_time::SlotTime,
-    std::{
-        cmp::Reverse,
-        time::{Duration, SystemTime},
-    },
-};
+use std::cmp::Reverse;
+use std::time::{Duration, SystemTime};
+
+use slotpress_format::SlotTime;
+
+use super::Candidate;
+use crate::{Offer, Place};
 
 /// Assumed of a connection that was not measured: a quarter of what a server on a 1 Gbit/s line gives.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
@@ -112,12 +110,13 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::*,
-        proptest::prelude::*,
-        slotpress_format::ledger::names::{ArchiveName, Extension, Hash},
-        std::path::PathBuf,
-    };
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+    use slotpress_format::ledger::names::Extension;
+    use slotpress_format::{ArchiveName, Hash};
+
+    use super::*;
 
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };

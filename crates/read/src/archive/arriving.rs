@@ -6,23 +6,20 @@
 //! The file is the channel: a reader that falls behind does not hold up the others, and what has been read once can be read again.
 //! Today standard input arrives so; a download can.
 
-use {
-    super::source::Source,
-    slotpress_base::{
-        bytes::{at_most_mut, count, split_at_most, to_usize},
-        error::{Error, IoContext, Result},
-        io::pipes::Interruptible,
-        progress::{Progress, Until},
-        threads::{guarded, panic_point},
-    },
-    std::{
-        fs::File,
-        io::{self, Read},
-        os::{fd::AsFd, unix::fs::FileExt},
-        path::{Path, PathBuf},
-        sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    },
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::bytes::count;
+use slotpress_base::threads::guarded;
+use slotpress_base::{
+    Error, Interruptible, IoContext, Progress, Result, Until, at_most_mut, panic_point, split_at_most, to_usize,
 };
+
+use super::source::Source;
 
 /// Elapsed from standard input at a time: some times what a pipe holds.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -138,11 +135,11 @@ impl Source for Arriving {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        slotpress_base::{error::ErrorKind, progress::NoProgress},
-        std::io::Write,
-    };
+    use std::io::Write;
+
+    use slotpress_base::{ErrorKind, NoProgress};
+
+    use super::*;
 
     fn arriving() -> Arriving {
         Arriving::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))

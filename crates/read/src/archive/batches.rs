@@ -1,15 +1,13 @@
 //! The records of an archive that is read in order, in batches of whole records for the workers.
 
-use {
-    super::visit::{RecordVisitor, RecordWorker, StorageRef},
-    crossbeam_channel::{Receiver, Sender},
-    slotpress_base::bytes::{count, split_at_most},
-    slotpress_format::ledger::{
-        record::{RECORD_ALIGNMENT, RawRecord, Records, RecordsRest},
-        records::RecordWalker,
-    },
-    std::ops::Range,
-};
+use std::ops::Range;
+
+use crossbeam_channel::{Receiver, Sender};
+use slotpress_base::bytes::count;
+use slotpress_base::split_at_most;
+use slotpress_format::{RECORD_ALIGNMENT, RawRecord, RecordWalker, Records, RecordsRest};
+
+use super::visit::{RecordVisitor, RecordWorker, StorageRef};
 
 /// A batch is handed on when it is this long: large enough to cost nothing, small enough to stay in the caches.
 const BATCH_BYTES: usize = 512 * 1024;

@@ -12,40 +12,27 @@
 
 mod events;
 
-use {
-    super::{
-        Archive, HashCheck, Pass, ReadArchive, ReadError,
-        decode::FrameDecoder,
-        documents::{DocumentReader, Documents},
-        passing::hash_range,
-        source::Pieces,
-        tail::{DataFrame, Tail, check_skippable},
-        visit::{EntryUse, Problem, RecordWorker, Visitor},
-        walk::SeenFrame,
-    },
-    crossbeam_channel::{Receiver, Sender, bounded},
-    events::{Carry, Events},
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, ErrorKind, IoContext, Result},
-        pipeline::run_in_order,
-        progress::{Part, timed},
-    },
-    slotpress_format::{
-        archive::{
-            entry::Entry,
-            entry_parser::{EntryParser, TarEnd},
-            frame_hashes::{FrameHash, frame_hash},
-            frames::FrameSpan,
-            zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart, parse_frame_start},
-        },
-        ledger::records::RecordWalker,
-    },
-    std::sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use events::{Carry, Events};
+use slotpress_base::progress::timed;
+use slotpress_base::{Error, ErrorKind, IoContext, Part, Result, run_in_order, split_at_most, to_usize};
+use slotpress_format::{
+    Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameHash, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash,
+    parse_frame_start,
 };
+
+use super::decode::FrameDecoder;
+use super::documents::{DocumentReader, Documents};
+use super::passing::hash_range;
+use super::source::Pieces;
+use super::tail::{DataFrame, Tail, check_skippable};
+use super::visit::{EntryUse, Problem, RecordWorker, Visitor};
+use super::walk::SeenFrame;
+use super::{Archive, HashCheck, Pass, ReadArchive, ReadError};
 
 /// Which frames are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

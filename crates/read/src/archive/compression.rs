@@ -1,10 +1,9 @@
 //! How an archive is compressed, told by its first bytes: its name does not matter.
 
-use {
-    serde::{Serialize, Serializer},
-    slotpress_base::error::{Error, Result},
-    slotpress_format::{archive::entry::Entry, ledger::names::Extension},
-};
+use serde::{Serialize, Serializer};
+use slotpress_base::{Error, Result};
+use slotpress_format::Entry;
+use slotpress_format::ledger::names::Extension;
 
 /// How a tar stream is compressed, by the first bytes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,20 +1,16 @@
 //! Whether a file is plainly cut off, as few reads tell: what lists archives cannot walk each from its first byte to its last
 //! (`shape` does that).
 
-use {
-    super::{shape::read_up_to, source::Source},
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::Result,
-    },
-    slotpress_format::archive::{
-        seek_table::{SEEK_TABLE_FOOTER_BYTES, seek_table_bytes},
-        zstd_frame::{
-            BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
-            ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame_bytes,
-        },
-    },
+use slotpress_base::bytes::count;
+use slotpress_base::{Result, split_at_most, to_usize};
+use slotpress_format::{
+    BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameStart, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES,
+    SKIPPABLE_MAGIC, ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, seek_table_bytes,
+    skippable_frame_bytes,
 };
+
+use super::shape::read_up_to;
+use super::source::Source;
 
 /// A mark of `pzstd`, which older versions of slotpress wrote too: a skippable frame that holds a length.
 const MARK_BYTES: usize = SKIPPABLE_HEADER_BYTES + 4;
@@ -139,12 +135,13 @@ fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::{super::shape::tests::tar, *},
-        crate::archive::source::LocalFile,
-        proptest::prelude::*,
-        std::io::Write,
-    };
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::super::shape::tests::tar;
+    use super::*;
+    use crate::LocalFile;
 
     fn is_cut(bytes: &[u8]) -> bool {
         let dir = tempfile::tempdir().expect("a directory");
@@ -177,7 +174,7 @@ mod tests {
         fn cuts_of_a_single_frame(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
         ) {
-            use slotpress_format::archive::zstd_frame::skippable_frame;
+            use slotpress_format::skippable_frame;
             let one = frame(content_bytes, level, has_checksum);
             let small = frame(500, 1, !has_checksum);
             prop_assert!(!is_cut(&one));
@@ -195,7 +192,7 @@ mod tests {
     /// What few reads tell.
     #[test]
     fn plain_cuts() {
-        use slotpress_format::archive::zstd_frame::skippable_frame;
+        use slotpress_format::skippable_frame;
         let marked: Vec<u8> = tar(&[7; 5000])
             .chunks(1000)
             .flat_map(|part| {

@@ -1,20 +1,14 @@
 //! Decoding a stream in order on all cores, from its first byte to its last.
 
-use {
-    crate::archive::{
-        compression::Compression,
-        streams::StreamPieces,
-        walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
-    },
-    slotpress_base::{
-        bytes::to_usize,
-        error::{Error, ErrorKind, Result},
-        pipeline::run_in_order,
-        progress::{Part, Progress, timed},
-    },
-    std::io::Read,
-    zstd_safe::DCtx,
-};
+use std::io::Read;
+
+use slotpress_base::progress::timed;
+use slotpress_base::{Error, ErrorKind, Part, Progress, Result, run_in_order, to_usize};
+use zstd_safe::DCtx;
+
+use crate::archive::streams::StreamPieces;
+use crate::archive::walk::{FrameStatistics, FrameWalker, OnFrame, Piece, undecodable};
+use crate::{Compression, Recycler};
 
 /// Decodes a stream in order, and returns what its frames are like.
 pub fn decode_in_order(

@@ -1,28 +1,16 @@
 //! The entries that are not storages: version, status cache, bank file. Their bytes are pushed as they come; each is
 //! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
 
-use {
-    crossbeam_channel::{Receiver, Sender, bounded},
-    slotpress_base::{
-        bytes::{copy_at_most, split_at_most},
-        error::{Error, Result},
-        threads::{cannot_start, guarded, panic_point, panicked},
-    },
-    slotpress_format::{
-        archive::entry::{Entry, EntryKind},
-        ledger::{
-            bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
-            directory::VERSION_BYTES_MAX,
-            fields::FieldReader,
-            status_cache::{StatusCache, parse_status_cache},
-            storages::STORAGES_MAX,
-        },
-    },
-    std::{
-        io::{BufRead, Read},
-        sync::{Arc, Mutex, PoisonError},
-        thread::{Builder, JoinHandle},
-    },
+use std::io::{BufRead, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use slotpress_base::threads::{guarded, panicked};
+use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
+use slotpress_format::{
+    BankFile, Entry, EntryKind, FieldReader, STORAGES_MAX, StatusCache, StorageMapItem, VERSION_BYTES_MAX,
+    parse_bank_file_and_end, parse_status_cache,
 };
 
 /// What was found in one archive's, or one ledger's, documents. `None`: not there, or not read to its end.
@@ -265,7 +253,9 @@ impl Read for PieceReader {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, slotpress_format::archive::entry::Entry};
+    use slotpress_format::Entry;
+
+    use super::*;
 
     /// A thread for each of millions of bank files would take a minute.
     #[test]

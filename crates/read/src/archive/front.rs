@@ -1,31 +1,18 @@
 //! The bank file of an archive without its accounts; or its first bytes only: how long its slots take, and of when it is.
 
-use {
-    super::{
-        Archive, Pass,
-        by_index::Extent,
-        decode::FrameDecoder,
-        tail::Tail,
-        visit::{EntryUse, Problem, Visitor},
-    },
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, ErrorKind, Result},
-        progress::{NoProgress, Progress},
-    },
-    slotpress_format::{
-        archive::{
-            entry::{BLOCK_BYTES, Entry, EntryKind},
-            entry_parser::{EntryParser, TarEvent},
-        },
-        ledger::{
-            bank_file::{BankFile, read_bank_front},
-            fields::FieldReader,
-            slot_time::{SlotTime, SlotTimeSource},
-        },
-    },
-    std::time::{Duration, SystemTime},
+use std::time::{Duration, SystemTime};
+
+use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, split_at_most, to_usize};
+use slotpress_format::{
+    BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, SlotTime, SlotTimeSource, TarEvent,
+    read_bank_front,
 };
+
+use super::by_index::Extent;
+use super::decode::FrameDecoder;
+use super::tail::Tail;
+use super::visit::{EntryUse, Problem, Visitor};
+use super::{Archive, Pass};
 
 /// Bytes of the bank file that are read: the time of a slot comes after 300 blockhashes of 56 bytes.
 const FRONT_BYTES: usize = 64 * 1024;

@@ -4,31 +4,22 @@
 //! A frame that does not decode, or a tar header that makes no sense, need not end the reading: where the next frame
 //! starts is known from block headers, and the next entry is searched for. Whether it does is the visitor's to say.
 
-use {
-    super::{
-        ArchiveStream, Pass, ReadArchive,
-        batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches},
-        decode::{Decoded, LostFrame, decode_observed},
-        documents::DocumentReader,
-        visit::{EntrySink, Problem, Visitor},
-        walk::SeenFrame,
-    },
-    crossbeam_channel::bounded,
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::{Error, ErrorKind, Result},
-        threads::{guarded, panic_point, spawn_workers},
-    },
-    slotpress_format::archive::{
-        entry_parser::{EntryParser, TarEnd, TarEvent},
-        header_search::HeaderSearch,
-    },
-    std::{
-        borrow::Cow,
-        fmt,
-        sync::{Mutex, PoisonError},
-    },
-};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::bounded;
+use slotpress_base::bytes::count;
+use slotpress_base::threads::guarded;
+use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers, split_at_most, to_usize};
+use slotpress_format::{EntryParser, HeaderSearch, TarEnd, TarEvent};
+
+use super::batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches};
+use super::decode::{Decoded, LostFrame, decode_observed};
+use super::documents::DocumentReader;
+use super::visit::{EntrySink, Problem, Visitor};
+use super::walk::SeenFrame;
+use super::{ArchiveStream, Pass, ReadArchive};
 
 /// Reads a stream in order, to its end or to the first error that the visitor or the sink returns.
 pub fn read_in_order(

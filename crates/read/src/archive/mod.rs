@@ -28,34 +28,19 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-use {
-    crate::archive::{
-        by_index::{Extent, read_by_index},
-        compression::{Compression, sniff},
-        documents::Documents,
-        in_order::read_in_order,
-        source::{LocalFile, SharedSource, stream},
-        tail::Tail,
-        visit::Visitor,
-        walk::FrameStatistics,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::split_at_most,
-        error::{Error, ErrorKind, Hint, IoContext, Result},
-        io::IoPolicy,
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{entry::BLOCK, frame_hashes::Root},
-        ledger::names::ArchiveName,
-    },
-    std::{
-        io::Read,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
+use slotpress_format::{ArchiveName, BLOCK, Root};
+
+use crate::archive::by_index::{Extent, read_by_index};
+use crate::archive::compression::sniff;
+use crate::archive::source::stream;
+use crate::archive::walk::FrameStatistics;
+use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read_in_order};
 
 /// What to think of an archive's index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! Which archive is meant: a path, or a source of any kind, and the name that counts.
 
-use {
-    super::{Archive, IndexPolicy, source::SharedSource},
-    slotpress_base::error::{Error, Result},
-    slotpress_format::ledger::names::ArchiveName,
-    std::{fs, path::PathBuf},
-};
+use std::fs;
+use std::path::PathBuf;
+
+use slotpress_base::{Error, Result};
+use slotpress_format::ArchiveName;
+
+use super::source::SharedSource;
+use super::{Archive, IndexPolicy};
 
 /// An archive: where it is, and the name that it has or is to have.
 #[derive(Clone, Debug)]

@@ -3,21 +3,16 @@
 //!
 //! Where the archive is read by its index, `by_index` compares frames with their hashes itself.
 
-use {
-    super::{source::Source, tail::Tail, walk::SeenFrame},
-    slotpress_base::{
-        bytes::{at_most_mut, count, to_usize},
-        error::{Error, ErrorKind, IoContext, Result},
-    },
-    slotpress_format::archive::{
-        frame_hashes::{FrameHash, FrameHasher, HashesDigest, Root},
-        zstd_frame::FrameStart,
-    },
-    std::{
-        ops::Range,
-        sync::{Mutex, PoisonError},
-    },
-};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, ErrorKind, IoContext, Result, at_most_mut, to_usize};
+use slotpress_format::{FrameHash, FrameHasher, FrameStart, HashesDigest, Root};
+
+use super::source::Source;
+use super::tail::Tail;
+use super::walk::SeenFrame;
 
 /// Read at once: some of a pipe, and little enough to stay in a core's cache.
 const PIECE_BYTES: usize = 256 * 1024;

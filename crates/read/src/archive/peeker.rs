@@ -1,12 +1,8 @@
 //! Looking ahead in a stream of bytes.
 
-use {
-    slotpress_base::{
-        bytes::{split_at_most, to_usize},
-        error::{Error, Result},
-    },
-    std::io::Read,
-};
+use std::io::Read;
+
+use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 /// Read-ahead.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;

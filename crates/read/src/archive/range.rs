@@ -1,12 +1,12 @@
 //! Ranges of the tar stream of an archive with an index, by decoding the frames that hold them.
 
-use {
-    super::{Archive, decode::FrameDecoder, source::Pieces, tail::Tail},
-    slotpress_base::{
-        bytes::{copy_at_most, count, to_usize},
-        error::{Error, Result},
-    },
-};
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Result, copy_at_most, to_usize};
+
+use super::Archive;
+use super::decode::FrameDecoder;
+use super::source::Pieces;
+use super::tail::Tail;
 
 /// Where each frame's content starts in the tar stream.
 #[derive(Debug)]

@@ -5,32 +5,21 @@
 //! between two frames is found too. The other compressions have no headers to go by and are decoded. Not here: what is in
 //! the archive.
 
-use {
-    super::{
-        compression::{Compression, sniff},
-        peeker::cut_off,
-        source::Source,
-        streams::StreamPieces,
-        walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable},
-    },
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::{Error, ErrorKind, IoContext, Result},
-        progress::Progress,
-    },
-    slotpress_format::archive::{
-        entry::{BLOCK, END_OF_ARCHIVE},
-        frame_hashes::is_begin_of_hashes,
-        zstd_frame::{
-            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
-            parse_frame_start, skippable_frame_bytes,
-        },
-    },
-    std::{
-        io::{self, Read},
-        ops::Range,
-    },
+use std::io::{self, Read};
+use std::ops::Range;
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, split_at_most, to_usize};
+use slotpress_format::{
+    BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_begin_of_hashes,
+    parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
+
+use super::compression::{Compression, sniff};
+use super::peeker::cut_off;
+use super::source::Source;
+use super::streams::StreamPieces;
+use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
 
 /// How an archive is put together, as its bytes show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +201,11 @@ fn damaged_at(error: Error, offset_bytes: u64) -> Error {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 pub(super) mod tests {
-    use {super::*, crate::archive::source::LocalFile, proptest::prelude::*, slotpress_base::progress::NoProgress};
+    use proptest::prelude::*;
+    use slotpress_base::NoProgress;
+
+    use super::*;
+    use crate::LocalFile;
 
     fn walk(bytes: &[u8]) -> Result<Shape> {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,15 +1,15 @@
 //! How much archives may unpack to, where an operator says so: refused by their indexes before anything is written, and by
 //! their tar headers before the entry that is too much.
 
-use {
-    super::Archive,
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        quantity::bytes,
-    },
-    slotpress_format::archive::entry::{END_OF_ARCHIVE_BYTES, Entry},
-    std::sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::error::Hint;
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, Result};
+use slotpress_format::{END_OF_ARCHIVE_BYTES, Entry};
+
+use super::Archive;
 
 /// Counts what archives unpack to, and refuses more than a limit. One for all archives of a command; each time that they
 /// are read from the start, a new one.
@@ -61,7 +61,9 @@ impl SizeLimit {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, slotpress_format::archive::entry::EntryKind};
+    use slotpress_format::EntryKind;
+
+    use super::*;
 
     #[test]
     fn the_last_byte_counts() {

@@ -4,27 +4,18 @@
 //! A new kind of source (ranges of a server, an object store) is a file beside [`arriving`](super::arriving), and
 //! nothing that reads archives knows of it.
 
-use {
-    crate::store::publish::Unpublished,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{count, range_bytes, to_usize},
-        error::{Error, IoContext, Result},
-        io::{
-            IoHint,
-            reader::{PieceReader, StreamReader},
-        },
-    },
-    std::{
-        fmt::Debug,
-        fs::File,
-        io::{self, Read},
-        ops::Range,
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, IoContext, IoHint, PieceReader, Result, ShowPath, StreamReader, range_bytes, to_usize};
+
+use crate::Unpublished;
 
 /// Bytes of an archive, at any place, in any order, on any thread.
 pub trait Source: Debug + Send + Sync {

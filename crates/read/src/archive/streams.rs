@@ -1,17 +1,13 @@
 //! Archives that one thread must decode from the first byte to the last: lz4, and the bzip2 and gzip archives of
 //! before 2024. And plain tar, where there is nothing to decode.
 
-use {
-    crate::archive::{
-        compression::Compression,
-        walk::{Piece, Recycler},
-    },
-    slotpress_base::{
-        bytes::count,
-        error::{Error, Result},
-    },
-    std::io::{self, BufReader, Read},
-};
+use std::io::{self, BufReader, Read};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Result};
+
+use crate::archive::walk::Piece;
+use crate::{Compression, Recycler};
 
 /// Read-ahead: there is one reader, and a disk likes large reads.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;

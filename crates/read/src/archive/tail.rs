@@ -5,22 +5,19 @@
 //! order, by its frames alone. What the tail says of a frame, and of what stands in front of it, is checked when that
 //! frame is read.
 
-use {
-    super::{source::Source, walk::WHOLE_FRAME_BYTES_MAX},
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::{Error, IoContext, Result},
-    },
-    slotpress_format::archive::{
-        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
-        frame_hashes::{self, FRAME_HASHES_KIND, FrameHash, Root},
-        frames::FrameSpan,
-        index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
-        seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
-        zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start, pzstd_mark, skippable_frame_bytes},
-    },
-    std::ops::Range,
+use std::ops::Range;
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, IoContext, Result, split_at_most, to_usize};
+use slotpress_format::archive::frame_hashes::{self};
+use slotpress_format::{
+    BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FRAME_HASHES_KIND, FrameHash, FrameSpan, FrameStart,
+    INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index, Root, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES,
+    parse_frame_start, parse_seek_table, pzstd_mark, seek_table_bytes, skippable_frame_bytes,
 };
+
+use super::source::Source;
+use super::walk::WHOLE_FRAME_BYTES_MAX;
 
 /// Where the first read, of the end, begins: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
 /// storages) take less, so that one read suffices. Of a small archive an eighth at most: a reader that waits for its end as it

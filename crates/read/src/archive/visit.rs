@@ -5,17 +5,10 @@
 //! are decoded (to put them into files, or into another archive), its [`RecordVisitor`] the records of storages, on all
 //! workers.
 
-use {
-    super::walk::SeenFrame,
-    slotpress_base::error::{Error, Result},
-    slotpress_format::{
-        archive::{
-            entry::{Entry, Oddity, TarHeader},
-            entry_parser::{EntryParser, TarEnd},
-        },
-        ledger::records::RecordSink,
-    },
-};
+use slotpress_base::{Error, Result};
+use slotpress_format::{Entry, EntryParser, Oddity, RecordSink, TarEnd, TarHeader};
+
+use super::walk::SeenFrame;
 
 /// A storage that is being read: its number, and its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,26 +4,19 @@
 //! frame of `zstd` or Agave up to 4.2, is decoded here, piece by piece. Nothing is trusted: lengths are limited before
 //! memory is taken for them.
 
-use {
-    crate::archive::peeker::{Peeker, cut_off},
-    serde::Serialize,
-    slotpress_base::{
-        bytes::{count, split_at_most, to_usize},
-        error::{Error, Result},
-    },
-    slotpress_format::archive::{
-        limits::AGAVE_WINDOW_LOG_MAX,
-        zstd_frame::{
-            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
-            parse_frame_start, skippable_frame_bytes,
-        },
-    },
-    std::{
-        io::Read,
-        sync::{Arc, Mutex},
-    },
-    zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer},
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Result, split_at_most, to_usize};
+use slotpress_format::{
+    AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
+    parse_frame_start, skippable_frame_bytes,
 };
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+
+use crate::archive::peeker::{Peeker, cut_off};
 
 /// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer make frames of 32 MiB
 /// and a little; twice that leaves room, and bounds a worker.
@@ -346,7 +339,9 @@ pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     fn decode(stream: &[u8]) -> Result<Vec<u8>> {
         let mut content = Vec::new();

@@ -1,21 +1,12 @@
 //! The list of archives that `slotpress serve` gives to programs (`docs/serving.md` describes it), as a client reads it.
 //! What it says is the server's claim.
 
-use {
-    super::{Archive, Catalog, FrameHashes},
-    serde::Deserialize,
-    slotpress_format::{
-        archive::{
-            frame_hashes::Root,
-            listing::{FrameHashesAt, VERSION},
-        },
-        ledger::{
-            names::ArchiveName,
-            slot_time::{SlotTime, SlotTimeSource},
-        },
-    },
-    std::time::Duration,
-};
+use std::time::Duration;
+
+use serde::Deserialize;
+use slotpress_format::{ArchiveName, FrameHashesAt, Root, SlotTime, SlotTimeSource, VERSION};
+
+use super::{Archive, Catalog, FrameHashes};
 
 /// An archive that a server lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +100,9 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 

@@ -1,24 +1,13 @@
 //! Archives as JSON has them, in `slotpress list` and in what the server tells programs. Fields are added, never renamed or
 //! removed.
 
-use {
-    super::{Archive, Catalog, FileId},
-    serde::Serialize,
-    slotpress_format::{
-        archive::{
-            frame_hashes::Root,
-            listing::{FROM_LIST, FrameHashesAt, VERSION},
-        },
-        ledger::{
-            names::{ArchiveName, Hash},
-            slot_time::SlotTimeSource,
-        },
-    },
-    std::{
-        path::PathBuf,
-        time::{Duration, SystemTime},
-    },
-};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTimeSource, VERSION};
+
+use super::{Archive, Catalog, FileId};
 
 impl Archive {
     /// An archive on a server, below `url`; of no known time. A size of 0 is not known.
@@ -149,13 +138,11 @@ pub fn unix_ns(time: SystemTime) -> u64 {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {
-        super::{
-            super::{FrameHashes, listed::parse},
-            *,
-        },
-        slotpress_format::ledger::slot_time::{SlotTime, SlotTimeSource},
-    };
+    use slotpress_format::{SlotTime, SlotTimeSource};
+
+    use super::super::FrameHashes;
+    use super::super::listed::parse;
+    use super::*;
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 

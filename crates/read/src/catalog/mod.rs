@@ -14,22 +14,15 @@ pub mod scan;
 mod tests;
 pub mod usable;
 
-use {
-    self::usable::{Fault, Unusable},
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{
-            names::{ArchiveName, Extension},
-            slot_time::SlotTime,
-        },
-    },
-    std::{
-        cmp::Reverse,
-        collections::{BTreeMap, BTreeSet},
-        path::PathBuf,
-        time::Duration,
-    },
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slotpress_format::ledger::names::Extension;
+use slotpress_format::{ArchiveName, Root, SlotTime};
+
+use self::usable::{Fault, Unusable};
 
 /// A file that has the name of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,23 +1,15 @@
 //! Downloads that did not end: what they left stays until a later run continues it, or until somebody removes it.
 
-use {
-    super::{
-        REMOTE,
-        scan::{modified_ns, open_dir},
-    },
-    crate::store::dir_lock::{Locked, try_lock},
-    rustix::fs::{AtFlags, FileType},
-    slotpress_base::{
-        error::{IoContext, Result},
-        kept_dir::KeptDir,
-        text::ShowPath,
-    },
-    slotpress_format::ledger::{held_lock::lock_holder, names::ArchiveName},
-    std::{
-        path::{Path, PathBuf},
-        time::Duration,
-    },
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType};
+use slotpress_base::{IoContext, KeptDir, Result, ShowPath};
+use slotpress_format::{ArchiveName, lock_holder};
+
+use super::REMOTE;
+use super::scan::{modified_ns, open_dir};
+use crate::{Locked, try_lock};
 
 /// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";

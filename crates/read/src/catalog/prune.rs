@@ -1,13 +1,13 @@
 //! Which archives may go: a plan without a look at the disk, and its execution.
 
-use {
-    super::{Archive, Catalog, scan},
-    rustix::fs::{AtFlags, FileType},
-    slotpress_base::error::{Error, Result},
-    slotpress_base::text::ShowPath,
-    slotpress_format::ledger::names::ArchiveName,
-    std::{collections::BTreeSet, time::Duration},
-};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType};
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::ArchiveName;
+
+use super::{Archive, Catalog, scan};
 
 /// What to keep.
 #[derive(Clone, Copy, Debug)]

@@ -1,29 +1,21 @@
 //! Looking at directories, and opening what is in them. No link is followed below the directory that was asked for.
 
-use {
-    super::{
-        Archive, Catalog, FileId, REMOTE,
-        usable::{Fault, Unusable, judge_file},
-    },
-    crate::archive::{Archive as OpenArchive, IndexPolicy, front::slot_time, source::LocalFile},
-    rustix::{
-        fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
-        io::Errno,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        io::IoPolicy,
-    },
-    slotpress_format::ledger::{names::ArchiveName, slot_time::SlotTime},
-    std::{
-        fs::File,
-        io,
-        os::fd::OwnedFd,
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use slotpress_base::{Error, IoContext, IoPolicy, Result, ShowPath};
+use slotpress_format::{ArchiveName, SlotTime};
+
+use super::usable::{Fault, Unusable, judge_file};
+use super::{Archive, Catalog, FileId, REMOTE};
+use crate::archive::Archive as OpenArchive;
+use crate::archive::front::slot_time;
+use crate::{IndexPolicy, LocalFile};
 
 /// More archives than this are no archives' directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;

@@ -1,14 +1,13 @@
 //! The order of archives, what a node chooses, and what may go, over made-up directories; and over real ones.
 
-use {
-    super::{
-        prune::{Keep, plan},
-        *,
-    },
-    proptest::prelude::*,
-    slotpress_format::{archive::zstd_frame::skippable_frame, ledger::names::Hash},
-    std::{fs, io::Read},
-};
+use std::fs;
+use std::io::Read;
+
+use proptest::prelude::*;
+use slotpress_format::{Hash, skippable_frame};
+
+use super::prune::{Keep, plan};
+use super::*;
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
     Archive {
@@ -217,4 +216,6 @@ fn what_is_of_no_use_is_told_apart() {
     assert_eq!(names, catalog.archives().len() + catalog.unusable().len());
 }
 
-use {super::usable::Fault, rustix::fs::FileType as FileKind};
+use rustix::fs::FileType as FileKind;
+
+use super::usable::Fault;

@@ -1,23 +1,15 @@
 //! Which files that have the name of an archive are of use: the one decision for all that list, serve, find, choose or prune.
 
-use {
-    super::{Archive, FrameHashes},
-    crate::archive::{
-        compression::{Compression, sniff},
-        cut::is_plainly_cut,
-        source::{LocalFile, Source},
-        tail::{Tail, first_read_at},
-    },
-    serde::Serialize,
-    slotpress_base::{
-        bytes::split_at_most,
-        error::{ErrorKind, Result},
-        io::IoHint,
-        text::ShowPath,
-    },
-    slotpress_format::archive::entry::{BLOCK, BLOCK_BYTES},
-    std::{fmt, io},
-};
+use std::{fmt, io};
+
+use serde::Serialize;
+use slotpress_base::{ErrorKind, IoHint, Result, ShowPath, split_at_most};
+use slotpress_format::{BLOCK, BLOCK_BYTES};
+
+use super::{Archive, FrameHashes};
+use crate::archive::compression::sniff;
+use crate::archive::cut::is_plainly_cut;
+use crate::{Compression, LocalFile, Source, Tail, first_read_at};
 
 /// Why a file that has the name of an archive is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

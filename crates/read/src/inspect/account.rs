@@ -3,27 +3,16 @@
 //! No index says which storage holds which account, so that storages are searched, the newest first: what a newer one
 //! holds is the account's state, and older ones need not be looked at.
 
-use {
-    crate::{
-        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
-        inspect::{AccountsInput, scan::Scan},
-    },
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::{
-        names::Address,
-        records::{Record, RecordFault, RecordSink},
-    },
-    std::{
-        collections::HashSet,
-        sync::{
-            Mutex, PoisonError,
-            atomic::{AtomicBool, Ordering::Relaxed},
-        },
-    },
-};
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use slotpress_base::{Error, Progress, Result};
+use slotpress_format::{Address, Record, RecordFault, RecordSink};
+
+use crate::inspect::scan::Scan;
+use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 
 /// Bytes of storages that one worker searches in the first round; every round that follows takes twice as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;

@@ -1,31 +1,17 @@
 //! Accounts and bytes by owner and by size, the largest accounts, tombstones, and what is superseded.
 
-use {
-    crate::{
-        archive::visit::StorageRef,
-        inspect::{
-            AccountsInput,
-            visit::{VisitOptions, read_state},
-        },
-        rules::findings::Check,
-        state::{
-            check::CheckMode,
-            shown::{StateVisitor, StateWorker},
-        },
-        verify::report::ObsoleteTotals,
-    },
-    slotpress_base::{
-        bytes::count,
-        error::{Error, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::{names::Address, record::RecordHeader, records::Record},
-    std::{
-        collections::{BTreeSet, HashMap},
-        path::PathBuf,
-        sync::{Mutex, MutexGuard, PoisonError},
-    },
-};
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Progress, Result};
+use slotpress_format::{Address, Record, RecordHeader};
+
+use crate::inspect::visit::read_state;
+use crate::state::shown::{StateVisitor, StateWorker};
+use crate::verify::report::ObsoleteTotals;
+use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 
 /// Owners that are counted one by one. Owners can be made up, so memory must not grow with them; this many
 /// take about 150 MB, and are far more than there are programs.

@@ -9,49 +9,26 @@ pub mod owners;
 pub mod scan;
 pub mod visit;
 
-use {
-    crate::{
-        archive::{
-            Archive, Pass, ReadArchive, ReadError,
-            by_index::Extent,
-            compression::Compression,
-            named::NamedArchive,
-            visit::{EntryUse, Problem, Visitor},
-            walk::{FrameStatistics, SeenFrame},
-        },
-        plan::Plan,
-        rules::{
-            archive::{ArchiveRules, SeenSlots},
-            bank::judge_map_presence,
-            clients::{Client, refusals},
-            findings::Findings,
-        },
-    },
-    serde::Serialize,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::count,
-        error::{Error, Result},
-        progress::Progress,
-        text,
-    },
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind},
-            frame_hashes::Root,
-        },
-        ledger::{
-            bank_file::BankFile,
-            directory::{Layout, LedgerPaths, find_bank_snapshot},
-            held_lock::ledger_lock_holder,
-            names::ArchiveName,
-            storages::StorageFile,
-        },
-    },
-    std::{
-        path::PathBuf,
-        sync::{Mutex, PoisonError},
-    },
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Progress, Result, ShowPath, text};
+use slotpress_format::{
+    ArchiveName, BankFile, Entry, EntryKind, Layout, LedgerPaths, Root, StorageFile, find_bank_snapshot,
+    ledger_lock_holder,
+};
+
+use crate::archive::Archive;
+use crate::archive::by_index::Extent;
+use crate::archive::visit::Problem;
+use crate::archive::walk::FrameStatistics;
+use crate::rules::bank::judge_map_presence;
+use crate::rules::clients::refusals;
+use crate::{
+    ArchiveRules, Client, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, ReadError, SeenFrame,
+    SeenSlots, Visitor,
 };
 
 /// Whose accounts to look at.

@@ -1,6 +1,8 @@
 //! Programs that own accounts, and the names that people know them by.
 
-use slotpress_format::ledger::{names::Address, programs, programs::address};
+use slotpress_format::Address;
+use slotpress_format::ledger::programs;
+use slotpress_format::ledger::programs::address;
 
 /// Owners with a name.
 const KNOWN: [([u8; 32], &str); 29] = [

@@ -1,25 +1,15 @@
 //! Reading the records of an archive or a ledger, all or those of some storages.
 
-use {
-    crate::{
-        archive::{Archive, ReadError, named::NamedArchive, visit::RecordVisitor},
-        plan::Plan,
-        state::again::read_again,
-        verify::{ledger::read_storages, lost_records},
-    },
-    slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::entry::EntryKind,
-        ledger::{
-            directory::{LedgerPaths, find_bank_snapshot},
-            lock::LedgerLock,
-        },
-    },
-    std::{collections::HashSet, path::PathBuf},
-};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_format::{EntryKind, LedgerLock, LedgerPaths, find_bank_snapshot};
+
+use crate::archive::Archive;
+use crate::verify::ledger::read_storages;
+use crate::verify::lost_records;
+use crate::{NamedArchive, Plan, ReadError, RecordVisitor, read_again};
 
 /// A storage that can be read on its own.
 #[derive(Clone, Copy, Debug)]

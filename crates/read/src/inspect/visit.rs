@@ -1,33 +1,18 @@
 //! The newest version of every account of a state, shown to one visitor per worker.
 
-use {
-    super::AccountsInput,
-    crate::{
-        archive::visit::StorageRef,
-        rules::findings::Check,
-        state::{
-            check::{CheckMode, StateOutcome},
-            shown::{StateVisitor, StateWorker},
-        },
-        verify::{Job, VerifyOptions, ledger::read_ledger, read_archives, report::VerifyReport},
-    },
-    derive_setters::Setters,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        stopwatch::Elapsed,
-        threads::THREADS_MAX,
-    },
-    slotpress_format::ledger::{
-        names::{Address, Hash},
-        records::Record,
-    },
-    std::{
-        fmt,
-        path::PathBuf,
-        sync::{Mutex, PoisonError},
-    },
-};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use derive_setters::Setters;
+use slotpress_base::{Elapsed, Error, Progress, Result, THREADS_MAX};
+use slotpress_format::{Address, Hash, Record};
+
+use super::AccountsInput;
+use crate::state::shown::{StateVisitor, StateWorker};
+use crate::verify::ledger::read_ledger;
+use crate::verify::{Job, read_archives};
+use crate::{Check, CheckMode, StateOutcome, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not shown.
 #[derive(Clone, Copy, Debug)]

@@ -1,21 +1,13 @@
 //! Reading a file that the plan has seen: pieces of it, without obsolete records. One that is no longer what the plan saw
 //! (its length or its time of modification differ) is an error: a storage that changes while it is read cannot be archived.
 
-use {
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{copy_at_most, range_bytes, split_at_most, to_usize},
-        error::{Error, Result},
-        io::IoHint,
-    },
-    slotpress_format::ledger::storages::{StorageFile, modified_ns},
-    std::{
-        fs::File,
-        ops::Range,
-        os::unix::fs::{FileExt, MetadataExt},
-        path::{Path, PathBuf},
-    },
-};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
+use slotpress_format::{StorageFile, modified_ns};
 
 /// Kept ranges that lie closer together than this are read with one system call through a small buffer, and the
 /// obsolete records between them dropped; wider gaps are jumped over.
@@ -26,7 +18,7 @@ const WINDOW_BYTES: usize = 256 * 1024;
 
 /// An open file, and what the plan knows of it.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct StorageSource<'a> {
     pub file: &'a File,
     pub path: &'a dyn Fn() -> PathBuf,
     pub file_bytes: u64,
@@ -34,7 +26,7 @@ pub(super) struct Source<'a> {
     pub io_hint: IoHint,
 }
 
-impl<'a> Source<'a> {
+impl<'a> StorageSource<'a> {
     /// The file of an append vec, or the `.meta` file of a split storage.
     pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
@@ -130,7 +122,11 @@ pub(super) fn changed(path: &Path) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*, std::io::Write};
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         /// Reading kept ranges gives what cutting the whole file in memory gives, from any offset, at any length.
@@ -160,7 +156,7 @@ mod tests {
             let from = from.index(expected.len() + 1);
             let length = length.index(expected.len() - from + 1);
             let mut to = vec![0; length];
-            let source = Source { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
+            let source = StorageSource { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
             source.read_kept(&kept, from as u64, &mut to).expect("read");
             prop_assert_eq!(&to, &expected[from..from + length]);
             let mut more = vec![0; expected.len() - from + 1];

@@ -9,37 +9,21 @@ mod source;
 mod split;
 mod storage_length;
 
-pub use storage_length::StorageFault;
-use {
-    crate::plan::{
-        split::{Checkpoint, ScannedSplit, ToScan, scan_splits},
-        storage_length::{Obsolete, StorageLength, read_obsolete, storage_length},
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{count, to_usize},
-        error::{Error, Hint, IoContext, Result},
-        io::{IoHint, IoPolicy},
-        progress::Progress,
-    },
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind},
-            limits::ENTRIES_MAX,
-        },
-        ledger::{
-            bank_file::{BankFile, read_bank_file},
-            directory::BankSnapshot,
-            lists::ObsoleteLists,
-            storages::{StorageFile, StorageRoot, modified_ns},
-        },
-    },
-    std::{
-        fs,
-        os::unix::fs::MetadataExt,
-        path::{Path, PathBuf},
-    },
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::bytes::count;
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
+use slotpress_format::{
+    BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
+    read_bank_file,
 };
+pub use storage_length::StorageFault;
+
+use crate::plan::split::{Checkpoint, ScannedSplit, ToScan, scan_splits};
+use crate::plan::storage_length::{Obsolete, StorageLength, read_obsolete, storage_length};
 
 /// An entry that is not a storage: a directory, or a file that is archived as it is.
 #[derive(Clone, Debug)]

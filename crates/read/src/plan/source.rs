@@ -3,25 +3,13 @@
 //! Any worker fills any frame; there is no shared reader. A file that is not what the plan saw (its length or its time
 //! of modification differ) is an error: a storage that changes while it is read cannot be archived.
 
-use {
-    crate::plan::{Plan, PlannedFile, PlannedStorage, file::Source, split::SplitStorage},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{copy_at_most, split_at_most, to_usize},
-        error::{Error, Result},
-        io::IoHint,
-    },
-    slotpress_format::{
-        archive::{
-            entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
-            frames::FrameSpan,
-        },
-        ledger::{
-            lists::ObsoleteItem,
-            storages::{StorageFile, StorageRoot},
-        },
-    },
-};
+use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
+use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteItem, StorageFile, StorageRoot};
+
+use crate::Plan;
+use crate::plan::file::StorageSource;
+use crate::plan::split::SplitStorage;
+use crate::plan::{PlannedFile, PlannedStorage};
 
 impl Plan {
     /// The length of every entry in the tar stream, and of the end of archive, for cutting into frames.
@@ -97,7 +85,7 @@ impl Plan {
         let name = storage.file.file_name();
         let file = root.open_storage(&name)?;
         let path = || root.path.join(&name);
-        let source = Source::of_storage(&file, &path, &storage.file, self.io_hint);
+        let source = StorageSource::of_storage(&file, &path, &storage.file, self.io_hint);
         match &self.obsolete_accounts {
             Some(lists) if storage.obsolete_count > 0 => {
                 let kept = lists
@@ -144,7 +132,7 @@ impl Content<'_> {
 fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
     let file = slotpress_base::files::open_file(path)?;
-    let source = Source {
+    let source = StorageSource {
         file: &file,
         path: &|| path.clone(),
         file_bytes: planned.entry.content_bytes,

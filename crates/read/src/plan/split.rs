@@ -4,27 +4,20 @@
 //! [`Checkpoint`] every so many bytes. From there any worker finds its part of the entry, as with an append vec. What
 //! the bytes of the files mean is in `ledger::split`.
 
-use {
-    crate::plan::file::{Source, changed},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
-        error::{Error, ErrorKind, Result},
-        io::{IoHint, IoPolicy},
-        pipeline::run_in_order,
-        progress::Progress,
-    },
-    slotpress_format::ledger::{
-        lists::{ObsoleteItem, ObsoleteLists},
-        record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX},
-        split::{
-            AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile,
-            check_data_header, check_uids,
-        },
-        storages::{SplitDataFile, StorageFile, StorageKind, StorageRoot},
-    },
-    std::fs::File,
+use std::fs::File;
+
+use slotpress_base::bytes::count;
+use slotpress_base::{
+    Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, run_in_order,
+    split_at_most, to_usize,
 };
+use slotpress_format::{
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ObsoleteItem, ObsoleteLists,
+    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
+    check_data_header, check_uids,
+};
+
+use crate::plan::file::{StorageSource, changed};
 
 /// Checkpoints are so far apart in an entry, or as far as an account is long. A frame starts reading at most so much
 /// before its own part; the checkpoints of 450 GB of storages take 7 MB.
@@ -146,11 +139,11 @@ impl<'a> SplitStorage<'a> {
     }
 
     /// Calls `work` with both files, and makes sure that they stayed as they were found.
-    fn with_files<T>(&self, work: impl FnOnce(Source<'_>, Option<Source<'_>>) -> Result<T>) -> Result<T> {
+    fn with_files<T>(&self, work: impl FnOnce(StorageSource<'_>, Option<StorageSource<'_>>) -> Result<T>) -> Result<T> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
-        let meta = Source::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
-        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| Source {
+        let meta = StorageSource::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
+        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| StorageSource {
             file,
             path: &data_path,
             file_bytes: *file_bytes,
@@ -240,7 +233,7 @@ impl<'a> SplitStorage<'a> {
 }
 
 /// Reads what a file begins with.
-fn read_uid(kind: SplitFile, source: &Source<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
+fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
         let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
@@ -396,7 +389,7 @@ fn fill_piece(
 }
 
 /// Reads large data into place; each must be that of its account.
-fn read_large(large: &[LargeData], data: &Source<'_>, to: &mut [u8]) -> Result<()> {
+fn read_large(large: &[LargeData], data: &StorageSource<'_>, to: &mut [u8]) -> Result<()> {
     let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
     let end = last.wanted_at().saturating_add(last.to.len() as u64);
     let _behind = data.io_hint.read_behind(data.file, &(first.data_offset..end), data.file_bytes);

@@ -1,9 +1,12 @@
-use {
-    super::*,
-    proptest::prelude::*,
-    slotpress_format::ledger::{lists::ObsoleteItem, record::align8, storages::modified_ns},
-    std::{fs, os::unix::fs::MetadataExt, path::Path},
-};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{ObsoleteItem, modified_ns};
+
+use super::*;
 
 #[derive(Clone, Debug)]
 struct Account {

@@ -3,18 +3,13 @@
 //! Not here: split storages, of which only a scan tells ([`split`](super::split)), and what becomes of the lengths
 //! ([`plan`](crate::plan)).
 
-use {
-    crate::plan::split::{Checkpoint, ScannedSplit},
-    slotpress_base::error::{Error, Result},
-    slotpress_base::text::ShowPath,
-    slotpress_format::ledger::{
-        fields::FieldReader,
-        lists::{ObsoleteFormat, scan_obsolete_accounts},
-        record::align8,
-        storages::StorageFile,
-    },
-    std::path::Path,
-};
+use std::path::Path;
+
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_accounts};
+
+use crate::plan::split::{Checkpoint, ScannedSplit};
 
 /// What keeps a storage from being archived.
 #[derive(Clone, Debug)]
@@ -147,7 +142,9 @@ pub fn storage_length(
 
 #[cfg(test)]
 mod tests {
-    use {super::*, slotpress_format::ledger::storages::StorageKind};
+    use slotpress_format::StorageKind;
+
+    use super::*;
 
     fn length(file_bytes: u64, cut_bytes: u64, map_bytes: Option<u64>) -> Result<(u64, bool)> {
         let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind: StorageKind::AppendVec };

@@ -1,25 +1,19 @@
 //! The rules, applied to one archive while it is read: frames, entries, what is damaged, and at its end the documents.
 
-use {
-    super::{
-        documents::{BankAndMap, judge_documents, judge_name},
-        entries::EntryChecker,
-        findings::{Check, Findings, Place},
-        frames::{FrameWatch, check_window},
-        rule::Rule,
-    },
-    crate::archive::{Archive, ReadArchive, documents::Documents, visit::Problem, walk::SeenFrame},
-    slotpress_base::error::Result,
-    slotpress_format::archive::{
-        entry::Entry,
-        entry_parser::TarEnd,
-        zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart},
-    },
-    std::{
-        collections::HashSet,
-        sync::{Mutex, MutexGuard, PoisonError},
-    },
-};
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::Result;
+use slotpress_format::{Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
+
+use super::documents::{BankAndMap, judge_documents, judge_name};
+use super::entries::EntryChecker;
+use super::findings::{Check, Findings, Place};
+use super::frames::{FrameWatch, check_window};
+use super::rule::Rule;
+use crate::archive::Archive;
+use crate::archive::visit::Problem;
+use crate::{Documents, ReadArchive, SeenFrame};
 
 /// The slots of the storages of all archives that make up a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;

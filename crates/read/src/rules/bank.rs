@@ -1,20 +1,13 @@
 //! What bank file and status cache say, beyond that they can be read and agree: what clients ask of them when they
 //! take up the chain where they leave it, and the errors that older versions of Agave do not know. Pure.
 
-use {
-    super::{
-        findings::{Check, Findings, Place},
-        rule::Rule,
-    },
-    slotpress_base::error::Result,
-    slotpress_format::ledger::{
-        bank_file::{BankFile, ScheduledLeader},
-        blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT},
-        demands::{Breach, Demand},
-        names::Hash,
-        status_cache::StatusCache,
-    },
+use slotpress_base::Result;
+use slotpress_format::{
+    BLOCKHASHES_MAX, BLOCKHASHES_RECENT, BankFile, Breach, Demand, Hash, ScheduledLeader, StatusCache,
 };
+
+use super::findings::{Check, Findings, Place};
+use super::rule::Rule;
 
 /// The rule that makes a demand of clients.
 fn rule_of(demand: Demand) -> Rule {

@@ -1,7 +1,12 @@
 //! Validator clients: their versions, which of them read an archive that is compressed so, and the verdict of each on what breaks
 //! rules.
 
-use {super::rule::Rule, serde::Serialize, slotpress_format::ledger::names::Extension, std::fmt};
+use std::fmt;
+
+use serde::Serialize;
+use slotpress_format::ledger::names::Extension;
+
+use super::rule::Rule;
 
 /// A validator client, in one of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -1,29 +1,17 @@
 //! Version, bank file and status cache: whether they can be read to their last byte, agree with each other, with the
 //! name of the archive and with its storages. Pure.
 
-use {
-    super::{
-        bank::{judge_chain, judge_transactions},
-        clients::broken_by,
-        findings::{Check, Findings, Place},
-        rule::Rule,
-    },
-    crate::archive::{
-        compression::Compression,
-        documents::{Documents, ParsedBank},
-    },
-    slotpress_base::error::{Error, ErrorKind, Result},
-    slotpress_base::text::ShowPath,
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{
-            bank_file::{BankFile, StorageMapItem},
-            directory::{SNAPSHOT_VERSION, is_known_version},
-            names::{ArchiveName, Hash},
-        },
-    },
-    std::{collections::HashMap, path::Path},
-};
+use std::collections::HashMap;
+use std::path::Path;
+
+use slotpress_base::{Error, ErrorKind, Result, ShowPath};
+use slotpress_format::{ArchiveName, BankFile, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version};
+
+use super::bank::{judge_chain, judge_transactions};
+use super::clients::broken_by;
+use super::findings::{Check, Findings, Place};
+use super::rule::Rule;
+use crate::{Compression, Documents, ParsedBank};
 
 /// A bank file and its storage map.
 pub type BankAndMap = (BankFile, Vec<StorageMapItem>);

@@ -1,20 +1,14 @@
 //! The entries of one archive, one after another, against what a snapshot archive may hold. Pure bookkeeping.
 
-use {
-    super::{
-        findings::{Check, Findings, Place},
-        rule::Rule,
-    },
-    slotpress_base::error::Result,
-    slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind, Oddity, TarHeader, UNNAMED_SLOT},
-            limits::{FIREDANCER_SLOTS, UNPACKED_BYTES_MAX},
-        },
-        ledger::bank_file::BankFile,
-    },
-    std::collections::HashSet,
+use std::collections::HashSet;
+
+use slotpress_base::Result;
+use slotpress_format::{
+    BankFile, Entry, EntryKind, FIREDANCER_SLOTS, Oddity, TarHeader, UNNAMED_SLOT, UNPACKED_BYTES_MAX,
 };
+
+use super::findings::{Check, Findings, Place};
+use super::rule::Rule;
 
 /// The entries of one archive.
 #[derive(Debug, Default)]

@@ -4,18 +4,16 @@
 //! `archive --verify` end at the first rule whose breach would make their result worthless. [`Findings`] is what both
 //! report to, and knows which of the two it is.
 
-use {
-    crate::rules::rule::Rule,
-    serde::Serialize,
-    slotpress_base::error::{Error, Result},
-    slotpress_format::ledger::names::{Address, Hash},
-    std::{
-        borrow::Cow,
-        collections::BTreeMap,
-        path::PathBuf,
-        sync::{Mutex, MutexGuard, PoisonError},
-    },
-};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use slotpress_base::{Error, Result};
+use slotpress_format::{Address, Hash};
+
+use crate::Rule;
 
 /// The checks, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -1,17 +1,11 @@
 //! The frames of one archive: the windows that they ask for, and what marks of `pzstd` in front of them say.
 
-use {
-    super::{
-        findings::{Check, Findings, Place},
-        rule::Rule,
-    },
-    crate::archive::walk::SeenFrame,
-    slotpress_base::error::Result,
-    slotpress_format::archive::{
-        limits::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX},
-        zstd_frame::{FrameHeader, FrameStart, pzstd_mark},
-    },
-};
+use slotpress_base::Result;
+use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart, pzstd_mark};
+
+use super::findings::{Check, Findings, Place};
+use super::rule::Rule;
+use crate::SeenFrame;
 
 /// What the content of an index frame starts with.
 const INDEX_MAGIC: &[u8] = b"slotidx1";

@@ -1,10 +1,9 @@
 //! Which client minds what (format page, sections 2 and 6): every rule that an archive or a ledger can break, the clients
 //! that refuse what breaks it, and where that is known from. The one table of its kind.
 
-use {
-    super::clients::Client::{self, *},
-    serde::Serialize,
-};
+use serde::Serialize;
+
+use super::clients::Client::{self, *};
 
 /// Sets of clients, those that refuse.
 const ALL: &[Client] = &Client::ALL;

@@ -3,35 +3,22 @@
 //! Workers hash what they read and merge their sums at the end; [`versions`](super::versions) finds what is superseded,
 //! and a second pass over those storages subtracts it.
 
-use {
-    crate::{
-        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
-        rules::{
-            findings::{Check, Findings, Place},
-            rule::Rule,
-        },
-        state::{
-            fingerprint::{Fingerprint, Fingerprinter},
-            shown::{Marked, Shown, StateWorker},
-            stakes::StakeAccounts,
-            superseded::{Superseded, is_listed},
-            suspects::Suspects,
-            version::{Batch, Version},
-            versions::{KnownAccounts, VersionLog},
-        },
-    },
-    slotpress_base::error::{Error, Result},
-    slotpress_format::ledger::{
-        lattice::{LatticeAccumulator, LatticeHash},
-        names::Address,
-        programs::SLOT_HISTORY,
-        records::{Record, RecordFault, RecordFaultKind, RecordSink},
-    },
-    std::{
-        path::Path,
-        sync::{Mutex, PoisonError, RwLock},
-    },
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use slotpress_base::{Error, Result};
+use slotpress_format::{
+    Address, LatticeAccumulator, LatticeHash, Record, RecordFault, RecordFaultKind, RecordSink, SLOT_HISTORY,
 };
+
+use crate::state::fingerprint::{Fingerprint, Fingerprinter};
+use crate::state::shown::{Marked, Shown, StateWorker};
+use crate::state::stakes::StakeAccounts;
+use crate::state::superseded::is_listed;
+use crate::state::suspects::Suspects;
+use crate::state::version::Batch;
+use crate::state::versions::{KnownAccounts, VersionLog};
+use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
 /// What all workers add up.
 #[derive(Clone, Debug, Default)]

@@ -1,18 +1,16 @@
 //! Reading the records of some storages of an archive again, by their numbers.
 
-use {
-    crate::archive::{
-        Archive, Pass, ReadError,
-        by_index::Extent,
-        visit::{EntryUse, Problem, RecordVisitor, StorageRef, Visitor},
-    },
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::archive::entry::{Entry, EntryKind},
-    std::{
-        collections::HashSet,
-        sync::atomic::{AtomicU32, Ordering::Relaxed},
-    },
-};
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::{Progress, Result};
+use slotpress_format::{Entry, EntryKind};
+
+use crate::archive::Archive;
+use crate::archive::by_index::Extent;
+use crate::archive::visit::Problem;
+use crate::{EntryUse, Pass, ReadError, RecordVisitor, StorageRef, Visitor};
 
 /// Shows the records of the storages that are `wanted`, or of all, to `records`; the archive's first storage has the number
 /// `first_storage`. With `is_strict`, records that cannot be read are an error; nothing else is.

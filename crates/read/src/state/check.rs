@@ -5,29 +5,19 @@
 //! anew. Only the state (capitalization and lattice hash over the newest version of every account) shows that, and so it is
 //! always checked, unless [`CheckMode::Frames`] asks to go without. Whose state it is, no archive can prove.
 
-use {
-    super::{
-        accounts::{Accounts, AccountsPass, Task},
-        settle::{ReadAgain, Settled, log_bytes, settle},
-        stakes::{FoundAccounts, StakeAccounts},
-    },
-    crate::rules::{
-        documents::judge_expectations,
-        findings::{Check, Findings},
-        rule::Rule,
-    },
-    derive_setters::Setters,
-    serde::{Serialize, Serializer},
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        progress::Progress,
-    },
-    slotpress_format::ledger::{
-        bank_file::BankFile,
-        names::{ArchiveName, Hash},
-    },
-    std::path::Path,
-};
+use std::path::Path;
+
+use derive_setters::Setters;
+use serde::{Serialize, Serializer};
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Progress, Result};
+use slotpress_format::{ArchiveName, BankFile, Hash};
+
+use super::accounts::{Accounts, AccountsPass, Task};
+use super::settle::{ReadAgain, Settled, log_bytes, settle};
+use super::stakes::{FoundAccounts, StakeAccounts};
+use crate::rules::documents::judge_expectations;
+use crate::{Check, Findings, Rule};
 
 /// What is checked while an archive streams by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

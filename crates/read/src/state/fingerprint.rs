@@ -8,10 +8,11 @@
 //! have aimed at. It takes a tenth of the time of a cryptographic hash, which would promise no more: fingerprints are
 //! not shown, so that there is nothing to learn a key from.
 
-use {
-    slotpress_base::error::{IoContext, Result},
-    std::{fs::File, io::Read, path::Path},
-};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use slotpress_base::{IoContext, Result};
 
 /// Identifies an account within one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,10 +64,9 @@ impl Fingerprinter {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        std::collections::{HashMap, HashSet},
-    };
+    use std::collections::{HashMap, HashSet};
+
+    use super::*;
 
     /// Keys that differ as little as keys can, as an attacker would choose them.
     fn similar_keys() -> impl Iterator<Item = [u8; 32]> {

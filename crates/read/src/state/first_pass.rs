@@ -1,19 +1,12 @@
 //! The visitor of every command that reads an archive whole: it applies the rules, logs records for the state, and leaves
 //! to the command what becomes of the contents.
 
-use {
-    super::accounts::AccountsPass,
-    crate::{
-        archive::{
-            size_limit::SizeLimit,
-            visit::{EntrySink, EntryUse, NoEntrySink, Problem, RecordVisitor, Visitor},
-            walk::SeenFrame,
-        },
-        rules::archive::ArchiveRules,
-    },
-    slotpress_base::error::Result,
-    slotpress_format::archive::entry::{Entry, EntryKind},
-};
+use slotpress_base::Result;
+use slotpress_format::{Entry, EntryKind};
+
+use super::accounts::AccountsPass;
+use crate::archive::visit::{NoEntrySink, Problem};
+use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, SizeLimit, Visitor};
 
 /// What a command does with an archive beside checking it. `()` does nothing.
 pub trait Contents: Sync {

@@ -54,7 +54,11 @@ impl KnownPartition {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*, std::collections::HashSet};
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn memory_is_what_they_take() {

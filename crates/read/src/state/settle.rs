@@ -1,19 +1,14 @@
 //! The end of the state check: superseded records are found, read again and subtracted; what remains is compared.
 
-use {
-    super::{
-        accounts::{Accounts, Sums, Task},
-        shown::{Shown, StateVisitor},
-        version::ITEM_BYTES,
-    },
-    crate::rules::{
-        findings::{Check, Findings, Place},
-        rule::Rule,
-    },
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::bank_file::BankFile,
-    std::collections::HashSet,
-};
+use std::collections::HashSet;
+
+use slotpress_base::{Progress, Result};
+use slotpress_format::BankFile;
+
+use super::accounts::{Accounts, Sums, Task};
+use super::shown::{Shown, StateVisitor};
+use super::version::ITEM_BYTES;
+use crate::{Check, Findings, Place, Rule};
 
 /// Bytes of a typical record, rather too few: what a temporary directory must have room for follows from it.
 const RECORD_BYTES_TYPICAL: u64 = 256;

@@ -4,16 +4,18 @@
 //! since no two records start closer to each other: a thousandth of what is read. Only the newest versions are hashed, in
 //! this pass, so that a state that is right is the one that was shown.
 
-use {
-    super::{accounts::slot_of, superseded::for_each_superseded, version::Version, versions::VersionLog},
-    crate::archive::visit::StorageRef,
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        quantity,
-    },
-    slotpress_format::ledger::{record::RECORD_HEADER_BYTES, records::Record},
-    std::sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Result, quantity};
+use slotpress_format::{RECORD_HEADER_BYTES, Record};
+
+use super::accounts::slot_of;
+use super::superseded::for_each_superseded;
+use super::version::Version;
+use super::versions::VersionLog;
+use crate::StorageRef;
 
 /// Memory that marks may always take: enough for 64 GiB of storages.
 const BYTES_MAX_MIN: u64 = 64 << 20;
@@ -122,12 +124,13 @@ impl Marked {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::state::{fingerprint::Fingerprinter, version::Batch},
-        proptest::prelude::*,
-        std::collections::HashMap,
-    };
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::state::fingerprint::Fingerprinter;
+    use crate::state::version::Batch;
 
     proptest! {
         /// What is not marked is the newest version, as a plain map says.

@@ -1,23 +1,16 @@
 //! The one temporary file for what does not fit in memory: without a name, so that it is gone when slotpress ends,
 //! however it ends; made when it is first needed, after a look at the room.
 
-use {
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Hint, IoContext, Result},
-        quantity,
-    },
-    std::{
-        fs::File,
-        io,
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-    },
-};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, IoContext, Result, ShowPath, quantity};
 
 /// A temporary file that blocks of bytes are put into, by many threads.
 #[derive(Debug)]

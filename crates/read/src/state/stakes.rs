@@ -4,36 +4,22 @@
 //! Of each account the newest version is kept that is a vote account or a delegated stake account, about 150 bytes. Whether
 //! it is the newest of all is known when superseded records are ([`StakeAccounts::drop_superseded`]).
 
-use {
-    super::{
-        fingerprint::Fingerprint,
-        superseded::{ByStorage, is_listed},
-    },
-    crate::{
-        archive::visit::StorageRef,
-        rules::{
-            findings::{Check, Findings, Place},
-            rule::Rule,
-        },
-    },
-    slotpress_base::{bytes::to_usize, error::Result},
-    slotpress_format::ledger::{
-        names::{Address, Hash},
-        programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE},
-        rebuilt_bank::{StakedAccounts, cannot},
-        records::Record,
-        stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount},
-        status_cache::STATUS_CACHE_SLOTS_MAX,
-        sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history},
-    },
-    std::{
-        collections::{BTreeMap, HashMap, HashSet},
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
-        },
-    },
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_base::{Result, to_usize};
+use slotpress_format::ledger::rebuilt_bank::cannot;
+use slotpress_format::{
+    Address, CLOCK, DELEGATIONS_MAX, Delegation, EPOCH_REWARDS, Hash, REDUCED_STAKE_CHANGES, Record, SLOT_HISTORY,
+    STAKE, STAKE_HISTORY, STATUS_CACHE_SLOTS_MAX, StakedAccounts, Stakes, StoredAccount, VOTE, VOTE_ACCOUNTS_MAX,
+    VoteAccount, parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history,
 };
+
+use super::fingerprint::Fingerprint;
+use super::superseded::{ByStorage, is_listed};
+use crate::{Check, Findings, Place, Rule, StorageRef};
 
 /// Workers seldom wait for each other: stake accounts are one of some hundred.
 const SHARDS: usize = 64;
@@ -333,14 +319,11 @@ impl StakeAccounts {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::state::{
-            superseded::{Superseded, superseded_among},
-            version::Version,
-        },
-        slotpress_format::ledger::record::RecordHeader,
-    };
+    use slotpress_format::RecordHeader;
+
+    use super::*;
+    use crate::state::superseded::superseded_among;
+    use crate::{Superseded, Version};
 
     /// The data of a stake account that is delegated to a voter (`StakeStateV2::Stake`).
     fn delegated_to(voter: u8) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Of all versions of an account, the newest stays; the others are superseded. Pure.
 
-use crate::state::{fingerprint::Fingerprint, version::Version};
+use crate::Version;
+use crate::state::fingerprint::Fingerprint;
 
 /// What was found out about superseded records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,20 +6,14 @@
 //! not kept, for want of room or since workers overtook each other, is read again. So the table decides how much work
 //! there is, and nothing else.
 
-use {
-    super::fingerprint::Fingerprint,
-    slotpress_format::ledger::{
-        record::{RECORD_HEADER_BYTES, RecordHeader},
-        records::Record,
-    },
-    std::{
-        collections::HashMap,
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-    },
-};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
+
+use super::fingerprint::Fingerprint;
 
 /// What the table may take with however little memory: 8 million accounts fill a tenth of its bits.
 const TABLE_BYTES_LEAST_MAX: u64 = 8 << 20;
@@ -100,7 +94,10 @@ fn table_words(memory_bytes: u64, records: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::state::fingerprint::Fingerprinter, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::state::fingerprint::Fingerprinter;
 
     proptest! {
         #[test]

@@ -211,7 +211,9 @@ fn sort_each(items: &mut [Version], ends: &[u32]) {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// A batch with very many of one partition: repeats are dropped, other accounts are not.
     #[test]

@@ -24,24 +24,20 @@
 //! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
 //! 5,000,000 storages, which makes 200 MB.
 
-use {
-    crate::state::{
-        fingerprint::Fingerprint,
-        known::KnownPartition,
-        spill::Spill,
-        superseded::{Superseded, superseded_among},
-        version::{Batch, ITEM_BYTES, PARTITIONS, Version, group_by_account, partition_of},
-    },
-    rayon::prelude::*,
-    slotpress_base::{error::Result, pool::Pool},
-    std::{
-        path::Path,
-        sync::{
-            Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-    },
-};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
+use slotpress_base::{Pool, Result};
+
+use crate::state::fingerprint::Fingerprint;
+use crate::state::known::KnownPartition;
+use crate::state::spill::Spill;
+use crate::state::superseded::superseded_among;
+use crate::state::version::{Batch, ITEM_BYTES, PARTITIONS, group_by_account, partition_of};
+use crate::{Superseded, Version};
 
 /// Items in a chunk: 40 KiB, so that all partitions together take at least 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
@@ -250,12 +246,13 @@ impl KnownAccounts {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        crate::state::{fingerprint::Fingerprinter, superseded::is_listed},
-        proptest::prelude::*,
-        std::collections::HashMap,
-    };
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::state::fingerprint::Fingerprinter;
+    use crate::state::superseded::is_listed;
 
     proptest! {
         /// With much memory or the least, what is superseded is what a plain map says.

@@ -1,14 +1,11 @@
 //! Which process writes into a directory: told by `flock` on the directory itself, so that no lock file is left.
 
-use {
-    rustix::{fs::FlockOperation, io::Errno},
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::{Found, KeptDir},
-    },
-    std::{os::fd::AsFd, sync::Arc},
-};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
 
 /// What trying to lock found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,22 +3,16 @@
 //! A temporary file in the same directory, synced, renamed, and the directory synced. It is removed when it is dropped
 //! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
 
-use {
-    rustix::io::Errno,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, IoContext, Result},
-        kept_dir::{Found, KeptDir, changed, random_name},
-        owner::Owner,
-    },
-    slotpress_format::ledger::held_lock::lock_holder,
-    std::{
-        ffi::{OsStr, OsString},
-        fs::{File, TryLockError},
-        path::{Path, PathBuf},
-        sync::Arc,
-    },
-};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use slotpress_base::error::Hint;
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
+use slotpress_format::lock_holder;
 
 /// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
 /// slotpress nothing of a killed one stays.
@@ -255,10 +249,10 @@ fn remove_stale(dir: &KeptDir) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use {
-        super::*,
-        std::{fs, io::Write},
-    };
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
 
     #[test]
     fn nothing_is_replaced_unasked() {

@@ -1,24 +1,16 @@
 //! Directories that are not there yet: made beside their final place, locked while a run works in them, and emptied
 //! through their open descriptor, so that nothing is removed that has since come to lie under their path.
 
-use {
-    super::dir_lock::{Locked, try_lock},
-    rustix::{
-        fs::{AtFlags, Dir, FileType, Mode, OFlags},
-        io::Errno,
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::{Found, KeptDir},
-    },
-    std::{
-        ffi::{CString, OsStr, OsString},
-        os::fd::{AsFd, BorrowedFd},
-        path::Path,
-        sync::Arc,
-    },
-};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+
+use super::dir_lock::{Locked, try_lock};
 
 /// How deep a directory of ours is at most: a scratch directory with a ledger in it has five levels.
 const DEPTH_MAX: u32 = 16;
@@ -210,7 +202,9 @@ fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<(
 
 #[cfg(test)]
 mod tests {
-    use {super::*, std::fs};
+    use std::fs;
+
+    use super::*;
 
     #[test]
     fn dead_ones_go_and_live_ones_stay() {

@@ -1,25 +1,19 @@
 //! One archive: read for the first time, and again for what is superseded.
 
-use {
-    crate::{
-        archive::{Archive, HashCheck, Pass, ReadError, by_index::Extent},
-        rules::{
-            archive::{ArchiveRules, JudgedArchive, SeenSlots},
-            findings::{Check, Findings, Place},
-            rule::Rule,
-        },
-        state::{
-            accounts::{Accounts, AccountsPass, Task},
-            again,
-            first_pass::FirstPass,
-        },
-        verify::{Job, NamedArchive, report::Counts},
-    },
-    slotpress_base::{
-        bytes::count,
-        error::{Error, Result},
-    },
-    std::collections::HashSet,
+use std::collections::HashSet;
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Result};
+
+use crate::archive::Archive;
+use crate::archive::by_index::Extent;
+use crate::state::accounts::Accounts;
+use crate::state::again;
+use crate::verify::Job;
+use crate::verify::report::Counts;
+use crate::{
+    AccountsPass, ArchiveRules, Check, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass, Place,
+    ReadError, Rule, SeenSlots, Task,
 };
 
 /// An archive that has been read, and judged but for its state.

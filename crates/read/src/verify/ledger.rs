@@ -1,45 +1,24 @@
 //! A ledger's storages, as they would be archived: obsolete records cut, in parallel, straight from their files.
 
-use {
-    crate::{
-        archive::{
-            documents::{Documents, parse_bank},
-            visit::{RecordVisitor, StorageRef},
-        },
-        plan::{Plan, PlanOptions, PlannedStorage, StorageFault},
-        rules::{
-            documents::{judge_documents, judge_expectations},
-            findings::{Check, Findings, Place},
-            rule::Rule,
-        },
-        state::accounts::{AccountsPass, Task},
-        store::{RESTORE_JOURNAL_HINT, restore_journal},
-        verify::{
-            Job, VerifyOptions, new_accounts,
-            report::{Counts, ObsoleteTotals, VerifyReport},
-        },
-    },
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        bytes::to_usize,
-        error::{Error, ErrorKind, Result},
-        pipeline::run_in_order,
-        progress::Progress,
-        stopwatch::Stopwatch,
-    },
-    slotpress_format::ledger::{
-        directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps, read_version},
-        fields::FieldReader,
-        lock::LedgerLock,
-        records::RecordWalker,
-        startup_hints::{self, check_startup_hints},
-        status_cache::parse_status_cache,
-    },
-    std::{
-        cell::RefCell,
-        collections::HashSet,
-        path::{Path, PathBuf},
-    },
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stopwatch, run_in_order, to_usize};
+use slotpress_format::ledger::startup_hints::{self};
+use slotpress_format::{
+    BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, check_startup_hints,
+    find_bank_snapshot_with_gaps, parse_status_cache, read_version,
+};
+
+use crate::archive::documents::parse_bank;
+use crate::plan::{PlannedStorage, StorageFault};
+use crate::rules::documents::judge_expectations;
+use crate::verify::report::{Counts, ObsoleteTotals};
+use crate::verify::{Job, new_accounts};
+use crate::{
+    AccountsPass, Check, Documents, Findings, Place, Plan, PlanOptions, RESTORE_JOURNAL_HINT, RecordVisitor, Rule,
+    StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger, or an unpacked archive; of an incremental one, `base_slot` says what it builds

@@ -12,50 +12,27 @@ pub mod ledger;
 pub mod own;
 pub mod report;
 
-use {
-    crate::{
-        archive::{FailedRead, ReadError},
-        rules::{
-            archive::SeenSlots,
-            bank::judge_map_presence,
-            clients::Client,
-            documents::{judge_base, judge_expectations, judge_root, judge_storage_map, swapped},
-            findings::{Check, Findings},
-        },
-        state::{
-            accounts::{Accounts, Task},
-            check::{CheckMode, STATE_MEMORY_BYTES_DEFAULT, incremental_alone},
-            settle::{RATIO_TYPICAL, Settled, log_bytes, settle, show, typical_records},
-            shown::StateVisitor,
-            spill::spill_dir,
-        },
-        verify::{
-            archive::{VerifiedArchive, add_counts},
-            report::{Counts, VerifyReport},
-        },
-    },
-    derive_setters::Setters,
-    slotpress_base::text::ShowPath,
-    slotpress_base::{
-        error::{Error, Hint, Result},
-        progress::{Progress, Step},
-        quantity,
-        stopwatch::Stopwatch,
-        threads::available_threads,
-    },
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{bank_file::BankFile, names::Hash},
-    },
-    std::{
-        collections::HashSet,
-        path::{Path, PathBuf},
-    },
-};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
-pub use {
-    crate::archive::named::NamedArchive,
-    ledger::{verify_ledger, verify_snapshot},
+use derive_setters::Setters;
+pub use ledger::{verify_ledger, verify_snapshot};
+use slotpress_base::error::Hint;
+use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
+use slotpress_format::{BankFile, Hash, Root};
+
+pub use crate::archive::named::NamedArchive;
+use crate::rules::bank::judge_map_presence;
+use crate::rules::documents::{judge_expectations, swapped};
+use crate::state::accounts::Accounts;
+use crate::state::check::incremental_alone;
+use crate::state::settle::{Settled, log_bytes, settle, show, typical_records};
+use crate::state::shown::StateVisitor;
+use crate::verify::archive::{VerifiedArchive, add_counts};
+use crate::verify::report::Counts;
+use crate::{
+    Check, CheckMode, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, STATE_MEMORY_BYTES_DEFAULT, SeenSlots,
+    Task, VerifyReport, judge_base, judge_root, judge_storage_map, spill_dir,
 };
 
 /// How to verify.

@@ -1,23 +1,16 @@
 //! Reading back what slotpress itself has just written, before it counts as written.
 
-use {
-    crate::{
-        read_back::{ReadBack, ReadBackReport},
-        rules::{
-            clients::{Client, readers},
-            findings::{Check, Failure},
-            rule::Rule,
-        },
-        verify::{
-            NamedArchive, VerifyOptions,
-            report::{CheckResult, VerifyReport},
-            verify_archives, verify_snapshot,
-        },
-    },
-    derive_setters::Setters,
-    slotpress_base::{error::Result, progress::Progress, text::ShowPath},
-    slotpress_format::ledger::directory::BankSnapshot,
-    std::path::PathBuf,
+use std::path::PathBuf;
+
+use derive_setters::Setters;
+use slotpress_base::{Progress, Result, ShowPath};
+use slotpress_format::BankSnapshot;
+
+use crate::rules::clients::readers;
+use crate::verify::verify_snapshot;
+use crate::{
+    Check, CheckResult, Client, Failure, NamedArchive, ReadBack, ReadBackReport, Rule, VerifyOptions, VerifyReport,
+    verify_archives,
 };
 
 /// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.

@@ -1,26 +1,15 @@
 //! The report of a verification: checks, failures with their place, and each client's verdict.
 
-use {
-    crate::{
-        rules::{
-            clients::{Client, ClientVerdict, verdicts},
-            findings::{Check, Failure, Findings},
-            rule::Rule,
-        },
-        state::{
-            accounts::Accounts,
-            check::{Assurance, Completeness, StateOutcome},
-            settle::Settled,
-        },
-    },
-    serde::Serialize,
-    slotpress_base::{stopwatch::Elapsed, text},
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{bank_file::BankFile, names::Hash},
-    },
-    std::path::PathBuf,
-};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use slotpress_base::{Elapsed, text};
+use slotpress_format::{BankFile, Hash, Root};
+
+use crate::rules::clients::verdicts;
+use crate::state::accounts::Accounts;
+use crate::state::settle::Settled;
+use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
 /// Whether a check was made, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

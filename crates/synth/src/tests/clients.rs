@@ -1,17 +1,13 @@
 //! What Agave and Firedancer ask of a state before they load it (format page, section "What both clients accept";
 //! Agave's checks are in `bank_from_snapshot_archives` of the `solana-runtime` crate), read back from disk.
 
-use {
-    super::*,
-    crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER},
-    slotpress_format::ledger::{
-        bank_hash::BankHashParts,
-        leaders::{Voter, leader},
-        names::Hash,
-        status_cache::parse_status_cache,
-    },
-    std::io::BufRead,
-};
+use std::io::BufRead;
+
+use slotpress_format::ledger::leaders::leader;
+use slotpress_format::{BankHashParts, Hash, Voter, parse_status_cache};
+
+use super::*;
+use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
 
 type Key = [u8; 32];
 /// Address, stake, lamports, data.

@@ -3,19 +3,16 @@
 mod clients;
 mod versions;
 
-use {
-    super::*,
-    slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::{
-        bank_file::{BankFile, StorageMapItem, read_bank_file},
-        fields::FieldReader,
-        lattice::LatticeHash,
-        lists::{ObsoleteFormat, ObsoleteLists, read_storages_list, scan_obsolete_accounts},
-        record::{RECORD_HEADER_BYTES, RecordHeader, align8},
-        storages::{StorageFile, StorageKind},
-    },
-    std::collections::{BTreeMap, HashMap, HashSet},
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use slotpress_base::NoProgress;
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{
+    BankFile, FieldReader, LatticeHash, ObsoleteFormat, ObsoleteLists, RECORD_HEADER_BYTES, RecordHeader, StorageFile,
+    StorageKind, StorageMapItem, read_bank_file, read_storages_list, scan_obsolete_accounts,
 };
+
+use super::*;
 
 fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
     SynthOptions {

@@ -4,18 +4,13 @@
 //! group of accounts with as many blocks as it has, until there is one for each lane. Of a longer one the crate hashes
 //! both halves of the tree, in lanes of its own; only the extended output of the root is left to do.
 
-use {
-    super::{
-        AccountView, LatticeHash,
-        lanes::{
-            BLOCK_BYTES, BLOCK_WORDS, Backend, CHUNK_BLOCKS, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
-        },
-    },
-    blake3::{
-        CHUNK_LEN, Hasher,
-        hazmat::{ChainingValue, HasherExt, left_subtree_len},
-    },
+use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
+use blake3::{CHUNK_LEN, Hasher};
+
+use super::lanes::{
+    BLOCK_BYTES, BLOCK_WORDS, Backend, CHUNK_BLOCKS, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
 };
+use super::{AccountView, LatticeHash};
 
 /// A sum over accounts in the making. Accounts are added one by one, and hashed whenever enough of them wait;
 /// [`take`](Self::take) gives their sum, to be added to or subtracted from another.

@@ -11,7 +11,7 @@ mod tests;
 pub use accumulator::LatticeAccumulator;
 pub use lanes::Backend;
 
-use crate::ledger::names::Hash;
+use crate::Hash;
 
 /// The size of a lattice hash in bytes: 1,024 little-endian `u16`.
 pub const LATTICE_HASH_BYTES: usize = 2048;

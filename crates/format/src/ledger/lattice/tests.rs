@@ -1,7 +1,6 @@
-use {
-    super::{AccountView, Backend, LatticeAccumulator, LatticeHash},
-    proptest::prelude::*,
-};
+use proptest::prelude::*;
+
+use super::{AccountView, Backend, LatticeAccumulator, LatticeHash};
 
 /// An account whose fields differ with its number and length.
 fn account<'a>(number: u64, data: &'a [u8], keys: &'a [[u8; 32]; 2]) -> AccountView<'a> {

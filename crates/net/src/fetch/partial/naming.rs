@@ -1,17 +1,14 @@
 //! The names of a partial file, of its journal and of the archive that it becomes: taking up, publishing, removing.
 
-use {
-    super::{FETCH_PREFIX, PartialFile, journal_name},
-    crate::fetch::journal::{Journal, new_name},
-    rustix::io::Errno,
-    slotpress_base::{
-        error::{Error, IoContext, Result},
-        kept_dir::{Found, KeptDir, changed},
-        text::ShowPath,
-    },
-    slotpress_read::store::publish::{Publishable, already_exists},
-    std::path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_read::{Publishable, already_exists};
+
+use super::{FETCH_PREFIX, PartialFile, journal_name};
+use crate::fetch::journal::{Journal, new_name};
 
 impl PartialFile {
     /// Makes a file that has its final name, and is not whole, the partial file of its archive.

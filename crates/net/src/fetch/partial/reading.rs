@@ -1,11 +1,14 @@
 //! A partial file for those who read it while it arrives.
 
-use {
-    super::PartialFile,
-    slotpress_base::bytes::{at_most_mut, to_usize},
-    slotpress_read::archive::source::Source,
-    std::{io, os::unix::fs::FileExt, path::Path, sync::PoisonError},
-};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::PoisonError;
+
+use slotpress_base::{at_most_mut, to_usize};
+use slotpress_read::Source;
+
+use super::PartialFile;
 
 impl Source for PartialFile {
     fn path(&self) -> &Path {

@@ -1,10 +1,10 @@
 //! Tests of the partial file: what is kept, what readers see, and whose bytes count.
 
-use {
-    super::*,
-    slotpress_read::{archive::source::Source, store::publish::Publishable},
-    std::fs,
-};
+use std::fs;
+
+use slotpress_read::{Publishable, Source};
+
+use super::*;
 
 const NAME: &str = "snapshot-1-x.tar.zst";
 

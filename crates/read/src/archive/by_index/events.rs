@@ -2,19 +2,13 @@
 //!
 //! Not here: which frames are read, and by whom ([`by_index`](super)).
 
-use {
-    super::{FrameWorker, Reading, contradicts},
-    crate::archive::{
-        documents::DocumentReader,
-        visit::{EntrySink, EntryUse},
-    },
-    crossbeam_channel::Sender,
-    slotpress_base::error::{Error, Result},
-    slotpress_format::{
-        archive::{entry::Entry, entry_parser::TarEvent},
-        ledger::records::{NoSink, RecordWalker},
-    },
-};
+use crossbeam_channel::Sender;
+use slotpress_base::{Error, Result};
+use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
+
+use super::{FrameWorker, Reading, contradicts};
+use crate::archive::documents::DocumentReader;
+use crate::{EntrySink, EntryUse};
 
 /// What a frame that starts inside an entry must know. Where it comes to nothing (a frame before was lost), the rest of
 /// the entry is lost too.

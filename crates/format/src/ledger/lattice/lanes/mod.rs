@@ -11,7 +11,8 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::ledger::lattice::{ELEMENTS, LatticeHash};
+use crate::LatticeHash;
+use crate::ledger::lattice::ELEMENTS;
 
 /// Bytes of a block, which one compression takes in.
 pub(super) const BLOCK_BYTES: usize = blake3::BLOCK_LEN;
