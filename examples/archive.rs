@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, archive};
+use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, Sink, archive};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]
@@ -45,8 +45,8 @@ fn main() -> ExitCode {
         eprintln!("usage: archive LEDGER OUT_DIR");
         return ExitCode::from(2);
     };
-    let options = ArchiveOptions::new(ledger, out_dir).codec(Codec::zstd(1));
-    match archive(&options, &Bar::default()) {
+    let options = ArchiveOptions::new(ledger).codec(Codec::zstd(1));
+    match archive(&options, Sink::dir(out_dir), &Bar::default()) {
         Ok(report) => {
             let taken = report.elapsed;
             println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.wall);

@@ -6,9 +6,8 @@ use std::error::Error;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::{
-    BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreTarget, SourceArg, bootstrap,
-};
+use slotpress::net::SourceArg;
+use slotpress::{BootstrapOptions, CheckMode, CheckOptions, Client, ClientOptions, Progress, RestoreTarget, bootstrap};
 
 /// Prints each event on one line.
 #[derive(Default)]
@@ -42,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let restore = RestoreTarget::new(&ledger).check(check);
     let options = BootstrapOptions::new(sources, &ledger).restore(restore);
     let progress = Lines::default();
-    let report = bootstrap(&ClientOptions::default(), &options, &progress)?;
+    let report = bootstrap(&Client::new(&ClientOptions::default())?, &options, &progress)?;
     println!(
         "slot {}, hash {}: {} bytes read in {:.1?}; vouched by: {}",
         report.restore.slot,

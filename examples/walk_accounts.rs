@@ -7,9 +7,9 @@ use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
+use slotpress::ledger::Address;
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
-    visit_accounts,
+    Account, AccountVisitor, AccountsInput, LedgerPaths, NamedArchive, NoProgress, VisitOptions, visit_accounts,
 };
 
 /// The number of owners that are printed.

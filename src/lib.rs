@@ -8,10 +8,10 @@
 //! # Archive a ledger
 //!
 //! ```no_run
-//! use slotpress::{ArchiveOptions, Codec, NoProgress, archive};
+//! use slotpress::{ArchiveOptions, Codec, NoProgress, Sink, archive};
 //!
-//! let options = ArchiveOptions::new("/mnt/ledger", "/mnt/snapshots").codec(Codec::zstd(3)).threads(8);
-//! let report = archive(&options, &NoProgress)?;
+//! let options = ArchiveOptions::new("/mnt/ledger").codec(Codec::zstd(3)).threads(8);
+//! let report = archive(&options, Sink::dir("/mnt/snapshots"), &NoProgress)?;
 //! println!("{} bytes in {:?}", report.output_bytes, report.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
 //! ```
@@ -33,9 +33,8 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress()`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside. What would be
-//! done, and whether there is room for it, say [`preview_archive`], [`preview_restore`] and,
-//! with the feature `net`, `preview_bootstrap`.
+//! [`recompress()`] makes another archive of an archive, [`inspect`] looks inside. What would be done, and whether there is room
+//! for it, say [`plan_archive`], [`preview_restore`] and, with the feature `net`, `preview_bootstrap`.
 //!
 //! # Accounts
 //!
@@ -75,221 +74,201 @@
 //! # Fetch, bootstrap, serve
 //!
 //! With the features `net` and `serve`, which are on unless default features are turned off: `find` ranks servers by
-//! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads, and `serve` is
-//! the server for all of these.
+//! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads; they share a
+//! `Client`. `serve::run` is the server for all of these.
 //!
 //! # Directories of archives
 //!
-//! [`list_archives`] says what a directory holds, which archives a node would choose, and what is not usable; [`plan_prune`] which
-//! may go, and [`remove_archive`] removes one. [`find_partials`] finds downloads that did not end.
+//! [`catalog`] says what a directory holds, which archives a node would choose, which are not usable and which may go, and
+//! finds downloads that did not end.
 //!
 //! # Stores
 //!
-//! With the feature `stores`, a `Store` is a directory or a bucket that archives go to (`Sink::Store`), and with `S3Options` in
-//! `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of servers.
+//! With the feature `stores`, a `stores::Store` is a directory or a bucket that archives go to (`Sink::store`), and with
+//! `stores::S3Options` in `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of servers.
 //!
 //! # Measure levels
 //!
-//! With the feature `levels`, `measure_levels` compresses and decompresses content at each level on all cores, as [`archive()`] would.
+//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level on all cores, as [`archive()`] would.
 //!
 //! # What is stable
 //!
 //! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The crates
 //! `slotpress-…` that this one is made of promise nothing of their own.
 
-// Of what embedding programs see; the rest says in its first lines what can fail.
 #![warn(clippy::missing_errors_doc)]
 
-// Previews, measurements and their words are for the program: without it, they have no caller.
-#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 mod archive;
 #[cfg(feature = "net")]
-#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 mod bootstrap;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
-#[cfg(feature = "cli")]
-mod doctor;
 #[cfg(feature = "levels")]
-#[cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
-mod levels;
-#[cfg(feature = "cli")]
-mod like_firedancer;
-#[cfg(all(feature = "cli", feature = "serve", feature = "stores"))]
-mod publish;
+pub mod levels;
+#[cfg(all(feature = "serve", feature = "stores"))]
+pub mod publish;
 mod recompress;
-// Archives that arrive while they are restored come from `bootstrap`.
-#[cfg_attr(not(all(feature = "cli", feature = "net")), allow(dead_code, unused_imports))]
 mod restore;
 
-#[cfg(feature = "levels")]
-pub use levels::{
-    LevelRow,
-    simple::{MeasureOptions, measure as measure_levels},
-    statistics::{Summary as LevelSummary, Warning as LevelWarning},
+pub use archive::dry_run::ArchivePreview;
+pub use archive::encode::Codec;
+pub use archive::layout::RecordLayout;
+pub use archive::sink::Sink;
+pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_archive};
+#[cfg(feature = "net")]
+pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
+#[cfg(feature = "net")]
+pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan as preview_bootstrap};
+pub use recompress::{
+    RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave,
 };
+pub use restore::dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore};
+pub use restore::{
+    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert, restore,
+};
+#[doc(inline)]
+pub use slotpress_base::{
+    CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Part, Progress,
+    Result, Space, Step,
+};
+#[doc(inline)]
+pub use slotpress_format::{ArchiveName, Hash, LedgerPaths, Root};
+#[cfg(feature = "net")]
+#[doc(inline)]
+pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, NetError, Url, archive_at_url, find::find};
+#[doc(inline)]
+pub use slotpress_read::{
+    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, NamedArchive, VerifyOptions, VerifyReport,
+    VisitOptions, visit_accounts,
+};
+#[doc(inline)]
+pub use slotpress_read::{verify_archives as verify, verify_ledger};
+
+/// Codecs, levels, and what compressing takes of memory.
+pub mod codec {
+    pub use slotpress_encoder::Effort;
+    pub use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FrameSpan};
+
+    pub use crate::archive::encode::{
+        Codec, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
+    };
+    pub use crate::archive::layout::clustering_bytes;
+    pub use crate::archive::writer::FrameTotals;
+    pub use crate::archive::zstd_params::{PRESET_SMALL, ZstdParams};
+    pub use crate::archive::{check_frame_size, worker_memory_bytes};
+    pub use crate::recompress::decoding_side_bytes;
+}
+
+/// The machine: cores, memory, priority, and what its file systems can do.
+pub mod machine {
+    pub use slotpress_base::files::open_file;
+    pub use slotpress_base::io::{can_read_direct, has_cachestat, read_direct};
+    pub use slotpress_base::memory::available_bytes;
+    pub use slotpress_base::{
+        InterruptibleWriter, KeptDir, Limit, LoadWatch, NICENESS_MAX, OtherLoad, RATE_MIN, Stopwatch, stand_back,
+        tightest_limit,
+    };
+}
+
+/// The files of a ledger, and what they hold.
+pub mod ledger {
+    pub use slotpress_format::ledger::blockhash_queue::BlockhashQueue;
+    pub use slotpress_format::ledger::names::Extension;
+    pub use slotpress_format::{
+        Address, BLOCK_BYTES, BankFile, BankSnapshot, GRACEFUL_STOP, LatticeHash, Layout, ScheduledLeader, SlotTime,
+        SlotTimeSource, Stakes, StorageFile, StorageRoot, bank_snapshot_slots, find_bank_snapshot, is_complete,
+        ledger_lock_holder, parse_number,
+    };
+}
+
+/// Archives as they are read: from files, servers, or a source of your own.
+pub mod source {
+    #[cfg(feature = "net")]
+    pub use slotpress_net::UrlSource;
+    #[cfg(feature = "net")]
+    pub use slotpress_net::url_source::Transferred;
+    pub use slotpress_read::archive::source::{SharedSource, Source};
+    pub use slotpress_read::archive::walk::FrameStatistics;
+    pub use slotpress_read::{Compression, IndexPolicy};
+}
+
+/// What was checked of a state, and how a result is read back.
+pub mod check {
+    pub use slotpress_read::verify::report::{Counts, ObsoleteTotals};
+    pub use slotpress_read::{
+        Assurance, CheckResult, Completeness, ReadBack, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome,
+        spill_dir,
+    };
+}
+
+/// The rules that clients enforce, and what breaks them.
+pub mod rules {
+    pub use slotpress_read::{
+        Check, Client as SnapshotClient, ClientReading, ClientVerdict, Failure, Place, Rule, lines_of, names_of,
+        readers_in_words,
+    };
+}
+
+/// Directories of archives: what they hold, what a node would choose, what may go.
+pub mod catalog {
+    pub use slotpress_format::{LATEST, PATH};
+    pub use slotpress_read::catalog::listed::parse as parse_list;
+    pub use slotpress_read::catalog::partials::find as find_partials;
+    pub use slotpress_read::catalog::prune::{Reason as KeepReason, plan as plan_prune, remove};
+    pub use slotpress_read::catalog::scan::{look_for_slot_time, scan};
+    pub use slotpress_read::catalog::{Archive, Choice};
+    pub use slotpress_read::{
+        ArchiveFields, Catalog, Fault, Keep, Partial, RESTORE_JOURNAL_HINT, Unusable, WorkDir, check_output_dir,
+        remove_stale_dirs, restore_journal, scan_with_copies, unix_ns,
+    };
+}
+
+/// What an archive or a ledger contains, without unpacking it.
+pub mod inspect {
+    pub use slotpress_read::inspect::EntrySummary;
+    pub use slotpress_read::inspect::visit::{Visit, VisitReport};
+    pub use slotpress_read::{
+        AccountsOptions, AccountsSummary, ArchiveInspection, FoundAccount, LARGEST_MAX, LargeAccount, LedgerInspection,
+        Plan, RecordTotals, SIZE_CLASSES, VisitError, WrittenBy, find_account, inspect_accounts, inspect_archive,
+        inspect_ledger, owner_name, owner_of_name,
+    };
+}
+
+/// Servers: how they are reached, what they offer, and how old it is.
+#[cfg(feature = "net")]
+pub mod net {
+    pub use slotpress_net::find::Refused;
+    pub use slotpress_net::{
+        Candidate, Cluster, ClusterFacts, Fetched, GivenBytes, Limits as FetchLimits, MAX_AGE_DEFAULT, MaxAge,
+        NetErrorKind, Offer, Place as OfferPlace, Remote, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url,
+        shown, url_of_host,
+    };
+
+    pub use crate::bootstrap::archives::FetchedArchive;
+    pub use crate::bootstrap::choose::{Choice as ChosenArchive, Places as ChosenPlaces};
+    pub use crate::bootstrap::trust::Vouchers;
+}
+
+/// A server of archives.
 #[cfg(feature = "serve")]
-#[doc(inline)]
-pub use slotpress_serve::{
-    Event as ServeEvent, ServeOptions, Timeouts as ServeTimeouts,
-    limits::Allowance,
-    run as serve,
-    tls::TlsFiles,
-    transfers::{Answered as ServedAnswer, Finished as ServedTransfer},
-};
+pub mod serve {
+    pub use slotpress_serve::{
+        Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
+        ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles, run,
+    };
+}
+
+/// Directories and buckets that archives go to.
 #[cfg(feature = "stores")]
-#[doc(inline)]
-pub use slotpress_stores::{
-    Condition, Metadata, Object, Put, S3Options, Small, Store, StoreOptions, Target, Upload, UploadState,
-};
-#[doc(inline)]
-pub use {
-    archive::{
-        ArchiveOptions, ArchiveReport, archive, archive_to,
-        dry_run::{ArchivePreview, preview as preview_archive},
-        encode::{Codec, Format, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        layout::RecordLayout,
-        sink::Sink,
-        writer::FrameTotals,
-        zstd_params::ZstdParams,
-    },
-    recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
-    restore::{
-        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
-        dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore},
-        restore,
-    },
-    slotpress_base::{
-        error::{Error, ErrorKind, Hint, Result},
-        io::{IoHint, IoPolicy, pace::Pace, space::Space},
-        progress::{CancelToken, NoProgress, Part, Progress, Step},
-        stopwatch::Elapsed,
-    },
-    slotpress_encoder::Effort,
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{
-            bank_file::{BankFile, ScheduledLeader},
-            blockhash_queue::BlockhashQueue,
-            directory::{BankSnapshot, Layout as LedgerLayout, LedgerPaths},
-            lattice::LatticeHash,
-            names::{Address, ArchiveName, Extension, Hash},
-            slot_time::SlotTime,
-            stakes::Stakes,
-            storages::{MissingFile, StorageFile, StorageRoot},
-        },
-    },
-    slotpress_read::{
-        archive::{
-            IndexPolicy,
-            compression::Compression,
-            named::NamedArchive,
-            source::{SharedSource, Source},
-            walk::FrameStatistics,
-        },
-        catalog::{
-            Archive as ListedFile, Catalog, Choice as NodeChoice,
-            partials::{Partial, find as find_partials},
-            prune::{Keep, Reason as KeepReason, plan as plan_prune, remove as remove_archive},
-            scan::scan as list_archives,
-            usable::{Fault, Unusable},
-        },
-        inspect::{
-            AccountsInput, ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy,
-            inspect_archive, inspect_ledger,
-            visit::{Account, AccountVisitor, Visit, VisitError, VisitOptions, VisitReport, visit_accounts},
-        },
-        read_back::{ReadBack, ReadBackReport},
-        rules::{
-            clients::{Client as SnapshotClient, ClientVerdict},
-            findings::{Check, Failure, Place},
-            rule::Rule,
-        },
-        state::check::{Assurance, CheckMode, CheckOptions, Completeness, StateOutcome},
-        verify::{
-            VerifyOptions,
-            own::FullReadBack,
-            report::{CheckResult, Counts, ObsoleteTotals, VerifyReport},
-            verify_archives as verify, verify_ledger,
-        },
-    },
-};
-#[cfg(feature = "net")]
-#[doc(inline)]
-pub use {
-    bootstrap::{
-        BootstrapOptions, BootstrapPlan, BootstrapReport,
-        archives::{FetchOptions, FetchReport, FetchedArchive},
-        choose::{Choice as ChosenArchive, Places as ChosenPlaces},
-        trust::Vouchers,
-    },
-    slotpress_net::{
-        Remote, Url,
-        fetch::{Fetched, GivenBytes, Limits as FetchLimits},
-        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MaxAge, Refused},
-        options::ClientOptions,
-        servers::{Offer, Place as OfferPlace, SourceArg},
-        url_source::{Transferred, UrlSource},
-    },
-};
-
-/// Finds out which servers have a snapshot, how fast they are, and how old the state will be at boot. What the options name
-/// may be a private address; what servers lead to must be public.
-///
-/// # Errors
-/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That there is
-/// nothing of use is no error here: see [`FindReport::require_candidate`].
-#[cfg(feature = "net")]
-pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
-    slotpress_net::find::find(&slotpress_net::Client::new(client)?, options, progress)
+pub mod stores {
+    pub use slotpress_stores::{
+        Condition, Metadata, Object, Put, S3Options, Small, Store, StoreOptions, Target, Upload, UploadState,
+    };
 }
 
-/// An archive on a server that sends ranges, for everything that takes a [`NamedArchive`]: only what is needed is read. Reads
-/// end when the token is cancelled.
-///
-/// # Errors
-/// The server does not answer, does not tell the file's length, or does not send ranges: then [`fetch()`] it.
-#[cfg(feature = "net")]
-pub fn archive_at_url(client: &ClientOptions, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
-    let source = UrlSource::open(&slotpress_net::Client::new(client)?, url, cancel)?;
-    let name = source.remote().archive_name();
-    Ok(NamedArchive::from_source(std::sync::Arc::new(source), name))
-}
-
-/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
-/// not end is resumed.
-///
-/// # Errors
-/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it.
-#[cfg(feature = "net")]
-pub fn fetch(client: &ClientOptions, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
-    bootstrap::archives::fetch_archives(&slotpress_net::Client::new(client)?, options, progress)
-}
-
-/// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse.
-///
-/// # Errors
-/// As of [`bootstrap()`].
-#[cfg(feature = "net")]
-pub fn preview_bootstrap(
-    client: &ClientOptions,
-    options: &BootstrapOptions,
-    progress: &dyn Progress,
-) -> Result<BootstrapPlan> {
-    bootstrap::plan(&slotpress_net::Client::new(client)?, options, progress)
-}
-
-/// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
-///
-/// # Errors
-/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it. Of [`ErrorKind::Damaged`]
-/// where the state is not what it should be: nothing of it is left in place.
-#[cfg(feature = "net")]
-pub fn bootstrap(
-    client: &ClientOptions,
-    options: &BootstrapOptions,
-    progress: &dyn Progress,
-) -> Result<BootstrapReport> {
-    bootstrap::bootstrap(&slotpress_net::Client::new(client)?, options, progress)
+/// Ledgers and archives made up, for practice, tests and measurements.
+#[cfg(feature = "synth")]
+pub mod synth {
+    pub use slotpress_synth::{
+        AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer,
+        memory_of, synth,
+    };
 }

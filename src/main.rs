@@ -1,5 +1,8 @@
 //! Parse, run, exit code; and what happens when memory runs out.
 
+mod cli;
+mod doctor;
+
 #[cfg(not(target_env = "musl"))]
 use std::alloc::System as Inner;
 use std::alloc::{GlobalAlloc, Layout};
@@ -9,7 +12,7 @@ use std::process::ExitCode;
 use mimalloc::MiMalloc as Inner;
 
 fn main() -> ExitCode {
-    slotpress::cli::main(std::env::args_os())
+    cli::main(std::env::args_os())
 }
 
 /// The system's allocator, which ends the program with an error instead of an abort when there is no memory. With musl, mimalloc: musl's

@@ -26,7 +26,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
     let target = RestoreTarget::new(to)
         .layout(layout)
         .threads(2)
-        .convert(convert)
+        .convert(Some(convert))
         // The small archive is a part of a state.
         .check(CheckOptions::default().mode(match layout {
             RestoreLayout::Archive => CheckMode::Frames,

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
+use slotpress::catalog::{Fault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives};
+use slotpress::check::{ReadBack, StateOutcome};
+use slotpress::inspect::{VisitError, VisitReport, inspect_archive};
+use slotpress::ledger::Address;
+use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
-    ErrorKind, Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, Progress,
-    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError,
-    VisitOptions, VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels, plan_prune,
-    recompress, remove_archive, restore, verify, visit_accounts,
+    Account, AccountVisitor, AccountsInput, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, ErrorKind,
+    Hint, LedgerPaths, NamedArchive, NoProgress, Progress, RecompressOptions, RecompressSource, RestoreOptions,
+    RestoreTarget, Sink, VerifyOptions, VisitOptions, archive, recompress, restore, verify, visit_accounts,
 };
 
 use crate::common::records::{newest, records};
@@ -20,11 +23,11 @@ use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp
 #[test]
 fn a_ledger_goes_round() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path(), out.path()).codec(Codec::zstd(3)).threads(2);
-    let report = archive(&options, &NoProgress).expect("archived");
+    let options = ArchiveOptions::new(ledger.path()).codec(Codec::zstd(3)).threads(2);
+    let report = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
     let path = report.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
-    let again = archive(&options, &NoProgress).expect_err("it is there");
+    let again = archive(&options, Sink::dir(out.path()), &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::from_path(&path);
@@ -41,7 +44,7 @@ fn a_ledger_goes_round() {
     assert_eq!((restored.slot, restored.hash), (26, report.name.hash));
 
     let other = temp_dir();
-    let sink = Sink::Dir { dir: other.path(), replace: false };
+    let sink = Sink::dir(other.path());
     let options = RecompressOptions::default().codec(Codec::zstd(9));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.output_bytes < report.output_bytes);
@@ -80,8 +83,8 @@ fn reports_are_serializable() {
         assert!(missing.is_empty(), "{missing:?} of {report:?}");
     };
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path(), out.path()).read_back(Arc::new(FullReadBack::default()));
-    let archived = archive(&options, &NoProgress).expect("archived");
+    let options = ArchiveOptions::new(ledger.path()).read_back(ReadBack::default());
+    let archived = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
     let shown = fields(&archived);
     assert_eq!(shown["read_back"]["storages"], archived.storages);
     has(
@@ -99,7 +102,7 @@ fn reports_are_serializable() {
     let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
-    let sink = Sink::Dir { dir: out.path(), replace: true };
+    let sink = Sink::dir(out.path()).replace(true);
     let recompressed = recompress(RecompressSource::File(path), sink, &RecompressOptions::default(), &NoProgress);
     has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);
     let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
@@ -146,8 +149,8 @@ fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
 #[test]
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path(), out.path()).frame_size_bytes(64 << 10);
-    let ours = archive(&options, &NoProgress).expect("archived").path.expect("a path");
+    let options = ArchiveOptions::new(ledger.path()).frame_size_bytes(64 << 10);
+    let ours = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived").path.expect("a path");
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
@@ -193,7 +196,7 @@ fn a_visitor_ends_the_visit_with_its_own_error() {
 #[test]
 fn damage_is_an_error_of_its_kind() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
-    let report = archive(&ArchiveOptions::new(ledger.path(), dir.path()), &NoProgress).expect("archived");
+    let report = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(dir.path()), &NoProgress).expect("archived");
     let path = report.path.expect("a path");
     let mut bytes = std::fs::read(&path).expect("read");
     let middle = bytes.len() / 2;
@@ -223,13 +226,14 @@ fn levels_are_measured() {
 #[cfg(feature = "net")]
 #[test]
 fn a_directory_is_bootstrapped_from() {
-    use slotpress::{BootstrapOptions, ClientOptions, FetchOptions, FindOptions, SourceArg, bootstrap, fetch, find};
+    use slotpress::net::SourceArg;
+    use slotpress::{BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, bootstrap, fetch, find};
     let from = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40] {
         std::fs::copy(fixture(name), from.path().join(name)).expect("copied");
     }
     let sources = || [SourceArg::LocalDir(from.path().to_path_buf())];
-    let client = ClientOptions::default();
+    let client = Client::new(&ClientOptions::default()).expect("a client");
     let found = find(&client, &FindOptions::default().sources(sources()), &NoProgress).expect("found");
     assert_eq!(found.require_candidate().expect("one").slot(), 40);
     let dir = temp_dir();
@@ -244,14 +248,14 @@ fn a_directory_is_bootstrapped_from() {
 #[cfg(feature = "net")]
 #[test]
 fn an_archive_on_a_server() {
-    use slotpress::{CancelToken, ClientOptions, archive_at_url};
+    use slotpress::{CancelToken, Client, ClientOptions, archive_at_url};
 
     use crate::bootstrap::site::{Way, files_in, serve};
     let from = temp_dir();
     std::fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let server = serve(&files_in(from.path()), Way::Ranges);
     let url = server.url(&format!("/{FULL_26}")).parse().expect("a URL");
-    let (client, token) = (ClientOptions::default(), CancelToken::default());
+    let (client, token) = (Client::new(&ClientOptions::default()).expect("a client"), CancelToken::default());
     let remote = archive_at_url(&client, &url, token.clone()).expect("opened");
     let local = NamedArchive::from_path(fixture(FULL_26));
     let verified = |archive: &NamedArchive| {

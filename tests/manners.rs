@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
+use slotpress::codec::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
-    ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
-    ZSTD_LEVEL_DEFAULT, archive, recompress, restore,
+    ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, archive,
+    recompress, restore,
 };
 use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth};
@@ -60,12 +61,12 @@ impl Scene {
     }
 
     fn make_archive(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
-        let options = ArchiveOptions::new(&self.ledger, self.new_dir(name))
+        let options = ArchiveOptions::new(&self.ledger)
             .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
             .frame_size_bytes(FRAME_SIZE_BYTES)
             .threads(THREADS)
             .io_policy(io_policy);
-        archive(&options, &NoProgress).expect("archived").path.expect("a path")
+        archive(&options, Sink::dir(self.new_dir(name)), &NoProgress).expect("archived").path.expect("a path")
     }
 
     fn recompress(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
@@ -75,7 +76,7 @@ impl Scene {
             .frame_size_bytes(FRAME_SIZE_BYTES)
             .threads(THREADS)
             .io_policy(io_policy);
-        let sink = Sink::Dir { dir: &dir, replace: false };
+        let sink = Sink::dir(dir);
         let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
             .expect("recompressed");
         report.path.expect("a path")

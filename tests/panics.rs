@@ -47,14 +47,14 @@ fn check_state() -> CheckOptions {
 }
 
 fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = ArchiveOptions::new(ledger, out).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3);
-    archive(&options, progress).map(drop)
+    let options = ArchiveOptions::new(ledger).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3);
+    archive(&options, Sink::dir(out), progress).map(drop)
 }
 
 fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options =
         RecompressOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3).check(check_state());
-    let sink = Sink::Dir { dir: out, replace: false };
+    let sink = Sink::dir(out);
     recompress(RecompressSource::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
 }
 

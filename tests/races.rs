@@ -255,7 +255,8 @@ impl slotpress::Progress for SwapAt<'_> {
 /// An archive goes into the directory that was there at the start, and what is said to be there is there.
 #[test]
 fn output_directory_swapped_while_archiving() {
-    use slotpress::{ArchiveOptions, FullReadBack, RecompressOptions, RecompressSource, Sink, archive, recompress};
+    use slotpress::check::ReadBack;
+    use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};
     let (from, full) = small_archive();
     let (mut cases, mut failed) = (0, Vec::new());
     let stages = ["Planning", "Archiving", "Recompressing", "Verifying", "Syncing"];
@@ -268,12 +269,16 @@ fn output_directory_swapped_while_archiving() {
             let swap = SwapAt { stage, path: &out, aside: &aside, link_to };
             let made = match is_archive {
                 true => {
-                    let read_back = std::sync::Arc::new(FullReadBack::default());
-                    archive(&ArchiveOptions::new(from.path().join("synth"), &out).read_back(read_back), &swap)
-                        .map(|report| report.path)
+                    let read_back = ReadBack::default();
+                    archive(
+                        &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
+                        Sink::dir(&out),
+                        &swap,
+                    )
+                    .map(|report| report.path)
                 }
                 false => {
-                    let sink = Sink::Dir { dir: &out, replace: false };
+                    let sink = Sink::dir(&out);
                     recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
                         .map(|report| report.path)
                 }

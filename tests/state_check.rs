@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use slotpress::codec::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
     Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
-    RestoreReport, RestoreTarget, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
+    RestoreReport, RestoreTarget, Sink, recompress, restore,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
@@ -38,12 +39,7 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
         .frame_size_bytes(64 * 1024)
         .threads(2)
         .check(check(mode));
-    recompress(
-        RecompressSource::File(archive.to_path_buf()),
-        Sink::Dir { dir: to, replace: true },
-        &options,
-        &NoProgress,
-    )
+    recompress(RecompressSource::File(archive.to_path_buf()), Sink::dir(to).replace(true), &options, &NoProgress)
 }
 
 fn verify_options() -> VerifyOptions {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use slotpress_base::{KeptDir, Progress, Result, Space};
+use slotpress_base::{Error, KeptDir, Progress, Result, Space};
 use slotpress_format::ArchiveName;
-use slotpress_read::{Plan, already_exists, check_output_dir};
+use slotpress_read::Plan;
 
-use super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within};
+use super::sink::Place;
+use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
 
 /// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
 const SAMPLE_FRAMES: usize = 16;
@@ -38,31 +39,26 @@ impl ArchivePreview {
     }
 }
 
-/// Looks at everything that [`archive`](super::archive) looks at before it writes, and refuses what that would refuse.
-/// Holds the ledger's lock meanwhile.
-///
-/// # Errors
-/// As of [`archive`](super::archive); that there is no room is in the preview.
-pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchivePreview> {
-    check_output_dir(&options.out_dir)?;
-    check_frame_size(options.frame_size_bytes)?;
-    let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
-    let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let Begun { plan, name, .. } = begin(options, &[], threads, progress)?;
-    let path = name.path_in(&options.out_dir);
-    if path.exists() && !options.replace {
-        return Err(already_exists(&path));
+impl ArchivePlan<'_> {
+    /// What executing the plan would make, in a directory: compresses a sample, and writes nothing.
+    ///
+    /// # Errors
+    /// The archive would not go into a directory; the sample cannot be read. That there is no room is in the preview.
+    pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
+        let Place::Kept(dir) = &self.sink.place else {
+            return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
+        };
+        let (sample_bytes, estimated_bytes) = estimate(&self.plan, &self.options, self.threads, progress)?;
+        Ok(ArchivePreview {
+            path: dir.path_of(&self.name.to_string()),
+            name: self.name.clone(),
+            storages: self.plan.storages.len() as u64,
+            input_bytes: self.plan.tar_bytes(),
+            estimated_bytes,
+            sample_bytes,
+            free_bytes: Space::in_dir(dir, estimated_bytes)?.free_bytes,
+        })
     }
-    let (sample_bytes, estimated_bytes) = estimate(&plan, options, threads, progress)?;
-    Ok(ArchivePreview {
-        path,
-        name,
-        storages: plan.storages.len() as u64,
-        input_bytes: plan.tar_bytes(),
-        estimated_bytes,
-        sample_bytes,
-        free_bytes: Space::new(&options.out_dir, estimated_bytes)?.free_bytes,
-    })
 }
 
 /// Bytes of a sample, and about how long the archive will be.

@@ -16,16 +16,14 @@ pub mod writer;
 pub mod zstd_params;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::error::Hint;
 use slotpress_base::progress::timed;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Elapsed, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Part, Progress, Result, ShowPath, Step, Stopwatch,
-    available_threads, text,
+    Elapsed, Error, Hint, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Part, Progress, Result, ShowPath, Step, Stopwatch,
+    Watch, available_threads, text,
 };
 use slotpress_format::{
     ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
@@ -39,22 +37,20 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::dry_run::check_room;
 use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
 use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
 /// What to archive, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
     /// Where the ledger is.
     pub paths: LedgerPaths,
-    /// The directory for the archive; it must exist.
-    #[setters(into)]
-    pub out_dir: PathBuf,
     /// The bank snapshot to archive; the newest complete one otherwise.
+    #[setters(into)]
     pub slot: Option<u64>,
     /// Makes an incremental archive on the full archive of this slot.
+    #[setters(into)]
     pub base_slot: Option<u64>,
     /// How frames are compressed.
     pub codec: Codec,
@@ -63,30 +59,28 @@ pub struct ArchiveOptions {
     /// Threads that compress, 1 to 1024; fewer start where `memory_bytes` does not suffice.
     pub threads: usize,
     /// The most memory for the workers' buffers, in bytes: fewer workers are started where it does not suffice.
+    #[setters(into)]
     pub memory_bytes: Option<u64>,
-    /// Replace an archive of the same name.
-    pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
-    /// Read the archive back before it gets its name: with `FullReadBack`.
-    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// Read the archive back before it gets its name.
+    #[setters(into)]
+    pub read_back: Option<ReadBack>,
     /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }
 
 impl ArchiveOptions {
-    /// The newest state of a ledger, as a full archive into a directory that exists: zstd level 1, all cores.
-    pub fn new(ledger: impl Into<PathBuf>, out_dir: impl Into<PathBuf>) -> Self {
+    /// The newest state of a ledger, as a full archive: zstd level 1, all cores.
+    pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
-            out_dir: out_dir.into(),
             slot: None,
             base_slot: None,
             codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
             frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
             threads: available_threads(),
             memory_bytes: None,
-            replace: false,
             force_base: false,
             read_back: None,
             io_policy: IoPolicy::default(),
@@ -130,99 +124,39 @@ impl ArchiveReport {
     }
 }
 
-/// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
+/// Archives a bank snapshot: plans it, and executes the plan.
 ///
 /// # Errors
-/// The ledger is in use, or its bank snapshot is not complete, or not sound (bank file, status cache, version); options that contradict the ledger; a disk that fails or is
-/// full. Of [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
-pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
-    archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
+/// The ledger is in use, or its bank snapshot is not complete, or not sound (bank file, status cache, version); options that
+/// contradict the ledger; a disk that fails or is full. Of [`ErrorKind::Exists`](crate::ErrorKind::Exists) where the archive is
+/// there already. Nothing is left behind, but a stream may have got a part of the archive.
+pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
+    plan_archive(options, sink, progress)?.execute(progress)
 }
 
-/// Archives a bank snapshot into any sink; full archives of incremental ones are looked for in the output directory of
-/// the options all the same.
+/// Finds out everything about an archive before any of it is written: its name, what it will hold, and whether it may be made.
 ///
 /// # Errors
-/// Those of [`archive`]. A stream may have got a part of the archive.
-pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
+/// As of [`archive()`], but for those of writing.
+pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
     let stopwatch = Stopwatch::start();
     let sink = sink.kept()?;
-    if options.read_back.is_some() && !matches!(sink, Sink::Kept { .. }) {
+    if options.read_back.is_some() && !matches!(sink.place, Place::Kept(_)) {
         return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
             .with_hint("write into a directory, or check it where it arrives with: slotpress verify"));
     }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
-
     // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
-    let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let there = if options.base_slot.is_some() { sink.archives(progress)? } else { Vec::new() };
-    let Begun { plan, name, _lock } = begin(options, &there, threads, progress)?;
-    sink.check_name(&name.to_string())?;
-    warn_of_whole_storages(plan.whole_storages, progress);
-    progress.check()?;
-    if let Sink::Kept { dir, .. } = &sink {
-        check_room(dir, &plan, options, threads, progress)?;
-    }
-
-    let input_bytes = plan.tar_bytes();
-    let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
-    let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
-    steps.extend(read_back_bytes.map(|bytes| Step::new("Verifying", Some(bytes))));
-    steps.push(Step::new("Syncing", Some(0)));
-    progress.steps(&steps);
-    progress.detail(&describe(&plan, options, threads));
-    progress.stage("Archiving", Some(input_bytes));
-    let mut sink = sink.open(Some(&name), input_bytes, progress)?;
-    let Written { length_bytes: output_bytes, frames, root } =
-        write_archive(&plan, options, threads, &mut sink, progress)?;
-
-    let read_back = match (&options.read_back, sink.file()) {
-        (Some(read_back), Some(file)) => {
-            let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-            let base = base_of(&name, options)?;
-            if let Some(base) = &base {
-                progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
-            }
-            Some(read_back.check_archive(&archive, base.as_ref(), options.threads, progress)?)
-        }
-        _ => None,
-    };
-    progress.stage("Syncing", None);
-    progress.check()?;
-    let path = sink.publish(&name.to_string())?;
-    Ok(ArchiveReport {
-        path,
-        name,
-        storages: plan.storages.len() as u64,
-        input_bytes,
-        output_bytes,
-        frames,
-        root,
-        read_back,
-        threads,
-        elapsed: stopwatch.elapsed(),
-    })
-}
-
-/// What is known of an archive before anything is written.
-struct Begun {
-    plan: Plan,
-    name: ArchiveName,
-    /// Held for as long as storages are read.
-    _lock: Option<LedgerLock>,
-}
-
-/// Takes the ledger's lock, and plans the archive. `there` is what the sink has.
-fn begin(options: &ArchiveOptions, there: &[ArchiveName], threads: usize, progress: &dyn Progress) -> Result<Begun> {
+    let watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
-    let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
+    let lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
         false => None,
     };
     let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, snapshot.slot, options, there)?;
+        check_base(base_slot, snapshot.slot, options, &sink, progress)?;
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, io_policy: options.io_policy.clone() };
@@ -243,7 +177,80 @@ fn begin(options: &ArchiveOptions, there: &[ArchiveName], threads: usize, progre
         hash: plan.bank.snapshot_hash(),
         extension: options.codec.extension(),
     };
-    Ok(Begun { plan, name, _lock })
+    sink.check_name(&name.to_string())?;
+    Ok(ArchivePlan { options: options.clone(), sink, plan, name, threads, stopwatch, _lock: lock, _watch: watch })
+}
+
+/// An archive that is planned, and not written. It holds the ledger's lock, so the ledger stays as it is.
+pub struct ArchivePlan<'a> {
+    options: ArchiveOptions,
+    sink: Sink<'a>,
+    plan: Plan,
+    name: ArchiveName,
+    threads: usize,
+    stopwatch: Stopwatch,
+    /// Held for as long as storages are read.
+    _lock: Option<LedgerLock>,
+    _watch: Watch,
+}
+
+impl<'a> ArchivePlan<'a> {
+    /// The archive's name.
+    pub fn name(&self) -> &ArchiveName {
+        &self.name
+    }
+
+    /// Writes the archive.
+    ///
+    /// # Errors
+    /// As of [`archive()`].
+    pub fn execute(self, progress: &'a dyn Progress) -> Result<ArchiveReport> {
+        let Self { options, sink, plan, name, threads, stopwatch, _lock, _watch } = self;
+        warn_of_whole_storages(plan.whole_storages, progress);
+        progress.check()?;
+        if let Place::Kept(dir) = &sink.place {
+            check_room(dir, &plan, &options, threads, progress)?;
+        }
+        let out_dir = sink.parent().map(Path::to_path_buf);
+        let input_bytes = plan.tar_bytes();
+        let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
+        let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
+        steps.extend(read_back_bytes.map(|bytes| Step::new("Verifying", Some(bytes))));
+        steps.push(Step::new("Syncing", Some(0)));
+        progress.steps(&steps);
+        progress.detail(&describe(&plan, &options, threads));
+        progress.stage("Archiving", Some(input_bytes));
+        let mut sink = sink.open(Some(&name), input_bytes, progress)?;
+        let Written { length_bytes: output_bytes, frames, root } =
+            write_archive(&plan, &options, threads, &mut sink, progress)?;
+
+        let read_back = match (&options.read_back, sink.file()) {
+            (Some(read_back), Some(file)) => {
+                let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+                let base = base_of(&name, &options, out_dir.as_deref())?;
+                if let Some(base) = &base {
+                    progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
+                }
+                Some(read_back.check_archive(&archive, base.as_ref(), options.threads, progress)?)
+            }
+            _ => None,
+        };
+        progress.stage("Syncing", None);
+        progress.check()?;
+        let path = sink.publish(&name.to_string())?;
+        Ok(ArchiveReport {
+            path,
+            name,
+            storages: plan.storages.len() as u64,
+            input_bytes,
+            output_bytes,
+            frames,
+            root,
+            read_back,
+            threads,
+            elapsed: stopwatch.elapsed(),
+        })
+    }
 }
 
 /// Says that the archive is larger than that of a ledger that ran. Only who archives can do something about it.
@@ -335,11 +342,20 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
 /// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
-fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, there: &[ArchiveName]) -> Result<()> {
-    let beside = archives_beside(options)?;
-    let names = beside.archives().iter().map(|archive| &archive.name).chain(there);
+fn check_base(
+    base_slot: u64,
+    slot: u64,
+    options: &ArchiveOptions,
+    sink: &Sink<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let in_store = sink.archives(progress)?;
+    let beside = archives_beside(options, sink.parent())?;
+    let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
     let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
-    let places = format!("{} or {}", options.out_dir.shown(), options.paths.snapshots_dir().shown());
+    let places: Vec<String> =
+        sink.shown().into_iter().chain([options.paths.snapshots_dir().shown().to_string()]).collect();
+    let places = places.join(" or ");
     match newest {
         Some(newest) if newest == base_slot => Ok(()),
         Some(newest) => Err(Error::failed(format!(
@@ -351,16 +367,16 @@ fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, there: &[Arch
     }
 }
 
-/// What lies in the output directory, where it is one, and where the validator writes its archives.
-fn archives_beside(options: &ArchiveOptions) -> Result<Catalog> {
-    let dirs = [options.out_dir.as_path(), options.paths.snapshots_dir()];
-    scan(&dirs.into_iter().filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
+/// The archives in the output directory, where it is one, and where the validator writes its archives.
+fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
+    let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
+    scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
 }
 
 /// The full archive that an incremental one builds on, where it lies beside it.
-fn base_of(name: &ArchiveName, options: &ArchiveOptions) -> Result<Option<NamedArchive>> {
+fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Option<NamedArchive>> {
     let Some(base_slot) = name.base_slot else { return Ok(None) };
-    let beside = archives_beside(options)?;
+    let beside = archives_beside(options, out_dir)?;
     let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
     Ok(base.map(|base| NamedArchive::from_path(base.path())))
 }
@@ -389,7 +405,7 @@ pub(crate) fn threads_within(
 
 /// The most memory that one worker takes: its frame, its output buffers, and its context, which is measured on a
 /// frame of zeros since its size follows from level and frame size.
-pub(crate) fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
+pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
     // Zeros are records without data.
     let starts: Vec<u32> = (0..frame_size_bytes as u32).step_by(RECORD_HEADER_BYTES).collect();

@@ -5,77 +5,106 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter};
+use slotpress_base::{Error, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
 use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Metadata, Store, Upload};
 
-/// Where an archive goes.
-pub enum Sink<'a> {
-    /// Into a directory, under its name; `replace` says whether one of that name may go.
-    Dir {
-        /// The directory; it must exist.
-        dir: &'a Path,
-        /// Whether an archive of the same name is replaced.
-        replace: bool,
-    },
-    /// Into a directory that is open already.
-    #[doc(hidden)]
-    Kept {
-        /// The directory.
-        dir: Arc<KeptDir>,
-        /// Whether an archive of the same name is replaced.
-        replace: bool,
-    },
-    /// Into a store, under its name.
+/// Where an archive goes. It gets its name there when it is complete.
+pub struct Sink<'a> {
+    pub(crate) place: Place<'a>,
+    replace: bool,
+}
+
+/// The places that a [`Sink`] may be.
+pub(crate) enum Place<'a> {
+    /// A directory by its path.
+    Dir(PathBuf),
+    /// An open directory.
+    Kept(Arc<KeptDir>),
+    /// A directory or bucket.
     #[cfg(feature = "stores")]
-    Store {
-        /// The directory or bucket.
-        store: &'a Store,
-        /// Whether an archive of the same name is replaced.
-        replace: bool,
-    },
-    /// Into a file without a name: what becomes of it, when it is whole, is up to who has made it.
+    Store(&'a Store),
+    /// A file that its maker names.
     Unnamed(&'a Unpublished),
-    /// Into a stream, such as a pipe to another program.
+    /// A stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
 }
 
 impl<'a> Sink<'a> {
-    /// Opens the directory: whatever comes to lie under its path from now on, the archive does not go there.
+    /// A directory, which must exist.
+    pub fn dir(dir: impl Into<PathBuf>) -> Self {
+        Self { place: Place::Dir(dir.into()), replace: false }
+    }
+
+    /// A store.
+    #[cfg(feature = "stores")]
+    pub fn store(store: &'a Store) -> Self {
+        Self { place: Place::Store(store), replace: false }
+    }
+
+    /// A stream. It may have got a part of an archive when writing fails.
+    pub fn stream(stream: &'a mut (dyn Write + Send)) -> Self {
+        Self { place: Place::Stream(stream), replace: false }
+    }
+
+    /// A file that the caller names, or not.
+    pub(crate) fn unnamed(file: &'a Unpublished) -> Self {
+        Self { place: Place::Unnamed(file), replace: false }
+    }
+
+    /// Says whether an archive of the same name is replaced; otherwise it is an error of
+    /// [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+    #[must_use]
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
+    }
+
+    /// Opens the directory: from now on, another directory under the same path does not get the archive.
     pub(crate) fn kept(self) -> Result<Self> {
-        match self {
-            Self::Dir { dir, replace } => {
-                check_output_dir(dir)?;
-                Ok(Self::Kept { dir: Arc::new(KeptDir::open(dir)?), replace })
+        match self.place {
+            Place::Dir(dir) => {
+                check_output_dir(&dir)?;
+                Ok(Self { place: Place::Kept(Arc::new(KeptDir::open(&dir)?)), ..self })
             }
-            other => Ok(other),
+            place => Ok(Self { place, ..self }),
         }
     }
 
     /// Refuses before any work when the archive could not get its name.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
-        match self {
-            Self::Kept { dir, replace: false } if dir.found(name)?.is_some() => Err(already_exists(&dir.path_of(name))),
+        match &self.place {
+            Place::Kept(dir) if !self.replace && dir.found(name)?.is_some() => Err(already_exists(&dir.path_of(name))),
             _ => Ok(()),
         }
     }
 
     /// The directory that a file is made in.
-    pub(crate) fn dir(&self) -> Option<&Path> {
-        match self {
-            Self::Kept { dir, .. } => Some(dir.path()),
-            Self::Unnamed(file) => file.path().parent(),
+    pub(crate) fn parent(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Dir(dir) => Some(dir),
+            Place::Kept(dir) => Some(dir.path()),
+            Place::Unnamed(file) => file.path().parent(),
             _ => None,
         }
     }
 
-    /// The archives that are there already, beside those of directories: an incremental archive may build on one.
-    pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
-        match self {
+    /// What messages call it; `None` for a stream.
+    pub(crate) fn shown(&self) -> Option<String> {
+        match &self.place {
             #[cfg(feature = "stores")]
-            Self::Store { store, .. } => {
+            Place::Store(store) => Some(store.shown("")),
+            _ => self.parent().map(|dir| dir.shown().to_string()),
+        }
+    }
+
+    /// The archives that a store has: an incremental archive may build on one.
+    pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
+        match &self.place {
+            #[cfg(feature = "stores")]
+            Place::Store(store) => {
                 let objects = store.list(progress)?;
                 Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
             }
@@ -86,27 +115,28 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Opens it for writing, of an archive of this name, where that is known, and of about so many bytes at most.
+    /// Opens it for writing an archive of this name, where that is known, of at most about so many bytes.
     pub(crate) fn open(
         self,
         name: Option<&ArchiveName>,
         bytes_max: u64,
         progress: &'a dyn Progress,
     ) -> Result<OpenSink<'a>> {
-        match self.kept()? {
-            Self::Dir { .. } => Err(Error::failed("the output directory is not open")),
-            Self::Kept { dir, replace } => {
+        let Self { place, replace } = self.kept()?;
+        match place {
+            Place::Dir(_) => Err(Error::failed("the output directory is not open")),
+            Place::Kept(dir) => {
                 // Those that replace an archive each have the name for a moment.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
                 let file = Unpublished::create_in_for(&dir, &name)?;
                 // The run that made it may have ended since it was looked for.
-                Self::Kept { dir, replace }.check_name(&name)?;
+                Self { place: Place::Kept(dir), replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
             #[cfg(feature = "stores")]
-            Self::Store { store, replace } => {
+            Place::Store(store) => {
                 let Some(name) = name else {
                     return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
                         .with_hint("give a file instead, or write into a directory"));
@@ -118,11 +148,11 @@ impl<'a> Sink<'a> {
                 let path = PathBuf::from(store.shown(&name.to_string()));
                 Ok(OpenSink::Store { upload: Box::new(upload), path, progress })
             }
-            Self::Stream(stream) => {
+            Place::Stream(stream) => {
                 let _ = (bytes_max, progress);
                 Ok(OpenSink::Stream(stream))
             }
-            Self::Unnamed(file) => Ok(OpenSink::Unnamed(file)),
+            Place::Unnamed(file) => Ok(OpenSink::Unnamed(file)),
         }
     }
 }

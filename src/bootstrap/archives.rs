@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::error::Hint;
-use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Stopwatch, text};
+use slotpress_base::{Elapsed, Error, ErrorKind, Hint, KeptDir, Progress, Result, Stopwatch, text};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{
     Client, Download, Ended, Fetched, FindOptions, Limits, Offer, Place, SourceArg, Url, accept_file, fetch_whole,
@@ -19,7 +18,6 @@ use super::{TRIES_MAX, choose, choose_full, look_in, told};
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct FetchOptions {
     /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
@@ -77,8 +75,12 @@ pub struct FetchReport {
     pub elapsed: Elapsed,
 }
 
-/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are.
-pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
+/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
+/// not end is resumed.
+///
+/// # Errors
+/// Of [`ErrorKind::Network`](crate::ErrorKind::Network) where a later run may do better: what has arrived is kept for it.
+pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     let stopwatch = Stopwatch::start();
     KeptDir::open_or_make(&options.dir, &mut |_, _| {})?;
     let mut archives = Vec::new();

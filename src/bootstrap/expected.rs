@@ -1,7 +1,6 @@
 //! The state that was asked for by slot or hash, which names tell before a byte is fetched.
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Hint, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::Candidate;
 use slotpress_read::CheckOptions;

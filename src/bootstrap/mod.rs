@@ -53,7 +53,6 @@ const TRIES_MAX: usize = 8;
 
 /// What to bootstrap from, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
@@ -68,6 +67,7 @@ pub struct BootstrapOptions {
     #[setters(into)]
     pub trusted: Vec<Url>,
     /// The hash of the genesis.
+    #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
 
@@ -123,7 +123,11 @@ pub struct BootstrapPlan {
     pub existing: Vec<PathBuf>,
 }
 
-/// Finds out what a bootstrap would do; fetches and writes nothing.
+/// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse; fetches and writes
+/// nothing.
+///
+/// # Errors
+/// As of [`bootstrap()`].
 pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
     let expected = Expected::of_check(&options.restore.check);
@@ -139,7 +143,11 @@ pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress
     Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing })
 }
 
-/// Bootstraps a ledger.
+/// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
+///
+/// # Errors
+/// Of [`ErrorKind::Network`](crate::ErrorKind::Network) where a later run may do better: what has arrived is kept for it. Of
+/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where the state is not what it should be: nothing of it is left in place.
 pub fn bootstrap(
     client: &Client,
     options: &BootstrapOptions,

@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, text};
-use slotpress_format::{ArchiveName, Hash, Root};
+use slotpress::codec::worker_memory_bytes;
+use slotpress::{
+    ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Codec, Error, ErrorKind, Hash, Progress, Result, Root,
+    Sink, archive, plan_archive,
+};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::codec::{self, CodecArgs};
@@ -14,10 +19,6 @@ use super::network::ConnectionArgs;
 use super::output::Output;
 use super::ui::Ui;
 use super::{check, stdout, values};
-use crate::archive::dry_run::{ArchivePreview, preview};
-use crate::archive::encode::Codec;
-use crate::archive::sink::Sink;
-use crate::archive::{ArchiveOptions, ArchiveReport, archive_to, worker_memory_bytes};
 
 /// Make a full or incremental snapshot archive from what a stopped validator left on disk
 ///
@@ -101,35 +102,33 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     let output = Output::open(&args.output, args.memory, &args.connection)?;
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
     let threads = args.workers.that_fit(worker_bytes, output.memory_bytes(), ui)?;
-    let options = ArchiveOptions {
-        paths: args.directories.paths(&args.ledger),
-        out_dir: args.output.clone(),
-        slot: args.slot,
-        base_slot: args.base_slot,
-        codec,
-        frame_size_bytes: args.codec.frame_size,
-        threads,
-        memory_bytes: output.left_of(args.memory),
-        replace: args.force,
-        force_base: args.force_base,
-        read_back: args.verify.then(|| values::read_back(args.memory)),
-        io_policy: args.manners.apply(ui),
-    };
+    let options = ArchiveOptions::new(&args.ledger)
+        .paths(args.directories.paths(&args.ledger))
+        .slot(args.slot)
+        .base_slot(args.base_slot)
+        .force_base(args.force_base)
+        .codec(codec)
+        .frame_size_bytes(args.codec.frame_size)
+        .threads(threads)
+        .memory_bytes(output.left_of(args.memory))
+        .read_back(args.verify.then(|| values::read_back(args.memory)))
+        .io_policy(args.manners.apply(ui));
     if args.dry_run {
         if is_stdout || output.is_store() {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
         }
-        return match preview(&options, ui) {
+        let plan = plan_archive(&options, output.sink(args.force), ui);
+        return match plan.and_then(|plan| plan.preview(ui)) {
             Err(error) if args.skip_existing => skip_existing(error, ui),
             preview => print_preview(&preview?, ui),
         };
     }
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
-        Some(stdout) => Sink::Stream(stdout),
+        Some(stdout) => Sink::stream(stdout),
         None => output.sink(args.force),
     };
-    let report = match archive_to(&options, sink, ui) {
+    let report = match archive(&options, sink, ui) {
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         // A wait that the user ended is not a fault of the pipe.
         Err(error) if error.kind() == ErrorKind::Failed => return Err(ui.check().err().unwrap_or(error)),
@@ -156,7 +155,7 @@ struct PreviewLine<'a> {
 
 /// Prints what would be made; an error where there is no room for it.
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
-    let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes } = preview;
+    let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes, .. } = preview;
     let dir = path.parent().unwrap_or(Path::new(".")).shown();
     let [estimated, input, sample, free] =
         [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));

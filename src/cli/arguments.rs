@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use slotpress_base::Result;
-use slotpress_format::LedgerPaths;
+use slotpress::{ExistingState, LedgerPaths, Result};
 
 use super::ui::Ui;
 use super::{planned, values};
-use crate::restore::ExistingState;
 
 /// How many workers.
 #[derive(Debug, Args)]

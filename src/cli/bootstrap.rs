@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Result, ShowPath, Space, text};
-use slotpress_format::Hash;
+use slotpress::{
+    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, preview_bootstrap,
+    recompress_for_agave,
+};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::CheckArgs;
@@ -15,9 +19,6 @@ use super::network::{PeersArgs, TransferArgs};
 use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
 use super::ui::Ui;
 use super::{restore, values};
-use crate::bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan};
-use crate::recompress::recompress_for_agave;
-use crate::restore::{RestoreLayout, RestoreTarget};
 
 /// Fetch archives and restore them while they arrive
 ///
@@ -93,7 +94,7 @@ struct ChoiceFields {
 }
 
 impl ChoiceFields {
-    fn of(choice: &crate::bootstrap::choose::Choice) -> Self {
+    fn of(choice: &slotpress::net::ChosenArchive) -> Self {
         Self {
             name: choice.name.to_string(),
             slot: choice.name.slot,
@@ -110,27 +111,25 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let io_policy = manners.apply(ui);
     let check = args.check.options(args.memory);
     let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
-    let options = BootstrapOptions {
-        find: args.peers.find_options(&args.sources)?,
-        wants_incremental: !args.no_incremental,
-        restore: RestoreTarget {
-            paths: args.target.paths(),
-            layout: RestoreLayout::Boot,
-            existing_state: args.target.existing_state(),
-            threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
-            check,
-            read_back: None,
-            convert: Some(recompress_for_agave),
-            io_policy,
-        },
+    let paths = args.target.paths();
+    let target = RestoreTarget::new(&paths.ledger)
+        .paths(paths)
+        .existing_state(args.target.existing_state())
+        .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?)
+        .check(check)
+        .convert(Some(recompress_for_agave))
+        .io_policy(io_policy);
+    let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
+        .find(args.peers.find_options(&args.sources)?)
+        .wants_incremental(!args.no_incremental)
+        .restore(target)
         // What is to be unpacked is longer than what is fetched.
-        limits: args.transfer.limits(args.check.options(args.memory).max_bytes, None),
-        trusted: args.transfer.trusted()?,
-        expected_genesis_hash: args.expected_genesis_hash,
-    };
+        .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
+        .trusted(args.transfer.trusted()?)
+        .expected_genesis_hash(args.expected_genesis_hash);
     let client = args.transfer.client(max_rate)?;
     if args.dry_run {
-        let plan = plan(&client, &options, ui)?;
+        let plan = preview_bootstrap(&client, &options, ui)?;
         print_plan(&plan, &options, ui);
         return plan.space.iter().try_for_each(Space::check);
     }
@@ -182,7 +181,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
-    let BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing } = plan;
+    let BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, .. } = plan;
     if ui.is_json() {
         ui.print_json(&PlanLine {
             full: ChoiceFields::of(full),

@@ -1,8 +1,8 @@
 //! The flags and the words about what is checked while an archive streams by.
 
 use clap::{Args, ValueEnum};
-use slotpress_format::Hash;
-use slotpress_read::{Assurance, CheckMode, CheckOptions, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
+use slotpress::check::{Assurance, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
+use slotpress::{CheckMode, CheckOptions, Hash};
 
 use super::ui::Ui;
 use super::{planned, values};

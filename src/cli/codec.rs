@@ -4,16 +4,12 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use slotpress_base::{Error, Progress, Result};
-use slotpress_encoder::Effort;
-use slotpress_read::readers_in_words;
+use slotpress::codec::{Effort, Format, FrameTotals, PRESET_SMALL, ZSTD_LEVEL_DEFAULT, ZstdParams};
+use slotpress::rules::readers_in_words;
+use slotpress::{Codec, Error, Progress, RecordLayout, Result};
 
 use super::ui::Ui;
 use super::values;
-use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
-use crate::archive::layout::RecordLayout;
-use crate::archive::writer::FrameTotals;
-use crate::archive::zstd_params::{PRESET_SMALL, ZstdParams};
 
 /// How frames are compressed: flags of every command that writes archives.
 #[derive(Debug, Args)]

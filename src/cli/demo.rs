@@ -6,17 +6,21 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, IoPolicy, Progress, Result, ShowPath};
-use slotpress_format::{BLOCK_BYTES, FRAME_SIZE_BYTES_DEFAULT, FrameSpan, LedgerPaths, find_bank_snapshot};
-use slotpress_read::{Client, NamedArchive, Plan, WorkDir, inspect_archive, names_of, remove_stale_dirs};
-use slotpress_synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth};
+use slotpress::catalog::{WorkDir, remove_stale_dirs};
+use slotpress::codec::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan};
+use slotpress::inspect::{Plan, inspect_archive};
+use slotpress::ledger::{BLOCK_BYTES, find_bank_snapshot};
+use slotpress::rules::{SnapshotClient as Client, names_of};
+use slotpress::synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth};
+use slotpress::{
+    ArchiveOptions, ArchiveReport, Error, IoContext, LedgerPaths, NamedArchive, Progress, RestoreOptions,
+    RestoreReport, RestoreTarget, Result, Sink, archive, restore,
+};
+use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::ui::Ui;
 use super::values;
-use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
-use crate::archive::{ArchiveOptions, ArchiveReport, archive};
-use crate::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
 
 /// Prefix of temporary directories, which are locked while they are used: the next run removes those of killed ones.
 const WORK_PREFIX: &str = "slotpress-demo-";
@@ -178,21 +182,8 @@ impl Demo<'_> {
     }
 
     fn archive(&self, ledger: &Path, base_slot: Option<u64>) -> Result<ArchiveReport> {
-        let options = ArchiveOptions {
-            paths: LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() },
-            out_dir: self.archives.clone(),
-            slot: None,
-            base_slot,
-            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
-            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
-            threads: self.threads,
-            memory_bytes: None,
-            replace: false,
-            force_base: false,
-            read_back: None,
-            io_policy: IoPolicy::default(),
-        };
-        let report = archive(&options, self.ui)?;
+        let options = ArchiveOptions::new(ledger).base_slot(base_slot).threads(self.threads);
+        let report = archive(&options, Sink::dir(&self.archives), self.ui)?;
         self.result(&report.name.to_string());
         self.result(&format!(
             "  {} from {} (ratio {}) in {}, at {}, CPU load {:.0} %",

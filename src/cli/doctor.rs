@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress::{Error, Result};
+use slotpress_base::text::ShowPath;
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Result, ShowPath, text};
-use slotpress_format::Root;
-use slotpress_net::{Fetched, GivenBytes};
+use slotpress::net::{Fetched, GivenBytes};
+use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::manners::rate;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{self, STREAM_BYTES};
 use super::ui::Ui;
 use super::values;
-use crate::bootstrap::archives::{FetchOptions, FetchReport, fetch_archives};
 
 /// Fetch archives from servers over several connections, resuming after failures
 ///
@@ -76,7 +76,7 @@ pub struct ArchiveFields<'a> {
 impl<'a> ArchiveFields<'a> {
     /// What is known of an archive.
     pub fn of(
-        name: &slotpress_format::ledger::names::ArchiveName,
+        name: &slotpress::ArchiveName,
         path: Option<&'a Path>,
         fetched: Option<&'a Fetched>,
         root: Option<Root>,
@@ -100,19 +100,17 @@ impl<'a> ArchiveFields<'a> {
 
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
-        return Err(slotpress_base::error::Error::usage("--expect-root is for one archive"));
+        return Err(slotpress::Error::usage("--expect-root is for one archive"));
     }
     let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
-    let options = FetchOptions {
-        find: args.peers.find_options(&args.sources)?,
-        wants_incremental: !args.no_incremental && args.expect_root.is_empty(),
-        dir: args.output.clone(),
-        limits,
-        trusted: args.transfer.trusted()?,
-    };
+    let options = FetchOptions::new(Vec::new(), &args.output)
+        .find(args.peers.find_options(&args.sources)?)
+        .wants_incremental(!args.no_incremental && args.expect_root.is_empty())
+        .limits(limits)
+        .trusted(args.transfer.trusted()?);
     let client = args.transfer.client(args.max_rate)?;
-    let report = fetch_archives(&client, &options, ui)?;
+    let report = fetch(&client, &options, ui)?;
     print_report(&report, ui);
     super::list::tell_of_partials(&args.output, ui);
     Ok(())

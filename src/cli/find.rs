@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::Result;
-use slotpress_format::{Root, SlotTimeSource};
-use slotpress_net::find::find;
-use slotpress_net::{
-    Candidate, Client, ClientOptions, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, Offer, Place,
-};
+use slotpress::ledger::SlotTimeSource;
+use slotpress::net::{Candidate, ClusterFacts, MAX_AGE_DEFAULT, MaxAge, Offer, OfferPlace as Place};
+use slotpress::{Client, ClientOptions, FindOptions, FindReport, Result, Root, find};
 
 use super::lines::cut;
 use super::network::{NetworkArgs, PeersArgs};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use slotpress_base::error::Hint;
+use slotpress::Hint;
 
 /// What to do, in flags and commands.
 pub fn text(hint: &Hint) -> Cow<'_, str> {

@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, Result, ShowPath, text};
-use slotpress_format::{Address, BankFile, Layout, Root};
-use slotpress_read::{
-    AccountsInput, AccountsOptions, ArchiveInspection, Client, ClientReading, Compression, LedgerInspection,
-    VisitOptions, WrittenBy, inspect_archive, inspect_ledger, lines_of, spill_dir,
+use slotpress::check::spill_dir;
+use slotpress::inspect::{
+    AccountsOptions, ArchiveInspection, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
 };
+use slotpress::ledger::{Address, BankFile, Layout};
+use slotpress::rules::{ClientReading, SnapshotClient as Client, lines_of};
+use slotpress::source::Compression;
+use slotpress::{AccountsInput, Error, Result, Root, VisitOptions};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};

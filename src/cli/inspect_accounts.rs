@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, Result, ShowPath, text};
-use slotpress_format::{Address, ArchiveName};
-use slotpress_read::{
-    AccountsInput, AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, RecordTotals, SIZE_CLASSES,
-    find_account, inspect_accounts, owner_name,
+use slotpress::inspect::{
+    AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, RecordTotals, SIZE_CLASSES, find_account,
+    inspect_accounts, owner_name,
 };
+use slotpress::ledger::Address;
+use slotpress::{AccountsInput, ArchiveName, Error, IoContext, Result};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::ui::Ui;
 use super::values::{count_of, show_bytes, show_count};

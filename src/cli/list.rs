@@ -5,16 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, Result, ShowPath};
-use slotpress_format::SlotTimeSource;
-use slotpress_read::catalog::partials::{self};
-use slotpress_read::catalog::{Archive, scan};
-use slotpress_read::{ArchiveFields, Catalog, Fault, Partial, Unusable, unix_ns};
+use slotpress::catalog::{Archive, ArchiveFields, Catalog, Fault, Partial, Unusable, find_partials, unix_ns};
+use slotpress::ledger::SlotTimeSource;
+use slotpress::{Error, Result, catalog};
+use slotpress_base::text::ShowPath;
 #[cfg(feature = "net")]
-use {
-    slotpress_base::Progress,
-    slotpress_net::{Client, SourceArg, shown},
-};
+use {slotpress::Client, slotpress::Progress, slotpress::net::SourceArg, slotpress::net::shown};
 
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
@@ -200,7 +196,7 @@ pub fn line_of_partial(partial: &Partial) -> String {
 #[cfg(feature = "net")]
 pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     // That the directory cannot be read is no fault of a run that has succeeded.
-    let found = partials::find(dir).unwrap_or_default();
+    let found = find_partials(dir).unwrap_or_default();
     let left: Vec<&Partial> = found.iter().filter(|partial| !partial.is_in_use).collect();
     for partial in &left {
         ui.warn(&line_of_partial(partial).replace("\n    ", ": "));
@@ -216,9 +212,9 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
         Some(text) => Ok((ask(text, &args.place, &args.network, ui)?, Vec::new())),
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
-            let mut catalog = scan::scan(std::slice::from_ref(&args.place))?;
-            scan::look_for_slot_time(&mut catalog, &Catalog::default());
-            Ok((catalog, partials::find(&args.place)?))
+            let mut catalog = catalog::scan(std::slice::from_ref(&args.place))?;
+            catalog::look_for_slot_time(&mut catalog, &Catalog::default());
+            Ok((catalog, find_partials(&args.place)?))
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use slotpress_base::{IoHint, IoPolicy, NICENESS_MAX, Pace, Progress, RATE_MIN, stand_back};
+use slotpress::machine::{NICENESS_MAX, RATE_MIN, stand_back};
+use slotpress::{IoHint, IoPolicy, Pace, Progress};
 
 use super::ui::Ui;
 use super::values;

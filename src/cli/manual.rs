@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
-use slotpress_base::{IoContext, Result};
+use slotpress::{IoContext, Result};
 
 use super::examples;
 use crate::cli::ui::Ui;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use slotpress_base::Step;
+use slotpress::Step;
 
 use super::lines::cut;
 use super::values;

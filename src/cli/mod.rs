@@ -52,9 +52,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use slotpress::{Error, Progress};
 use slotpress_base::text::escaped;
-use slotpress_base::threads::guarded;
-use slotpress_base::{Error, Progress, keep_panics_quiet};
+use slotpress_base::threads::{guarded, keep_panics_quiet};
 
 use crate::cli::ui::Ui;
 

@@ -3,20 +3,15 @@
 use std::path::Path;
 
 use clap::Args;
-use slotpress_base::{Error, Result};
-use slotpress_read::NamedArchive;
+use slotpress::{Error, NamedArchive, Result};
 #[cfg(feature = "net")]
 use {
-    super::values,
-    clap::ValueEnum,
-    serde::Serialize,
-    slotpress_base::{CancelToken, IoContext, ShowPath},
-    slotpress_format::Root,
-    slotpress_net::{
-        Client, ClientOptions, Cluster, FindOptions, Limits, MaxAge, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, Url,
-        UrlSource, is_url, parse_url, shown, url_of_host,
-    },
-    std::{io::Read, path::PathBuf, sync::Arc},
+    super::values, clap::ValueEnum, serde::Serialize, slotpress::CancelToken, slotpress::Client,
+    slotpress::ClientOptions, slotpress::FindOptions, slotpress::IoContext, slotpress::Root, slotpress::Url,
+    slotpress::net::Cluster, slotpress::net::FetchLimits as Limits, slotpress::net::MaxAge,
+    slotpress::net::STREAMS_DEFAULT, slotpress::net::STREAMS_MAX, slotpress::net::SourceArg, slotpress::net::is_url,
+    slotpress::net::parse_url, slotpress::net::shown, slotpress::net::url_of_host, slotpress::source::UrlSource,
+    slotpress_base::text::ShowPath, std::io::Read, std::path::PathBuf, std::sync::Arc,
 };
 
 use super::ui::Ui;
@@ -150,7 +145,7 @@ const SOURCES_BYTES_MAX: u64 = 1 << 20;
 #[cfg(feature = "net")]
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let mut text = String::new();
-    let file = slotpress_base::files::open_file(path)?;
+    let file = slotpress::machine::open_file(path)?;
     file.take(SOURCES_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > SOURCES_BYTES_MAX {
         return Err(Error::usage(format!("{} is longer than 1 MiB: no list of sources", path.shown())));

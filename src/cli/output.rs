@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use slotpress_base::Result;
-use slotpress_read::check_output_dir;
+use slotpress::catalog::check_output_dir;
 #[cfg(feature = "stores")]
-use slotpress_stores::Store;
+use slotpress::stores::Store;
+use slotpress::{Result, Sink};
 
 use super::network::ConnectionArgs;
-use crate::archive::sink::Sink;
 
 /// What `--output` names, unless that is standard output.
 pub enum Output<'a> {
@@ -55,9 +54,9 @@ impl<'a> Output<'a> {
     /// For writing.
     pub fn sink(&self, replace: bool) -> Sink<'_> {
         match self {
-            Self::Dir(dir) => Sink::Dir { dir, replace },
+            Self::Dir(dir) => Sink::dir(*dir).replace(replace),
             #[cfg(feature = "stores")]
-            Self::Store(store) => Sink::Store { store, replace },
+            Self::Store(store) => Sink::store(store).replace(replace),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Whether the memory that a command is going to use fits into the limits of the process, before it starts to work.
 
-use slotpress_base::{Error, Limit, Progress, Result, tightest_limit};
-use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
+use slotpress::codec::FRAME_SIZE_BYTES_DEFAULT;
+use slotpress::machine::{Limit, tightest_limit};
+use slotpress::{Error, Progress, Result};
 
 use super::ui::Ui;
 use super::values;

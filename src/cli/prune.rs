@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress_base::{Error, KeptDir, Progress, Result, ShowPath, Space};
-use slotpress_format::{LATEST, PATH};
-use slotpress_read::catalog::listed::parse;
-use slotpress_read::catalog::prune::{plan, remove};
-use slotpress_read::catalog::{Archive, partials, scan};
-use slotpress_read::{Catalog, Fault, Keep, Unusable, unix_ns};
+use slotpress::catalog::{
+    Archive, Catalog, Fault, Keep, LATEST, PATH, Unusable, find_partials, parse_list, plan_prune, remove, unix_ns,
+};
+use slotpress::machine::KeptDir;
+use slotpress::{Error, Progress, Result, Space, catalog};
+use slotpress_base::text::ShowPath;
 
 use super::list::{line_of_unusable, print_partial};
 use super::network::ConnectionArgs;
@@ -112,7 +112,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             target,
             [PATH.trim_start_matches('/'), LATEST].iter().filter_map(|path| read_small(target, path)),
         )?;
-        let catalog = scan::scan_with_copies(std::slice::from_ref(target))?;
+        let catalog = catalog::scan_with_copies(std::slice::from_ref(target))?;
         prune_partials(target, args, ui)?;
         prune(target, &catalog, &remove, args, ui)
     })
@@ -120,7 +120,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 /// Refuses a target of `publish`: its index would name what is gone.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
-    match documents.into_iter().any(|document| parse(&document).is_some()) {
+    match documents.into_iter().any(|document| parse_list(&document).is_some()) {
         false => Ok(()),
         true => Err(Error::failed(format!(
             "{} is a target of `slotpress publish`, whose index would name what is gone",
@@ -193,7 +193,7 @@ fn prune(
         within: args.keep_within.unwrap_or_default(),
         bytes_max: bytes_max(catalog, dir, args)?,
     };
-    let plan = plan(catalog, &keep, unix_ns(now));
+    let plan = plan_prune(catalog, &keep, unix_ns(now));
     // Incremental archives first: were it cut off, no full archive would have gone before those that build on it.
     let all = || catalog.archives().iter().zip(&plan);
     for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
@@ -234,7 +234,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     if !args.partials {
         return Ok(());
     }
-    for partial in partials::find(dir)? {
+    for partial in find_partials(dir)? {
         ui.check()?;
         let removed = !partial.is_in_use && (args.dry_run || partial.remove()?);
         if ui.is_json() {

@@ -6,9 +6,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use slotpress_base::{Result, ShowPath};
-use slotpress_read::{CheckOptions, Keep, STATE_MEMORY_BYTES_DEFAULT};
-use slotpress_stores::Target;
+use slotpress::catalog::Keep;
+use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
+use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
+use slotpress::publish::{
+    EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
+    PublishOptions, Published, Writer, preview, publish,
+};
+use slotpress::stores::Target;
+use slotpress::{CheckOptions, RecompressOptions, Result};
+use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::codec::CodecArgs;
@@ -17,12 +24,6 @@ use super::manners::MannersArgs;
 use super::network::ConnectionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
-use crate::archive::worker_memory_bytes;
-use crate::publish::{
-    EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
-    PublishOptions, Published, Writer, preview, publish,
-};
-use crate::recompress::{RecompressOptions, decoding_side_bytes};
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///
@@ -225,15 +226,13 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     if let Some(memory_bytes) = args.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
-    options.recompress = RecompressOptions {
-        codec,
-        frame_size_bytes: args.codec.frame_size,
-        threads,
-        memory_bytes: args.memory,
-        check: CheckOptions::default().memory_bytes(memory_bytes),
-        io_policy: args.manners.apply(ui),
-        ..RecompressOptions::default()
-    };
+    options.recompress = RecompressOptions::default()
+        .codec(codec)
+        .frame_size_bytes(args.codec.frame_size)
+        .threads(threads)
+        .memory_bytes(args.memory)
+        .check(CheckOptions::default().memory_bytes(memory_bytes))
+        .io_policy(args.manners.apply(ui));
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, Result, ShowPath};
+use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
+use slotpress::{
+    Codec, Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress,
+};
+use slotpress_base::text::ShowPath;
 
 use super::archive::{MadeFields, print_root, skip_existing};
 use super::arguments::WorkerArgs;
@@ -17,10 +21,6 @@ use super::network::{ConnectionArgs, refuse_url};
 use super::output::Output;
 use super::ui::Ui;
 use super::{stdout, values};
-use crate::archive::encode::Codec;
-use crate::archive::sink::Sink;
-use crate::archive::worker_memory_bytes;
-use crate::recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
@@ -103,31 +103,30 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         // Not through the standard library's buffer, which a wait for bytes would not see.
         true => {
             let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
-            Source::Stream(File::from(input))
+            RecompressSource::Stream(File::from(input))
         }
-        false => Source::File(args.archive.clone()),
+        false => RecompressSource::File(args.archive.clone()),
     };
     let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
     let output = Output::open(&args.output, args.memory, &args.connection)?;
     let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output.memory_bytes();
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
     let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
-    let options = RecompressOptions {
-        codec,
-        frame_size_bytes: args.codec.frame_size,
-        threads,
-        memory_bytes: output.left_of(args.memory),
-        base_slot: args.base_slot,
-        base: args.base.clone(),
-        incremental: args.incremental.clone(),
-        genesis: args.genesis.clone(),
-        for_agave: args.client == Some(ForArg::Agave),
-        check,
-        io_policy: args.manners.apply(ui),
-    };
+    let options = RecompressOptions::default()
+        .codec(codec)
+        .frame_size_bytes(args.codec.frame_size)
+        .threads(threads)
+        .memory_bytes(output.left_of(args.memory))
+        .base_slot(args.base_slot)
+        .base(args.base.clone())
+        .incremental(args.incremental.clone())
+        .genesis(args.genesis.clone())
+        .for_agave(args.client == Some(ForArg::Agave))
+        .check(check)
+        .io_policy(args.manners.apply(ui));
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
-        Some(stdout) => Sink::Stream(stdout),
+        Some(stdout) => Sink::stream(stdout),
         None => output.sink(args.force),
     };
     match recompress(source, sink, &options, ui) {

@@ -4,9 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use slotpress_base::{Error, Result, ShowPath, Space, text};
-use slotpress_format::Root;
-use slotpress_read::IndexPolicy;
+use slotpress::source::IndexPolicy;
+use slotpress::{
+    ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
+    RestoreTarget, Result, Root, Space, preview_restore as preview, recompress_for_agave, restore,
+};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::{self, CheckArgs};
@@ -15,9 +19,6 @@ use super::network::refuse_url;
 use super::planned::DECODING_WORKER_BYTES;
 use super::ui::Ui;
 use super::values;
-use crate::recompress::recompress_for_agave;
-use crate::restore::dry_run::{ArchiveToRestore, RestorePreview, preview};
-use crate::restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore};
 
 /// Restore archives into a ledger from which a validator starts
 ///
@@ -91,23 +92,19 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         TreeArg::Boot => (RestoreLayout::Boot, args.target.paths()),
         TreeArg::Archive => (RestoreLayout::Archive, args.target.tree_paths()),
     };
-    let target = RestoreTarget {
-        paths,
-        layout,
-        existing_state: args.target.existing_state(),
-        threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
-        check,
-        read_back: args.verify.then(|| values::read_back(None)),
-        io_policy: args.manners.apply(ui),
-        convert: Some(recompress_for_agave),
-    };
-    let options = RestoreOptions {
-        archive: args.archive.clone(),
-        incremental: args.incremental_archive.clone(),
-        index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
-        expect_roots: args.expect_root.clone(),
-        target,
-    };
+    let target = RestoreTarget::new(&paths.ledger)
+        .paths(paths)
+        .layout(layout)
+        .existing_state(args.target.existing_state())
+        .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
+        .check(check)
+        .read_back(args.verify.then(|| values::read_back(None)))
+        .io_policy(args.manners.apply(ui))
+        .convert(Some(recompress_for_agave));
+    let options = RestoreOptions::new(&args.archive, target)
+        .incremental(args.incremental_archive.clone())
+        .index(if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint })
+        .expect_roots(args.expect_root.clone());
     if args.dry_run {
         return print_preview(&preview(&options, ui)?, options.target.existing_state, ui);
     }
@@ -167,7 +164,7 @@ pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: Ex
 
 /// Prints what would be restored; an error where there is no room for it.
 fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
-    let RestorePreview { archives, space, existing } = preview;
+    let RestorePreview { archives, space, existing, .. } = preview;
     if ui.is_json() {
         let archive = |one: &'_ ArchiveToRestore| one.name.clone();
         ui.print_json(&PreviewLine {
@@ -187,7 +184,7 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
             existing,
         });
     } else if !ui.is_quiet() {
-        for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
+        for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact, .. } in archives {
             ui.print_verbatim(&path.shown());
             match name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),

@@ -10,11 +10,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use signal_hook::consts::SIGHUP;
-use slotpress_base::{Error, NICENESS_MAX, Progress, Result, stand_back};
-use slotpress_serve::{
+use slotpress::machine::{NICENESS_MAX, stand_back};
+use slotpress::serve::{
     Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
     ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles,
 };
+use slotpress::{Error, Progress, Result};
 
 use super::lines::time_now;
 use super::manners::{IoHintArg, rate};
@@ -166,7 +167,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     options.tls = tls;
     options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, args.access_log, ui);
-    slotpress_serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
+    slotpress::serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
 }
 
 fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {

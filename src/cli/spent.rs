@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use slotpress_base::{Elapsed, LoadWatch, OtherLoad, Part, Stopwatch, available_threads};
+use slotpress::machine::{LoadWatch, OtherLoad, Stopwatch};
+use slotpress::{Elapsed, Part};
+use slotpress_base::threads::available_threads;
 
 /// Cores that are busy for this much of the time are what bounds the work.
 const BUSY_PERCENT: f64 = 85.0;

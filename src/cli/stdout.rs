@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress_base::{Error, InterruptibleWriter, Progress, Result};
+use slotpress::machine::InterruptibleWriter;
+use slotpress::{Error, Progress, Result};
 
 /// Whether the program was started without a standard output (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);

@@ -3,12 +3,9 @@
 use std::path::Path;
 
 use clap::Args;
-use slotpress_base::{Progress, Result};
-use slotpress_format::ArchiveName;
-use slotpress_net::Client;
-use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, unix_ns};
-use slotpress_stores::{S3Options, Store, StoreOptions, Target};
+use slotpress::catalog::{Archive, Catalog, unix_ns};
+use slotpress::stores::{S3Options, Store, StoreOptions, Target};
+use slotpress::{ArchiveName, Client, Progress, Result};
 
 use super::network::ConnectionArgs;
 

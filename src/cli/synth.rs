@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use slotpress_base::{Result, ShowPath, text};
-use slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth};
+use slotpress::Result;
+use slotpress::synth::{
+    AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer, memory_of, synth,
+};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::ui::Ui;
 use super::values;
-use crate::like_firedancer::archive_like_firedancer;
 
 /// Make a synthetic ledger for practice and measurements
 ///

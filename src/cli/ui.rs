@@ -11,8 +11,8 @@ use clap::ColorChoice;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use slotpress_base::text::json;
-use slotpress_base::{Error, Part, Progress, Result, Step, escaped_lines};
+use slotpress::{Error, Part, Progress, Result, Step};
+use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{ErrorLine, ProgressLine, StatusLine, WarningLine};
 use super::meter::Meter;

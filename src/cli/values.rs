@@ -3,18 +3,19 @@
 #[cfg(feature = "serve")]
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
+use slotpress::check::ReadBack;
+use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
+use slotpress::inspect::{LARGEST_MAX, owner_of_name};
+use slotpress::ledger::{Address, parse_number};
+use slotpress::{Error, Hash, machine};
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
-use slotpress_base::{Error, ShowPath, THREADS_MAX, available_threads, memory};
-use slotpress_format::{Address, Hash, parse_number};
-use slotpress_read::{FullReadBack, LARGEST_MAX, ReadBack, owner_of_name};
-
-use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
+use slotpress_base::text::ShowPath;
+use slotpress_base::threads::{THREADS_MAX, available_threads};
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -92,7 +93,7 @@ pub fn slot(text: &str) -> Result<u64, String> {
 
 /// Reads a snapshot hash.
 pub fn hash(text: &str) -> Result<Hash, String> {
-    text.parse().map_err(|error: slotpress_base::error::Error| error.to_string())
+    text.parse().map_err(|error: slotpress::Error| error.to_string())
 }
 
 /// Reads the address of an account or a program.
@@ -120,12 +121,12 @@ pub fn largest(text: &str) -> Result<usize, String> {
 pub fn memory_or_half(asked: Option<u64>) -> u64 {
     /// Where nothing tells how much there is.
     const UNKNOWN_BYTES: u64 = 2 << 30;
-    asked.unwrap_or_else(|| memory::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+    asked.unwrap_or_else(|| machine::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
 /// How to read back what was written.
-pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
-    Arc::new(FullReadBack::default().memory_bytes(memory_or_half(memory)))
+pub fn read_back(memory: Option<u64>) -> ReadBack {
+    ReadBack::default().memory_bytes(memory_or_half(memory))
 }
 
 /// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.

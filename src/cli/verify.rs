@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, Hash, Root};
-use slotpress_read::catalog::Archive;
-use slotpress_read::{
-    Catalog, Check, CheckMode, CheckResult, Client, Completeness, Failure, Place, VerifyOptions, VerifyReport,
-    lines_of, names_of, scan_with_copies, spill_dir, verify_archives, verify_ledger,
+use slotpress::catalog::{Archive, Catalog, scan_with_copies};
+use slotpress::check::{CheckResult, Completeness, spill_dir};
+use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
+use slotpress::{
+    ArchiveName, CheckMode, Error, ErrorKind, Hash, Progress, Result, Root, VerifyOptions, VerifyReport, verify,
+    verify_ledger,
 };
+use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CheckArg;
@@ -159,7 +160,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         }
         let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
         let (full, incremental) = (open(&args.path)?, args.incremental_archive.as_deref().map(open).transpose()?);
-        let report = verify_archives(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?;
+        let report = verify(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?;
         inputs.extend([full].into_iter().chain(incremental));
         report
     };
@@ -260,9 +261,9 @@ fn verify_one(
     let open = |archive: &Archive| ArchiveInput::open(&archive.path(), &args.network, ui);
     let (one, base) = (open(archive)?, catalog.base_of(archive).map(open).transpose()?);
     match (&base, archive.is_full()) {
-        (Some(base), _) => verify_archives(base.named(), Some(one.named()), options, ui),
-        (None, true) => verify_archives(one.named(), None, options, ui),
-        (None, false) => verify_archives(one.named(), None, &options.clone().check(CheckMode::Frames), ui),
+        (Some(base), _) => verify(base.named(), Some(one.named()), options, ui),
+        (None, true) => verify(one.named(), None, options, ui),
+        (None, false) => verify(one.named(), None, &options.clone().check(CheckMode::Frames), ui),
     }
 }
 

@@ -8,8 +8,7 @@ mod speed;
 mod system;
 
 use serde::Serialize;
-use slotpress_base::{Progress, Result};
-use slotpress_format::LedgerPaths;
+use slotpress::{LedgerPaths, Progress, Result};
 
 /// What a finding means for the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use slotpress_base::{ShowPath, quantity};
-use slotpress_format::{GRACEFUL_STOP, LedgerPaths, bank_snapshot_slots, is_complete, ledger_lock_holder};
-use slotpress_read::catalog::partials;
-use slotpress_read::catalog::scan::scan;
-use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
+use slotpress::LedgerPaths;
+use slotpress::catalog::{RESTORE_JOURNAL_HINT, find_partials, restore_journal, scan, unix_ns};
+use slotpress::ledger::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_lock_holder};
+use slotpress_base::quantity;
+use slotpress_base::text::ShowPath;
 
 use super::Finding;
 
@@ -81,7 +81,7 @@ fn bank_snapshot(snapshots_dir: &Path) -> Finding {
 /// What a starting validator may find instead of an archive, and what takes room beside them.
 fn archives(dir: &Path) -> Vec<Finding> {
     let (dirs, now) = ([dir.to_path_buf()], unix_ns(SystemTime::now()));
-    let (Ok(catalog), Ok(partials)) = (scan(&dirs), partials::find(dir)) else { return Vec::new() };
+    let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
     let unusable = catalog.unusable().iter().map(|unusable| {
         let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);
         Finding::note(

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{LoadWatch, Progress, Result, available_threads, io};
+use slotpress::codec::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
+use slotpress::machine::LoadWatch;
+use slotpress::{Codec, Progress, Result, machine};
+use slotpress_base::threads::available_threads;
 
 use super::{Finding, Verdict};
-use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 
 /// Time for each of the two.
 const TIME: Duration = Duration::from_secs(2);
@@ -82,7 +84,7 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
             let _ = std::thread::Builder::new().spawn_scoped(scope, || {
                 while !is_over() {
                     let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
-                    let read = io::read_direct(path, &mut |piece| {
+                    let read = machine::read_direct(path, &mut |piece| {
                         bytes.fetch_add(piece as u64, Relaxed);
                         !is_over()
                     });

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
-use slotpress_base::{available_threads, io, memory};
+use slotpress::machine;
+use slotpress_base::threads::available_threads;
 
 use super::Finding;
 
@@ -33,7 +34,7 @@ fn open_files() -> Finding {
 }
 
 fn memory_limit() -> Finding {
-    let (found, bytes) = match (memory::tightest_limit(), memory::available_bytes()) {
+    let (found, bytes) = match (machine::tightest_limit(), machine::available_bytes()) {
         (Some(limit), available) => {
             let left = available.map_or(limit.left_bytes, |available| available.min(limit.left_bytes));
             (format!("{} left by {}", slotpress_base::quantity::bytes(left), limit.name), left)
@@ -65,7 +66,7 @@ fn processors() -> Finding {
 }
 
 fn cachestat() -> Finding {
-    match File::open("/proc/self/exe").is_ok_and(|file| io::has_cachestat(&file)) {
+    match File::open("/proc/self/exe").is_ok_and(|file| machine::has_cachestat(&file)) {
         true => Finding::good(
             "cachestat",
             "there",
@@ -83,7 +84,7 @@ fn direct(file: Option<&Path>) -> Finding {
     let Some(path) = file else {
         return Finding::note("O_DIRECT", "not tried", "give a ledger to try it on its disk");
     };
-    match io::can_read_direct(path) {
+    match machine::can_read_direct(path) {
         true => Finding::good("O_DIRECT", "works on the accounts' disk", "--io-hint direct goes around the page cache"),
         false => Finding::note(
             "O_DIRECT",

@@ -17,6 +17,7 @@ use slotpress_read::{
 
 use crate::archive::encode::{Codec, encode_frames};
 use crate::archive::layout::{RecordLayout, content_buffer};
+use crate::archive::sink::Sink;
 use crate::archive::{ArchiveOptions, ArchiveReport, archive};
 use crate::levels::codec::FrameCodec;
 use crate::levels::flags::codec_of;
@@ -140,22 +141,16 @@ impl<'a> EndToEnd<'a> {
     }
 
     fn archive(&self, codec: Codec, progress: &dyn Progress) -> Result<ArchiveReport> {
-        let options = ArchiveOptions {
-            paths: self.paths.clone(),
-            out_dir: self.scratch.path().to_path_buf(),
-            slot: self.options.slot,
-            base_slot: self.base_slot,
-            codec,
-            frame_size_bytes: self.options.frame_size_bytes,
-            threads: self.options.repeat.threads,
-            memory_bytes: None,
-            replace: true,
-            // The base lies elsewhere: this archive is measured, not kept.
-            io_policy: slotpress_base::io::IoPolicy::default(),
-            read_back: None,
-            force_base: true,
-        };
-        archive(&options, progress)
+        // The base lies elsewhere: this archive is measured, not kept.
+        let options = ArchiveOptions::new("")
+            .paths(self.paths.clone())
+            .slot(self.options.slot)
+            .base_slot(self.base_slot)
+            .force_base(true)
+            .codec(codec)
+            .frame_size_bytes(self.options.frame_size_bytes)
+            .threads(self.options.repeat.threads);
+        archive(&options, Sink::dir(self.scratch.path()).replace(true), progress)
     }
 
     fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Elapsed> {

@@ -33,7 +33,8 @@ use std::time::Duration;
 use serde::Serialize;
 use slotpress_base::Elapsed;
 
-use crate::levels::statistics::{Summary, Warning};
+pub use crate::levels::simple::{MeasureOptions, measure};
+pub use crate::levels::statistics::{Summary, Warning};
 
 /// The number of runs, and of threads.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,6 @@ use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
 /// The input, the levels, and the number of runs.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct MeasureOptions {
     /// A ledger, an archive, an unpacked archive, or any file.
@@ -26,6 +25,7 @@ pub struct MeasureOptions {
     #[setters(into)]
     pub levels: Vec<i32>,
     /// Sample size in bytes, held in memory; `None`: the whole input, up to 1 GiB.
+    #[setters(into)]
     pub sample_bytes: Option<u64>,
     /// Bytes of content in a frame, 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,

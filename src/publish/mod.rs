@@ -60,7 +60,6 @@ pub enum Writer {
 
 /// What to publish, where, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct PublishOptions {
     /// The validator's directory of archives.
@@ -93,6 +92,7 @@ pub struct PublishOptions {
     /// How often an incremental archive is published.
     pub every: Duration,
     /// The most bytes of pinned archives.
+    #[setters(into)]
     pub pin_bytes: Option<u64>,
     /// What stays on targets.
     pub keep: Keep,
@@ -104,6 +104,7 @@ pub struct PublishOptions {
     /// Those around the end of each epoch are.
     pub keeps_epoch_ends: bool,
     /// The most bytes of archives that are kept apart, on each target.
+    #[setters(into)]
     pub keep_bytes: Option<u64>,
     /// A program that is told of each archive that is published.
     #[setters(into)]
@@ -114,8 +115,10 @@ pub struct PublishOptions {
     /// How long these programs may take.
     pub hook_timeout: Duration,
     /// Where to tell metrics and health.
+    #[setters(into)]
     pub metrics: Option<SocketAddr>,
     /// Health turns red when the newest archive of a target is older.
+    #[setters(into)]
     pub alert_after: Option<Duration>,
     /// Ends when what is there is published.
     pub is_once: bool,

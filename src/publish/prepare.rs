@@ -54,14 +54,14 @@ pub fn prepare(
         // By the same rules; nothing is compressed, and what is made is thrown away.
         how.codec = Codec { format: Format::None, ..how.codec };
         making.grows(pinned, source_bytes);
-        recompress(Source::File(path), Sink::Stream(&mut io::sink()), &how, progress)?;
+        recompress(Source::File(path), Sink::stream(&mut io::sink()), &how, progress)?;
         pins.pinned_is_ready(name)?;
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
     // Opened anew: what is written around the page cache is read through it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
-    let name = recompress(Source::File(path), Sink::Unnamed(&new), &how, progress)?.name;
+    let name = recompress(Source::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
 }

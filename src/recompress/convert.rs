@@ -11,8 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Progress, Result, ShowPath, split_at_most, to_usize};
+use slotpress_base::{Error, Hint, Progress, Result, ShowPath, split_at_most, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs, STATUS_CACHE_SLOTS_MAX, STORAGE_BYTES_MAX};
 use slotpress_read::archive::{Archive, front};

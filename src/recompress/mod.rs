@@ -19,23 +19,22 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::error::Hint;
 use slotpress_base::progress::timed;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, IoPolicy, Part, Progress, Result, ShowPath, Space, Step, Stopwatch, Until,
+    Elapsed, Error, ErrorKind, Hint, IoPolicy, Part, Progress, Result, ShowPath, Space, Step, Stopwatch, Until,
     available_threads, quantity, text,
 };
 use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root};
 use slotpress_read::archive::source::written;
 use slotpress_read::{
-    Assurance, CheckMode, CheckOptions, Client, FullReadBack, NamedArchive, Recycler, Rule, SizeLimit, StateOutcome,
+    Assurance, CheckMode, CheckOptions, Client, NamedArchive, ReadBack, Recycler, Rule, SizeLimit, StateOutcome,
     judge_expected, spill_dir,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
 use crate::archive::layout::{FrameLink, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 use crate::archive::{check_frame_size, threads_within};
 use crate::recompress::base::Base;
@@ -57,7 +56,6 @@ pub enum Source {
 
 /// How to recompress.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct RecompressOptions {
     /// How frames are compressed.
@@ -67,8 +65,10 @@ pub struct RecompressOptions {
     /// Threads that compress, 1 to 1024; about half as many decode.
     pub threads: usize,
     /// The most memory for buffers, in bytes: fewer workers are started where it does not suffice.
+    #[setters(into)]
     pub memory_bytes: Option<u64>,
     /// The base slot of an incremental archive that comes without a name.
+    #[setters(into)]
     pub base_slot: Option<u64>,
     /// The full archive below an incremental one. It is read only to check the state that the two make up.
     #[setters(into)]
@@ -149,7 +149,7 @@ const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 const RATIO_MAX: u64 = 8;
 
 /// What everything but the workers that compress takes at most, in bytes.
-pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
+pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
 }
 
@@ -200,10 +200,10 @@ fn recompress_open<'a>(
     )?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
+    if checks_state && matches!((&source, &sink.place), (Source::Stream(_), Place::Stream(_))) {
         return Err(pipe_to_pipe());
     }
-    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Kept { .. } | Sink::Unnamed(_)));
+    let is_file_to_file = matches!((&source, &sink.place), (Source::File(_), Place::Kept(_) | Place::Unnamed(_)));
     if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
     }
@@ -229,7 +229,7 @@ fn recompress_open<'a>(
     let extension = options.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
     name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
-    if let (Some(dir), Some(length_bytes)) = (sink.dir(), input.length_bytes()) {
+    if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
@@ -357,7 +357,7 @@ fn verify_converted(
 ) -> Result<()> {
     let Some(file) = sink.file() else { return Err(pipe_to_pipe()) };
     let read_back =
-        FullReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(file.path().parent()));
+        ReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(file.path().parent()));
     let base = options.base.as_deref().map(NamedArchive::from_path);
     let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
     read_back.check_archive_on(&archive, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)

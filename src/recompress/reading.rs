@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::Sender;
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Part, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Hint, Part, Progress, Result, split_at_most, to_usize};
 use slotpress_format::{BankFile, Entry, EntryKind, FrameAssembler, StorageMapItem};
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Recycler, SeenSlots,

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;

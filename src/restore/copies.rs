@@ -172,7 +172,7 @@ impl ArchiveCopy {
                     memory_bytes,
                     io_policy,
                 };
-                let sink = Sink::Dir { dir: dir.path(), replace: false };
+                let sink = Sink::dir(dir.path());
                 let path = convert(&what, sink, progress)?.ok_or_else(|| Error::failed("the archive has no path"))?;
                 return placed(path, !was_there);
             }

@@ -343,7 +343,7 @@ fn convert(
         io_policy: &options.io_policy,
     };
     let file = Unpublished::create_in(dir)?;
-    make(&what, Sink::Unnamed(&file), progress)?;
+    make(&what, Sink::unnamed(&file), progress)?;
     let mut made = Archive::open(file.path(), IndexPolicy::Hint, &options.io_policy)?;
     made.name.clone_from(&archive.name);
     let copy = ArchiveCopy::of_arriving(&made, file)?;

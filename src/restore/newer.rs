@@ -5,8 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, Hint, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 

@@ -1,7 +1,6 @@
 //! What to restore and how, and what was restored.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use derive_setters::Setters;
 use serde::Serialize;
@@ -35,7 +34,6 @@ pub enum ExistingState {
 
 /// What to restore, and where to.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct RestoreOptions {
     /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
@@ -68,7 +66,6 @@ impl RestoreOptions {
 
 /// Where to restore, and how, whatever the archives are.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
@@ -84,8 +81,9 @@ pub struct RestoreTarget {
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
-    /// Read everything back before the ledger is complete: with `FullReadBack`.
-    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// Read everything back before the ledger is complete.
+    #[setters(into)]
+    pub read_back: Option<ReadBack>,
     /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }

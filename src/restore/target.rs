@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath};
 use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
 use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
 

@@ -12,7 +12,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use std::{fs, thread};
 
-use slotpress::{ClientOptions, FetchLimits, FetchOptions, FindOptions, Progress, Root, SourceArg};
+use slotpress::net::{FetchLimits, SourceArg};
+use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, Progress, Root};
 use slotpress_format::{Entry, EntryKind};
 
 use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
@@ -46,7 +47,8 @@ fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     fs::write(&path, &right).expect("written");
     // What `fetch` finds in a directory, it accepts or not, and says the root.
     let sources = [SourceArg::LocalFile(path)];
-    let report = slotpress::fetch(&ClientOptions::default(), &FetchOptions::new(sources, dir.path()), &Stop::never());
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let report = slotpress::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
     let root = report.expect("accepted").archives[0].root;
     Archives { right, other, root }
 }
@@ -437,14 +439,16 @@ pub fn play(bytes: &[u8]) -> usize {
         })
         .collect();
     let path_asked = if script.names_servers { String::new() } else { format!("/{NAME}") };
-    let sources = servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::SourceArg>().expect("a URL"));
+    let sources =
+        servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::net::SourceArg>().expect("a URL"));
     let find = FindOptions::default().sources(Vec::from_iter(sources));
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
     limits.expect_root = archives.root.filter(|_| script.expects_root);
     let options = FetchOptions::new([], dir.path()).find(find).limits(limits).wants_incremental(false);
     let time = Duration::from_millis(100);
-    let client = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
+    let options_of_client = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
+    let client = Client::new(&options_of_client).expect("a client");
     let mut named = 0;
     for run in 0..script.runs {
         let before = fs::read(&path).ok();

@@ -199,7 +199,7 @@ fn tls_with_an_authority_of_our_own() {
     );
     let root = dir.path().to_str().expect("UTF-8").to_string();
     let (_server, port) = python(PYTHON_SERVER, &[&root, &at("own.pem"), &at("own.key")]);
-    let trusting = Client::new(&options().ca_file(at("ca.pem"))).expect("a client");
+    let trusting = Client::new(&options().ca_file(std::path::PathBuf::from(at("ca.pem")))).expect("a client");
     for host in ["127.0.0.1", "localhost"] {
         let text = format!("https://{host}:{port}/{FULL_3500}");
         let error = head(&client(), &text).expect_err("an unknown authority");
@@ -243,7 +243,7 @@ print(server.server_address[1])
 server.serve_forever()
 ";
     let (_server, port) = python(program, &[&at("ca.pem"), &at("key")]);
-    let options = options().ca_file(at("ca.pem")).allow_private(true);
+    let options = options().ca_file(std::path::PathBuf::from(at("ca.pem"))).allow_private(true);
     let trusting = Client::new(&options).expect("a client");
     let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("down");
     assert_eq!(error.kind(), NetErrorKind::Forbidden, "{error}");

@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::fmt::Write;
 use std::path::Path;
 
+use slotpress::inspect::VisitError;
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitError,
-    VisitOptions, restore, visit_accounts,
+    Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitOptions, restore,
+    visit_accounts,
 };
 use slotpress_base::NoProgress;
 use slotpress_read::{Client, Failure, NamedArchive, Place, Rule, VerifyReport, verify_archives};

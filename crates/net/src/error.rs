@@ -4,9 +4,8 @@ use std::error::Error as _;
 use std::time::Duration;
 use std::{fmt, io};
 
-use slotpress_base::error::Hint;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, ErrorKind, one_line};
+use slotpress_base::{Error, ErrorKind, Hint, one_line};
 
 use super::{Url, shown};
 

@@ -55,7 +55,7 @@ pub use servers::{Offer, Place, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::{Answer, SCHEME, Stores};
 pub use transfer::{Outcome, Transfer};
-pub use url_source::UrlSource;
+pub use url_source::{UrlSource, archive_at_url};
 
 /// A URL as messages, JSON and journals may have it: without user and password, query and fragment. Queries of signed
 /// URLs are keys.

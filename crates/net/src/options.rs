@@ -14,7 +14,6 @@ pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
 /// Times, certificates, proxy and bounds of a client. The defaults suit servers on other continents.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct ClientOptions {
     /// Until a connection stands, with its name looked up and TLS agreed.
@@ -32,10 +31,12 @@ pub struct ClientOptions {
     #[setters(into)]
     pub proxy: Option<String>,
     /// What reads from stores: without it, `s3://` is not asked.
+    #[setters(into)]
     pub stores: Option<Arc<dyn Stores>>,
     /// Servers may lead to private addresses.
     pub allow_private: bool,
     /// The most bytes of bodies in a second, all transfers of the client together.
+    #[setters(into)]
     pub max_rate_bytes_per_second: Option<u64>,
 }
 

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use slotpress_base::bytes::count;
-use slotpress_base::error::Hint;
 use slotpress_base::progress::{self};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, Progress, Result, copy_at_most, range_bytes, split_at_most, to_usize,
+    CancelToken, Error, ErrorKind, Hint, Progress, Result, copy_at_most, range_bytes, split_at_most, to_usize,
 };
-use slotpress_read::Source;
+use slotpress_read::{NamedArchive, Source};
 
 use super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown};
 
@@ -265,4 +264,15 @@ impl Source for UrlSource {
 fn no_ranges(url: &Url) -> Error {
     Error::new(ErrorKind::Network, format!("{}: the server does not send ranges of the file", shown(url)))
         .with_hint(Hint::UseFetch)
+}
+
+/// An archive on a server that sends ranges, for everything that takes a [`NamedArchive`]: only what is needed is read. Reads
+/// end when the token is cancelled.
+///
+/// # Errors
+/// The server does not answer, does not tell the file's length, or does not send ranges: then fetch it.
+pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
+    let source = UrlSource::open(client, url, cancel)?;
+    let name = source.remote().archive_name();
+    Ok(NamedArchive::from_source(Arc::new(source), name))
 }

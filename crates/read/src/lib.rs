@@ -19,7 +19,6 @@ pub mod archive;
 pub mod catalog;
 pub mod inspect;
 pub mod plan;
-pub mod read_back;
 pub mod rules;
 pub mod state;
 pub mod store;
@@ -58,7 +57,6 @@ pub use inspect::{
     AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
 };
 pub use plan::{Plan, PlanOptions};
-pub use read_back::{ReadBack, ReadBackReport};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
 pub use rules::clients::{Client, ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_base, judge_documents, judge_root, judge_storage_map};
@@ -81,6 +79,6 @@ pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exi
 pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_in};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::ledger::verify_ledger;
-pub use verify::own::FullReadBack;
+pub use verify::own::{ReadBack, ReadBackReport};
 pub use verify::report::{CheckResult, VerifyReport};
 pub use verify::{VerifyOptions, verify_archives};

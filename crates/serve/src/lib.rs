@@ -73,7 +73,6 @@ pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 
 /// What to serve, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct ServeOptions {
     /// Where the archives are; of several files of one name, the first is served.
@@ -82,8 +81,10 @@ pub struct ServeOptions {
     /// Where to listen.
     pub listen: SocketAddr,
     /// With what to encrypt.
+    #[setters(into)]
     pub tls: Option<TlsFiles>,
     /// Where to tell metrics.
+    #[setters(into)]
     pub metrics: Option<SocketAddr>,
     /// Rates and connections.
     pub allowance: Allowance,

@@ -15,8 +15,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use slotpress_base::error::Hint;
-use slotpress_base::one_line;
+use slotpress_base::{Hint, one_line};
 use slotpress_net::reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use slotpress_net::reqwest::{self, Method, StatusCode};
 use slotpress_net::{NetError, NetErrorKind, Url};

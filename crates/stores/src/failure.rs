@@ -3,8 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, one_line};
+use slotpress_base::{Error, Hint, one_line};
 use slotpress_net::{NetError, NetErrorKind, Url};
 
 use crate::answers::{Failure, Refused};

@@ -19,7 +19,6 @@ const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
 /// How buckets are reached. Credentials are no option: they come from the environment, a profile of AWS's configuration, or the
 /// machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct S3Options {
     /// The URL of a service that speaks S3; AWS's otherwise, or what `AWS_ENDPOINT_URL` says.
@@ -40,7 +39,6 @@ type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
 /// How targets are written.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct StoreOptions {
     /// How buckets are reached.

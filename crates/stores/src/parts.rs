@@ -1,9 +1,8 @@
 //! How a file is cut into parts, and how far an upload has come. Pure.
 
 use serde::{Deserialize, Serialize};
-use slotpress_base::error::Hint;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Hint, Result};
 
 /// Parts of one file at most: S3's limit.
 pub const PARTS_MAX: u64 = 10_000;

@@ -23,7 +23,7 @@ static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
 });
 
 fn options(gateway: &Gateway) -> StoreOptions {
-    let s3 = S3Options::default().endpoint(gateway.endpoint()).region("us-east-1");
+    let s3 = S3Options::default().endpoint(gateway.endpoint()).region("us-east-1".to_string());
     StoreOptions::default().s3(s3).give_up_after(Duration::from_secs(30)).memory_bytes(4 * PART_BYTES_MIN)
 }
 

@@ -26,6 +26,7 @@ mod bank;
 mod chain;
 mod directory;
 mod fields;
+mod firedancer;
 mod genesis;
 mod keys;
 mod layout;
@@ -49,6 +50,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
+pub use firedancer::archive_like_firedancer;
 use layout::Layout;
 pub use mix::Mix;
 use rayon::prelude::*;

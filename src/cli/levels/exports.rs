@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress_base::Result;
-
-use crate::levels::report::file::{ExportFile, Format};
-use crate::levels::report::{Section, Subject};
+use slotpress::Result;
+use slotpress::levels::report::file::{ExportFile, Format};
+use slotpress::levels::report::{Section, Subject};
 
 /// Files in formats that every command has.
 #[derive(Debug, Args)]

@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress_base::{Progress, Result, quantity};
-use slotpress_format::FRAME_SIZE_BYTES_MAX;
+use slotpress::codec::FRAME_SIZE_BYTES_MAX;
+use slotpress::levels::frames::bundle::UnitChoice;
+use slotpress::levels::frames::measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames};
+use slotpress::levels::frames::{FramesReport, view};
+use slotpress::levels::report::Subject;
+use slotpress::{Progress, Result};
+use slotpress_base::quantity;
 
 use super::exports::ExportArgs;
 use super::input::{SourceArgs, one_codec};
 use super::{is_interrupted, show};
 use crate::cli::ui::Ui;
 use crate::cli::values;
-use crate::levels::frames::bundle::UnitChoice;
-use crate::levels::frames::measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames};
-use crate::levels::frames::{FramesReport, view};
-use crate::levels::report::Subject;
 
 /// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
 ///

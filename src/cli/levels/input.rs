@@ -4,21 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress_base::{Error, Progress, Result, quantity};
-use slotpress_format::LedgerPaths;
+use slotpress::codec::{check_frame_size, clustering_bytes};
+use slotpress::levels::codec::FrameCodec;
+use slotpress::levels::codec::list::{CodecList, zstd_levels};
+use slotpress::levels::content::{InputOptions, MEMORY_BYTES_MAX};
+use slotpress::levels::input::Input;
+use slotpress::levels::report::Subject;
+use slotpress::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions};
+use slotpress::{Error, LedgerPaths, Progress, Result};
+use slotpress_base::quantity;
 
 use super::provenance;
-use crate::archive::check_frame_size;
-use crate::archive::layout::clustering_bytes;
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
 use crate::cli::{planned, values};
-use crate::levels::codec::FrameCodec;
-use crate::levels::codec::list::{CodecList, zstd_levels};
-use crate::levels::content::{InputOptions, MEMORY_BYTES_MAX};
-use crate::levels::input::Input;
-use crate::levels::report::Subject;
-use crate::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions};
 
 /// The input.
 #[derive(Debug, Args)]

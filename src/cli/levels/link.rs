@@ -1,21 +1,21 @@
 //! `slotpress levels link`: which level boots nodes soonest over a link.
 
 use clap::{Args, ValueEnum};
-use slotpress_base::{Progress, Result};
+use slotpress::levels::content::MEMORY_BYTES_MAX;
+use slotpress::levels::doubts::doubts;
+use slotpress::levels::link::model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND};
+use slotpress::levels::link::network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES};
+use slotpress::levels::link::question::LinkQuestion;
+use slotpress::levels::link::report::LinkReport;
+use slotpress::levels::link::{units, view};
+use slotpress::levels::measure::measure_levels;
+use slotpress::{Progress, Result};
 
 use super::exports::ExportArgs;
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::{is_interrupted, show};
 use crate::cli::ui::Ui;
 use crate::cli::values;
-use crate::levels::content::MEMORY_BYTES_MAX;
-use crate::levels::doubts::doubts;
-use crate::levels::link::model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND};
-use crate::levels::link::network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES};
-use crate::levels::link::question::LinkQuestion;
-use crate::levels::link::report::LinkReport;
-use crate::levels::link::{units, view};
-use crate::levels::measure::measure_levels;
 
 /// Find the level with which nodes start soonest over a link
 ///

@@ -9,11 +9,11 @@ mod sizes;
 mod table;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use slotpress_base::{ErrorKind, Result};
+use slotpress::levels::report::{Section, Subject, json, terminal};
+use slotpress::{ErrorKind, Result};
 
 use self::exports::Exports;
 use super::ui::Ui;
-use crate::levels::report::{Section, Subject, json, terminal};
 
 /// The table, or a subcommand. Written by hand, because clap's derived code requires the table's INPUT even if a
 /// subcommand is given.

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use slotpress_base::{ShowPath, available_threads, quantity};
+use slotpress_base::quantity;
+use slotpress_base::text::ShowPath;
+use slotpress_base::threads::available_threads;
 
 use crate::cli::restore::shell_word;
 

@@ -1,17 +1,17 @@
 //! `slotpress levels sizes`: savings of storages or records by size.
 
 use clap::{Args, ValueEnum};
-use slotpress_base::Result;
-use slotpress_format::FRAME_SIZE_BYTES_MAX;
+use slotpress::Result;
+use slotpress::codec::FRAME_SIZE_BYTES_MAX;
+use slotpress::levels::content::MEMORY_BYTES_MAX;
+use slotpress::levels::sizes::measure::measure_sizes;
+use slotpress::levels::sizes::{SizeUnit, view};
 
 use super::exports::ExportArgs;
 use super::input::{RepeatArgs, SourceArgs, one_codec};
 use super::show;
 use crate::cli::ui::Ui;
 use crate::cli::values;
-use crate::levels::content::MEMORY_BYTES_MAX;
-use crate::levels::sizes::measure::measure_sizes;
-use crate::levels::sizes::{SizeUnit, view};
 
 /// Show what storages or records of each size save when each is compressed alone
 ///

@@ -4,23 +4,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress_base::{Error, LoadWatch, Progress, Result};
+use slotpress::levels::codec::FrameCodec;
+use slotpress::levels::codec::list::CodecList;
+use slotpress::levels::content::{InputKind, MEMORY_BYTES_MAX};
+use slotpress::levels::doubts::doubts;
+use slotpress::levels::end_to_end::{EndToEnd, EndToEndOptions};
+use slotpress::levels::measure::measure_levels;
+use slotpress::levels::recommend::recommend;
+use slotpress::levels::report::{Section, Subject, json, terminal};
+use slotpress::levels::view::LevelsView;
+use slotpress::levels::{LevelRow, RepeatOptions, reference_row, view};
+use slotpress::machine::LoadWatch;
+use slotpress::{Error, Progress, Result};
 
 use super::exports::{ExportArgs, Exports};
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::{is_interrupted, print_name};
 use crate::cli::ui::Ui;
 use crate::cli::values;
-use crate::levels::codec::FrameCodec;
-use crate::levels::codec::list::CodecList;
-use crate::levels::content::{InputKind, MEMORY_BYTES_MAX};
-use crate::levels::doubts::doubts;
-use crate::levels::end_to_end::{EndToEnd, EndToEndOptions};
-use crate::levels::measure::measure_levels;
-use crate::levels::recommend::recommend;
-use crate::levels::report::{Section, Subject, json, terminal};
-use crate::levels::view::{self, LevelsView};
-use crate::levels::{LevelRow, RepeatOptions, reference_row};
 
 /// Flags of the table.
 #[derive(Debug, Args)]

@@ -9,8 +9,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, IoContext, Result, ShowPath};
+use slotpress_base::{Error, Hint, IoContext, Result, ShowPath};
 
 use crate::ledger::lists::read_tagged_storages_list;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Result, to_usize};
+use slotpress_base::{Error, Hint, Result, to_usize};
 
 use crate::ledger::activation::StakeHistory;
 use crate::ledger::bank_file::BankPlaces;

@@ -6,9 +6,8 @@
 use std::ops::ControlFlow;
 
 use slotpress_base::bytes::count;
-use slotpress_base::error::Hint;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Hint, Progress, Result, split_at_most, to_usize};
 
 use super::lease::Lease;
 use super::mirrors::Mirror;

@@ -49,7 +49,6 @@ const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 
 /// What bounds a download.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct Limits {
     /// Connections at a time.
@@ -61,8 +60,10 @@ pub struct Limits {
     /// The most that one request asks for; the least, in a small archive, is a sixteenth of it.
     pub piece_bytes_max: u64,
     /// Slower than this over 15 seconds, the download is ended.
+    #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
     /// The root that the archive must have.
+    #[setters(into)]
     pub expect_root: Option<Root>,
     /// A server that fails, and of which less than 1 KiB/s was kept for so long, is given up. Pauses grow up to a quarter of it.
     pub give_up_after: Duration,

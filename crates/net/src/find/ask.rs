@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use slotpress_base::error::Hint;
 use slotpress_base::threads::{guarded, spawn};
-use slotpress_base::{CancelToken, Error, ErrorKind, IoPolicy, Progress, Result, StopToo, panic_point, spawn_workers};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, Hint, IoPolicy, Progress, Result, StopToo, panic_point, spawn_workers,
+};
 use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::{self};

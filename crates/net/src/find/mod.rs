@@ -19,8 +19,7 @@ pub use cluster::{Cluster, ClusterFacts};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
 use rank::{Facts, ages_by_time, pair_up};
 use serde::Serialize;
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, ErrorKind, Progress, Result, quantity, text};
+use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity, text};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Place, SourceArg};

@@ -10,7 +10,6 @@ use crate::{SourceArg, Url};
 
 /// What to look for, and where.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct FindOptions {
     /// Sources that the operator names.
@@ -20,6 +19,7 @@ pub struct FindOptions {
     #[setters(into)]
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too.
+    #[setters(into)]
     pub cluster: Option<Cluster>,
     /// The oldest that a state may be at boot, which must be known then. Without it, what is known to be older than
     /// [`MAX_AGE_DEFAULT`] is refused.
@@ -34,6 +34,7 @@ pub struct FindOptions {
     /// Whether one is measured that nothing is to be compared with.
     pub measures_single: bool,
     /// The genesis hash that RPC servers must tell.
+    #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
 

@@ -32,8 +32,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
+use slotpress_base::{Error, ErrorKind, Hint, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use crate::archive::by_index::{Extent, read_by_index};

@@ -4,9 +4,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress_base::error::Hint;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Hint, Result};
 use slotpress_format::{END_OF_ARCHIVE_BYTES, Entry};
 
 use super::Archive;

@@ -14,8 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use slotpress_base::bytes::count;
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
+use slotpress_base::{Error, Hint, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
     BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
     read_bank_file,

@@ -9,8 +9,7 @@ use std::path::Path;
 
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::accounts::{Accounts, AccountsPass, Task};
@@ -35,7 +34,6 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// How to check the state.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct CheckOptions {
     /// What is checked.
@@ -43,10 +41,13 @@ pub struct CheckOptions {
     /// The most memory for finding superseded records, in bytes. What does not fit is spilled beside the output.
     pub memory_bytes: u64,
     /// The snapshot hash that the state must have. Implies [`CheckMode::State`].
+    #[setters(into)]
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
+    #[setters(into)]
     pub expect_slot: Option<u64>,
     /// The most bytes that the archives may unpack to, in bytes of their entries with headers and padding.
+    #[setters(into)]
     pub max_bytes: Option<u64>,
 }
 

@@ -7,8 +7,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Result, quantity};
+use slotpress_base::{Error, Hint, Result, quantity};
 use slotpress_format::{RECORD_HEADER_BYTES, Record};
 
 use super::accounts::slot_of;

@@ -9,8 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, IoContext, Result, ShowPath, quantity};
+use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, quantity};
 
 /// A temporary file that blocks of bytes are put into, by many threads.
 #[derive(Debug)]

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use slotpress_base::error::Hint;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
+use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
 use slotpress_format::lock_holder;
 
 /// Agave removes files of this prefix from its archives directory when it starts, so even without another run of

@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 pub use ledger::{verify_ledger, verify_snapshot};
-use slotpress_base::error::Hint;
-use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
+use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
 use slotpress_format::{BankFile, Hash, Root};
 
 pub use crate::archive::named::NamedArchive;
@@ -37,7 +36,6 @@ use crate::{
 
 /// How to verify.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
 #[non_exhaustive]
 pub struct VerifyOptions {
     /// The clients that are to load it; none: every departure is a failure.
@@ -59,8 +57,10 @@ pub struct VerifyOptions {
     #[setters(into)]
     pub temporary_dir: PathBuf,
     /// The snapshot hash that the state must have.
+    #[setters(into)]
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
+    #[setters(into)]
     pub expect_slot: Option<u64>,
     /// The roots that the archives must have, in their order; none for those beyond the list.
     #[setters(into)]

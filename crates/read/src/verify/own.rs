@@ -3,20 +3,32 @@
 use std::path::PathBuf;
 
 use derive_setters::Setters;
+use serde::Serialize;
 use slotpress_base::{Progress, Result, ShowPath};
 use slotpress_format::BankSnapshot;
 
 use crate::rules::clients::readers;
 use crate::verify::verify_snapshot;
-use crate::{
-    Check, CheckResult, Client, Failure, NamedArchive, ReadBack, ReadBackReport, Rule, VerifyOptions, VerifyReport,
-    verify_archives,
-};
+use crate::{Check, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
+
+/// What was read back, and found to be right.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct ReadBackReport {
+    /// Storages that were read.
+    pub storages: u64,
+    /// Accounts in the state, where it was checked.
+    pub accounts: Option<u64>,
+    /// The checks that were made to their end, by name.
+    pub checks: Vec<&'static str>,
+    /// The checks that were not, each with the reason.
+    pub unknown: Vec<String>,
+}
 
 /// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
-pub struct FullReadBack {
+pub struct ReadBack {
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
     /// Where to spill what does not fit.
@@ -25,14 +37,14 @@ pub struct FullReadBack {
 }
 
 /// With 1 GiB for finding superseded records, and the system's directory for temporary files.
-impl Default for FullReadBack {
+impl Default for ReadBack {
     fn default() -> Self {
         let VerifyOptions { memory_bytes, temporary_dir, .. } = VerifyOptions::default();
         Self { memory_bytes, temporary_dir }
     }
 }
 
-impl FullReadBack {
+impl ReadBack {
     fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
         VerifyOptions {
             clients: clients.to_vec(),
@@ -44,9 +56,7 @@ impl FullReadBack {
             ..VerifyOptions::default()
         }
     }
-}
 
-impl FullReadBack {
     /// Checks an archive that was written, on the full one below it, where its state is wanted too; these clients must load
     /// it, and its index must be right.
     ///
@@ -84,11 +94,13 @@ impl FullReadBack {
         }
         Ok(summary_of(&report))
     }
-}
 
-impl ReadBack for FullReadBack {
-    /// Every client that reads archives of its kind must load it, and its index must be right.
-    fn check_archive(
+    /// Checks an archive that was written: every client that reads archives of its kind must load it, and its index must be
+    /// right. An incremental one is checked on its full archive, where that is given.
+    ///
+    /// # Errors
+    /// It is not valid, or cannot be read.
+    pub fn check_archive(
         &self,
         archive: &NamedArchive,
         base: Option<&NamedArchive>,
@@ -99,7 +111,12 @@ impl ReadBack for FullReadBack {
         self.check_archive_on(archive, base, &clients, threads, progress)
     }
 
-    fn check_snapshot(
+    /// Checks a bank snapshot that is not complete yet. `base_slot` is the slot of the full archive below an incremental one
+    /// that was restored alone.
+    ///
+    /// # Errors
+    /// It is not valid, or cannot be read.
+    pub fn check_snapshot(
         &self,
         snapshot: BankSnapshot,
         base_slot: Option<u64>,
