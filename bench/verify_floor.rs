@@ -15,8 +15,8 @@ use slotpress_format::{
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    EntryUse, FrameDecoder, IndexPolicy, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef, VerifyOptions,
-    Visitor, verify_archives,
+    CheckOptions, EntryUse, FrameDecoder, IndexPolicy, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef,
+    VerifyOptions, Visitor, verify_archives,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    let options = VerifyOptions::default().threads(threads).memory_bytes(4 << 30);
+    let options = VerifyOptions::default().threads(threads).check(CheckOptions::default().memory_bytes(4 << 30));
     let start = Stopwatch::start();
     let report = verify_archives(&NamedArchive::from_path(path), None, &options, &NoProgress)?;
     let verify_seconds = start.elapsed().cpu.as_secs_f64();

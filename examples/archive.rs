@@ -5,14 +5,31 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, ProgressEvent, Sink, archive};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]
 struct Bar(Mutex<Option<ProgressBar>>);
 
 impl Progress for Bar {
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+    fn event(&self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Stage { name, input_bytes } => self.begin(name, input_bytes),
+            ProgressEvent::Bytes { input, .. } => {
+                if let Ok(bar) = self.0.lock()
+                    && let Some(bar) = &*bar
+                {
+                    bar.inc(input);
+                }
+            }
+            ProgressEvent::Warning(message) => eprintln!("warning: {message}"),
+            _ => {}
+        }
+    }
+}
+
+impl Bar {
+    fn begin(&self, name: &str, total_bytes: Option<u64>) {
         let bar = match total_bytes {
             Some(bytes) => ProgressBar::new(bytes),
             None => ProgressBar::new_spinner(),
@@ -24,18 +41,6 @@ impl Progress for Bar {
         if let Ok(mut shown) = self.0.lock() {
             *shown = Some(bar);
         }
-    }
-
-    fn advance(&self, input_bytes: u64, _output_bytes: u64) {
-        if let Ok(bar) = self.0.lock()
-            && let Some(bar) = &*bar
-        {
-            bar.inc(input_bytes);
-        }
-    }
-
-    fn warn(&self, message: &str) {
-        eprintln!("warning: {message}");
     }
 }
 

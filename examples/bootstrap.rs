@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::net::SourceArg;
-use slotpress::{BootstrapOptions, CheckMode, CheckOptions, Client, ClientOptions, Progress, RestoreTarget, bootstrap};
+use slotpress::{
+    BootstrapOptions, CheckMode, CheckOptions, Client, ClientOptions, Progress, ProgressEvent, RestoreTarget, bootstrap,
+};
 
 /// Prints each event on one line.
 #[derive(Default)]
@@ -16,20 +18,14 @@ struct Lines {
 }
 
 impl Progress for Lines {
-    fn stage(&self, name: &str, _total_bytes: Option<u64>) {
-        println!("{name}");
-    }
-
-    fn advance(&self, input_bytes: u64, _output_bytes: u64) {
-        self.bytes.fetch_add(input_bytes, Relaxed);
-    }
-
-    fn tell(&self, message: &str) {
-        println!("{message}");
-    }
-
-    fn warn(&self, message: &str) {
-        println!("warning: {message}");
+    fn event(&self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Stage { name, .. } => println!("{name}"),
+            ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
+            ProgressEvent::Status(message) => println!("{message}"),
+            ProgressEvent::Warning(message) => println!("warning: {message}"),
+            _ => {}
+        }
     }
 }
 

@@ -33,8 +33,8 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress()`] makes another archive of an archive, [`inspect`] looks inside. What would be done, and whether there is room
-//! for it, say [`plan_archive`], [`preview_restore`] and, with the feature `net`, `preview_bootstrap`.
+//! [`recompress()`] makes another archive of an archive, [`inspect`] looks inside. [`plan_archive`], [`plan_restore`] and, with the
+//! feature `net`, `plan_bootstrap` find out what would be done, and whether there is room; executing the plan does exactly that.
 //!
 //! # Accounts
 //!
@@ -116,18 +116,19 @@ pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_arch
 #[cfg(feature = "net")]
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]
-pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan as preview_bootstrap};
+pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
 pub use recompress::{
     RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave,
 };
-pub use restore::dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore};
+pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{
-    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert, restore,
+    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, ToConvert,
+    plan_restore, restore,
 };
 #[doc(inline)]
 pub use slotpress_base::{
     CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Part, Progress,
-    Result, Space, Step,
+    ProgressEvent, Result, Space, Step,
 };
 #[doc(inline)]
 pub use slotpress_format::{ArchiveName, Hash, LedgerPaths, Root};
@@ -194,8 +195,7 @@ pub mod source {
 pub mod check {
     pub use slotpress_read::verify::report::{Counts, ObsoleteTotals};
     pub use slotpress_read::{
-        Assurance, CheckResult, Completeness, ReadBack, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome,
-        spill_dir,
+        Assurance, CheckResult, Completeness, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome, spill_dir,
     };
 }
 

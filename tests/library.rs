@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use slotpress::catalog::{Fault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives};
-use slotpress::check::{ReadBack, StateOutcome};
+use slotpress::check::StateOutcome;
 use slotpress::inspect::{VisitError, VisitReport, inspect_archive};
 use slotpress::ledger::Address;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
     Account, AccountVisitor, AccountsInput, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, ErrorKind,
-    Hint, LedgerPaths, NamedArchive, NoProgress, Progress, RecompressOptions, RecompressSource, RestoreOptions,
-    RestoreTarget, Sink, VerifyOptions, VisitOptions, archive, recompress, restore, verify, visit_accounts,
+    Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, RecompressOptions, RecompressSource,
+    RestoreOptions, RestoreTarget, Sink, VerifyOptions, VisitOptions, archive, recompress, restore, verify,
+    visit_accounts,
 };
 
 use crate::common::records::{newest, records};
@@ -31,7 +32,7 @@ fn a_ledger_goes_round() {
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::from_path(&path);
-    let options = VerifyOptions::default().memory_bytes(64 << 20).expect_slot(26);
+    let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
     let verified = verify(&named, None, &options, &NoProgress).expect("verified");
     assert!(verified.ok && verified.slot == Some(26), "{verified:?}");
     let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
@@ -56,7 +57,8 @@ fn a_token_beside_a_progress() {
     #[derive(Default)]
     struct Stages(Mutex<Vec<String>>, CancelToken);
     impl Progress for Stages {
-        fn stage(&self, name: &str, _: Option<u64>) {
+        fn event(&self, event: ProgressEvent<'_>) {
+            let ProgressEvent::Stage { name, .. } = event else { return };
             self.0.lock().expect("no panic").push(name.to_string());
             self.1.cancel();
         }
@@ -83,7 +85,7 @@ fn reports_are_serializable() {
         assert!(missing.is_empty(), "{missing:?} of {report:?}");
     };
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path()).read_back(ReadBack::default());
+    let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default());
     let archived = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
     let shown = fields(&archived);
     assert_eq!(shown["read_back"]["storages"], archived.storages);
@@ -128,7 +130,7 @@ impl AccountVisitor for Seen {
 
 /// All accounts that are shown, with the slots of their newest versions, and the report.
 fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VisitReport) {
-    let options = VisitOptions::default().check(check).threads(3);
+    let options = VisitOptions::default().check(CheckOptions::default().mode(check)).threads(3);
     let visit = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
     assert!(visit.visitors.len() <= 3, "one for each worker");
     let lamports = visit.visitors.iter().map(|seen| seen.lamports).sum();
@@ -286,7 +288,7 @@ fn a_directory_of_archives() {
     let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
     assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&Fault::NotAnArchive]);
-    let keep = Keep { full: 1, incremental: 0, within: std::time::Duration::ZERO, bytes_max: None };
+    let keep = Keep::new(1, 0);
     let plan = plan_prune(&catalog, &keep, u64::MAX);
     let gone = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
     gone.for_each(|(archive, _)| remove_archive(archive).expect("removed"));

@@ -18,7 +18,7 @@ use slotpress::{
     recompress, restore,
 };
 use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
-use slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth};
+use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;
 
 const THREADS: usize = 3;
@@ -38,16 +38,7 @@ impl Scene {
         let parent = parent.map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
         let dir = tempfile::tempdir_in(parent).expect("a directory");
         let ledger = dir.path().join("ledger");
-        let options = SynthOptions {
-            out_dir: ledger.clone(),
-            size_bytes: 12 << 20,
-            seed: 1,
-            incremental_bytes: None,
-            storage_count: Some(40),
-            threads: 2,
-            agave: AgaveVersion::default(),
-            mix: Mix::default(),
-        };
+        let options = SynthOptions::new(&ledger, 12 << 20).storage_count(40u64).threads(2);
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };
         scene.archive = scene.make_archive("source", io_policy(IoHint::None));
@@ -104,7 +95,7 @@ impl Scene {
 }
 
 fn io_policy(io_hint: IoHint) -> IoPolicy {
-    IoPolicy { io_hint, pace: None }
+    IoPolicy::default().io_hint(io_hint)
 }
 
 /// Every file under a directory.
@@ -235,7 +226,7 @@ fn results_do_not_depend_on_manners() {
     for (io_hint, pace) in
         [(IoHint::Gentle, None), (IoHint::Direct, None), (IoHint::None, pace()), (IoHint::Gentle, pace())]
     {
-        let io_policy = IoPolicy { io_hint, pace };
+        let io_policy = IoPolicy::default().io_hint(io_hint).pace(pace);
         let name = format!("{io_hint:?}-{}", io_policy.pace.is_some());
         for archive in
             [scene.make_archive(&name, io_policy.clone()), scene.recompress(&format!("re-{name}"), io_policy.clone())]
@@ -255,7 +246,7 @@ fn reading_is_no_faster_than_allowed() {
     let bytes = fs::metadata(&scene.archive).expect("read").len();
     let pace = Some(Arc::new(Pace::new(bytes)));
     let start = Instant::now();
-    scene.recompress("slow", IoPolicy { io_hint: IoHint::Gentle, pace });
+    scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).pace(pace));
     // A second, less what is saved up while planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }

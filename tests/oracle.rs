@@ -8,7 +8,9 @@ use std::process::Command;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{Client, ClientVerdict, NamedArchive, VerifyOptions, verify_archives, verify_ledger};
+use slotpress_read::{
+    CheckOptions, Client, ClientVerdict, NamedArchive, VerifyOptions, verify_archives, verify_ledger,
+};
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
@@ -251,7 +253,7 @@ const LAYOUTS: [(&str, &str, &str, u64); 6] = [
 ];
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions::default().threads(2).memory_bytes(64 << 20)
+    VerifyOptions::default().threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
 /// What an oracle says, as a cell of the table; it must be what `verify` says of its version.

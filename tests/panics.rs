@@ -12,8 +12,8 @@ use slotpress::{
     ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Result, Sink,
     archive, recompress, restore,
 };
-use slotpress_base::Progress;
 use slotpress_base::threads::guarded;
+use slotpress_base::{Progress, ProgressEvent};
 use slotpress_read::{CheckMode, CheckOptions, IndexPolicy, NamedArchive, VerifyOptions, verify_archives};
 
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
@@ -28,11 +28,10 @@ impl Breaks {
 }
 
 impl Progress for Breaks {
-    fn stage(&self, _: &str, _: Option<u64>) {
-        self.count();
-    }
-    fn advance(&self, _: u64, _: u64) {
-        self.count();
+    fn event(&self, event: ProgressEvent<'_>) {
+        if matches!(event, ProgressEvent::Stage { .. } | ProgressEvent::Bytes { .. }) {
+            self.count();
+        }
     }
     fn is_interrupted(&self) -> bool {
         self.count();
@@ -69,7 +68,9 @@ fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result
 }
 
 fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = VerifyOptions::default().threads(3).memory_bytes(64 << 20).temporary_dir(out.to_path_buf());
+    let options = VerifyOptions::default()
+        .threads(3)
+        .check(CheckOptions::default().memory_bytes(64 << 20).temporary_dir(out.to_path_buf()));
     let path = fixture(FULL_3500);
     let archive = NamedArchive::from_path(&path);
     verify_archives(&archive, None, &options, progress).map(drop)

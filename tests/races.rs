@@ -255,7 +255,6 @@ impl slotpress::Progress for SwapAt<'_> {
 /// An archive goes into the directory that was there at the start, and what is said to be there is there.
 #[test]
 fn output_directory_swapped_while_archiving() {
-    use slotpress::check::ReadBack;
     use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};
     let (from, full) = small_archive();
     let (mut cases, mut failed) = (0, Vec::new());
@@ -269,7 +268,7 @@ fn output_directory_swapped_while_archiving() {
             let swap = SwapAt { stage, path: &out, aside: &aside, link_to };
             let made = match is_archive {
                 true => {
-                    let read_back = ReadBack::default();
+                    let read_back = slotpress::CheckOptions::default();
                     archive(
                         &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
                         Sink::dir(&out),

@@ -35,7 +35,7 @@ fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<Restore
 
 fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMode) -> Result<RecompressReport, Error> {
     let options = RecompressOptions::default()
-        .codec(Codec { layout, ..Codec::zstd(ZSTD_LEVEL_DEFAULT) })
+        .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(layout))
         .frame_size_bytes(64 * 1024)
         .threads(2)
         .check(check(mode));
@@ -43,7 +43,7 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
 }
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions::default().threads(2).memory_bytes(64 << 20)
+    VerifyOptions::default().threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
 fn is_good_ledger(ledger: &Path) -> bool {
@@ -346,8 +346,8 @@ fn what_is_expected_of_an_archive_without_a_name() {
     fs::copy(fixture(FULL_26), &archive).expect("copied");
     let hash: Hash = FULL_26.split(['-', '.']).nth(2).expect("a hash").parse().expect("a hash");
     for (number, (check, is_it)) in [
-        (CheckOptions::default().expect_slot(26).expect_hash(hash), true),
-        (CheckOptions::default().expect_slot(27), false),
+        (CheckOptions::default().expect_slot(26u64).expect_hash(hash), true),
+        (CheckOptions::default().expect_slot(27u64), false),
         (CheckOptions::default().expect_hash(Hash([7; 32])), false),
     ]
     .into_iter()
@@ -372,10 +372,10 @@ fn what_is_expected_is_compared_with_the_name_first() {
         let target = RestoreTarget::new(dir.path().join("ledger")).threads(2).check(check);
         restore(&RestoreOptions::new(&archive, target), &NoProgress).expect_err("refused").to_string()
     };
-    for check in [CheckOptions::default().expect_slot(27), CheckOptions::default().expect_hash(Hash([7; 32]))] {
+    for check in [CheckOptions::default().expect_slot(27u64), CheckOptions::default().expect_hash(Hash([7; 32]))] {
         let error = restored(check);
         assert!(error.contains("the state is not the expected one"), "{error}");
     }
-    let error = restored(CheckOptions::default().expect_slot(26));
+    let error = restored(CheckOptions::default().expect_slot(26u64));
     assert!(error.contains("cut off"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use derive_setters::Setters;
 use slotpress_base::{Error, Part, Progress, Result, run_in_order};
 use slotpress_encoder::{Effort, Encoder};
 use slotpress_format::ledger::names::Extension;
@@ -13,7 +14,8 @@ use crate::archive::zstd_params::ZstdParams;
 use crate::archive::{lz4, stored};
 
 /// How frames are compressed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Setters)]
+#[non_exhaustive]
 pub struct Codec {
     /// The format of the archive.
     pub format: Format,
@@ -46,7 +48,11 @@ pub enum Format {
 impl Codec {
     /// zstd with checksums, at a level.
     pub fn zstd(level: i32) -> Self {
-        let format = Format::Zstd { level, params: ZstdParams::STOCK };
+        Self::new(Format::Zstd { level, params: ZstdParams::STOCK })
+    }
+
+    /// A format, with checksums, every frame compressed.
+    pub fn new(format: Format) -> Self {
         Self { format, has_checksum: true, min_savings_percent: 0, layout: RecordLayout::Verbatim }
     }
 

@@ -31,7 +31,7 @@ use slotpress_format::{
 };
 use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, NamedArchive, Plan, PlanOptions, ReadBack, ReadBackReport};
+use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
 use crate::archive::dry_run::check_room;
@@ -63,9 +63,9 @@ pub struct ArchiveOptions {
     pub memory_bytes: Option<u64>,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
-    /// Read the archive back before it gets its name.
+    /// Read the archive back before it gets its name: what of it is checked.
     #[setters(into)]
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<CheckOptions>,
     /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }
@@ -225,13 +225,13 @@ impl<'a> ArchivePlan<'a> {
             write_archive(&plan, &options, threads, &mut sink, progress)?;
 
         let read_back = match (&options.read_back, sink.file()) {
-            (Some(read_back), Some(file)) => {
+            (Some(check), Some(file)) => {
                 let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
                 let base = base_of(&name, &options, out_dir.as_deref())?;
                 if let Some(base) = &base {
                     progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
                 }
-                Some(read_back.check_archive(&archive, base.as_ref(), options.threads, progress)?)
+                Some(read_back_archive(check, &archive, base.as_ref(), options.threads, progress)?)
             }
             _ => None,
         };

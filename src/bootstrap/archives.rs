@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Error, ErrorKind, Hint, KeptDir, Progress, Result, Stopwatch, text};
+use slotpress_base::{
+    Elapsed, Error, ErrorKind, Forward, Hint, KeptDir, Progress, ProgressEvent, Result, Stopwatch, text,
+};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{
     Client, Download, Ended, Fetched, FindOptions, Limits, Offer, Place, SourceArg, Url, accept_file, fetch_whole,
@@ -81,6 +83,7 @@ pub struct FetchReport {
 /// # Errors
 /// Of [`ErrorKind::Network`](crate::ErrorKind::Network) where a later run may do better: what has arrived is kept for it.
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
+    client.check_thread()?;
     let stopwatch = Stopwatch::start();
     KeptDir::open_or_make(&options.dir, &mut |_, _| {})?;
     let mut archives = Vec::new();
@@ -188,7 +191,7 @@ fn fetch_one(
         Places::Servers(remotes) => remotes.clone(),
     };
     if let Some(path) = found(choice, &options.dir) {
-        match accept_file(&path, options.limits.expect_root, &InputOnly(progress)) {
+        match accept_file(&path, options.limits.expect_root, &Forward::new(progress, input_only)) {
             Ok(accepted) => {
                 remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
                 return Ok(there(path, accepted.root));
@@ -205,8 +208,15 @@ fn fetch_one(
         progress.stage("Fetching", download.length_bytes());
         progress.advance(download.kept_bytes(), 0);
     };
-    let (path, fetched) =
-        fetch_whole(client, &options.dir, &name, remotes, &options.limits, &InputOnly(progress), on_begin)?;
+    let (path, fetched) = fetch_whole(
+        client,
+        &options.dir,
+        &name,
+        remotes,
+        &options.limits,
+        &Forward::new(progress, input_only),
+        on_begin,
+    )?;
     let root = fetched.root;
     Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched), root })
 }
@@ -221,17 +231,10 @@ fn found(choice: &Choice, dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Nothing is compressed: one count of bytes.
-struct InputOnly<'a>(&'a dyn Progress);
-
-impl Progress for InputOnly<'_> {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.0.advance(input_bytes, 0);
-    }
-    fn warn(&self, message: &str) {
-        self.0.warn(message);
-    }
-    fn is_interrupted(&self) -> bool {
-        self.0.is_interrupted()
-    }
+/// Counts what is read alone: nothing is compressed.
+fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    Some(match event {
+        ProgressEvent::Bytes { input, .. } => ProgressEvent::Bytes { input, output: 0 },
+        event => event,
+    })
 }

@@ -121,6 +121,18 @@ pub struct BootstrapPlan {
     pub space: Vec<Space>,
     /// What there is of a state that would be replaced.
     pub existing: Vec<PathBuf>,
+    options: BootstrapOptions,
+    found: FindReport,
+}
+
+impl BootstrapPlan {
+    /// Fetches and restores. Where what was found is gone by now, it looks again.
+    ///
+    /// # Errors
+    /// As of [`bootstrap()`].
+    pub fn execute(self, client: &Client, progress: &dyn Progress) -> Result<BootstrapReport> {
+        run(client, &self.options, Some(self.found), progress)
+    }
 }
 
 /// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse; fetches and writes
@@ -128,7 +140,7 @@ pub struct BootstrapPlan {
 ///
 /// # Errors
 /// As of [`bootstrap()`].
-pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
+pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
     let expected = Expected::of_check(&options.restore.check);
     let report = look_for(client, options, expected, &dir, progress)?;
@@ -140,7 +152,8 @@ pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress
     let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
     let fetched_bytes = choices().filter(|choice| !choice.is_local()).map(length).sum();
     let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), fetched_bytes)?;
-    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing })
+    let options = options.clone();
+    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, options, found: report })
 }
 
 /// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
@@ -148,11 +161,18 @@ pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress
 /// # Errors
 /// Of [`ErrorKind::Network`](crate::ErrorKind::Network) where a later run may do better: what has arrived is kept for it. Of
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where the state is not what it should be: nothing of it is left in place.
-pub fn bootstrap(
+pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
+    run(client, options, None, progress)
+}
+
+/// Bootstraps from what was found, or looks first.
+fn run(
     client: &Client,
     options: &BootstrapOptions,
-    progress: &(dyn Progress + Sync),
+    found: Option<FindReport>,
+    progress: &dyn Progress,
 ) -> Result<BootstrapReport> {
+    client.check_thread()?;
     let stopwatch = Stopwatch::start();
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
     let ledger = &options.restore.paths.ledger;
@@ -160,7 +180,10 @@ pub fn bootstrap(
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     let kept_dir = KeptDir::open_or_make(&dir, &mut |_, _| {})?;
     let expected = Expected::of_check(&options.restore.check);
-    let mut report = look_for(client, options, expected, &dir, progress)?;
+    let mut report = match found {
+        Some(report) => report,
+        None => look_for(client, options, expected, &dir, progress)?,
+    };
     report.require_candidate()?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{Progress, rate_of};
+use slotpress_base::{Progress, ProgressEvent, rate_of};
 use slotpress_net::{Download, GivenBytes, PartialFile};
 
 /// How often an operator is told.
@@ -93,18 +93,13 @@ fn host_of(url: &str) -> &str {
 }
 
 impl Progress for Network<'_> {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.fetched_bytes.fetch_add(input_bytes, Relaxed);
+    fn event(&self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Bytes { input, .. } => drop(self.fetched_bytes.fetch_add(input, Relaxed)),
+            event => self.progress.event(event),
+        }
     }
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
-        self.progress.stage(name, total_bytes);
-    }
-    fn tell(&self, message: &str) {
-        self.progress.tell(message);
-    }
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
-    }
+
     fn is_interrupted(&self) -> bool {
         self.progress.is_interrupted()
     }

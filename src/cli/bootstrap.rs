@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use slotpress::{
-    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, preview_bootstrap,
+    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, plan_bootstrap,
     recompress_for_agave,
 };
 use slotpress_base::text;
@@ -129,7 +129,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .expected_genesis_hash(args.expected_genesis_hash);
     let client = args.transfer.client(max_rate)?;
     if args.dry_run {
-        let plan = preview_bootstrap(&client, &options, ui)?;
+        let plan = plan_bootstrap(&client, &options, ui)?;
         print_plan(&plan, &options, ui);
         return plan.space.iter().try_for_each(Space::check);
     }

@@ -81,7 +81,8 @@ impl CodecArgs {
             LayoutArg::Verbatim => RecordLayout::Verbatim,
             LayoutArg::Clustered => RecordLayout::Clustered,
         };
-        let codec = Codec { format, has_checksum: !self.no_checksum, min_savings_percent: self.min_savings, layout };
+        let codec =
+            Codec::new(format).has_checksum(!self.no_checksum).min_savings_percent(self.min_savings).layout(layout);
         if let Some(words) = readers_in_words(codec.extension()) {
             let what = if codec.format == Format::None { "a plain .tar" } else { ".tar.lz4" };
             ui.warn(&format!("{what}: {words}"));

@@ -11,7 +11,7 @@ use slotpress::codec::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan};
 use slotpress::inspect::{Plan, inspect_archive};
 use slotpress::ledger::{BLOCK_BYTES, find_bank_snapshot};
 use slotpress::rules::{SnapshotClient as Client, names_of};
-use slotpress::synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth};
+use slotpress::synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 use slotpress::{
     ArchiveOptions, ArchiveReport, Error, IoContext, LedgerPaths, NamedArchive, Progress, RestoreOptions,
     RestoreReport, RestoreTarget, Result, Sink, archive, restore,
@@ -73,17 +73,10 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("A ledger, as a validator leaves it when it is stopped gracefully");
     let report = synth(
-        &SynthOptions {
-            out_dir: demo.ledger.clone(),
-            size_bytes: args.size,
-            seed: 1,
+        &SynthOptions::new(&demo.ledger, args.size)
             // A tenth of the state changes between two archives.
-            incremental_bytes: Some((args.size / 10).max(INCREMENTAL_BYTES_MIN)),
-            storage_count: None,
-            threads,
-            agave: AgaveVersion::default(),
-            mix: Mix::default(),
-        },
+            .incremental_bytes((args.size / 10).max(INCREMENTAL_BYTES_MIN))
+            .threads(threads),
         ui,
     )?;
     let full_slot = report.states.first().map(|state| state.slot);

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::check::spill_dir;
 use slotpress::inspect::{
     AccountsOptions, ArchiveInspection, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
 };
 use slotpress::ledger::{Address, BankFile, Layout};
 use slotpress::rules::{ClientReading, SnapshotClient as Client, lines_of};
 use slotpress::source::Compression;
-use slotpress::{AccountsInput, Error, Result, Root, VisitOptions};
+use slotpress::{AccountsInput, CheckOptions, Error, Result, Root, VisitOptions};
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
@@ -202,14 +201,14 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
     } else if is_by_owner(args) {
-        let options = AccountsOptions {
-            owner: args.owner,
-            largest: args.largest.unwrap_or(LARGEST_DEFAULT),
-            visit: VisitOptions::default()
-                .threads(threads)
-                .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
-                .temporary_dir(args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None))),
-        };
+        let options =
+            AccountsOptions::default().owner(args.owner).largest(args.largest.unwrap_or(LARGEST_DEFAULT)).visit(
+                VisitOptions::default().threads(threads).check(
+                    CheckOptions::default()
+                        .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
+                        .temporary_dir(args.temporary_dir.clone()),
+                ),
+            );
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }
     Ok(args.account.is_some() || is_by_owner(args))

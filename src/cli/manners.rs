@@ -59,7 +59,7 @@ impl MannersArgs {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
         }
-        IoPolicy { io_hint: self.io_hint.into(), pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
+        IoPolicy::default().io_hint(self.io_hint.into()).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
     }
 }
 

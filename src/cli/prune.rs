@@ -187,12 +187,10 @@ fn prune(
             ui.print(&format!("! {}{hint}", line_of_unusable(archive, fault, now)));
         }
     }
-    let keep = Keep {
-        full: args.keep_full.map_or(usize::MAX, |count| count as usize),
-        incremental: args.keep_incremental.map_or(usize::MAX, |count| count as usize),
-        within: args.keep_within.unwrap_or_default(),
-        bytes_max: bytes_max(catalog, dir, args)?,
-    };
+    let all_or = |count: Option<_>| count.map_or(usize::MAX, |count: u64| count as usize);
+    let keep = Keep::new(all_or(args.keep_full), all_or(args.keep_incremental))
+        .within(args.keep_within.unwrap_or_default())
+        .bytes_max(bytes_max(catalog, dir, args)?);
     let plan = plan_prune(catalog, &keep, unix_ns(now));
     // Incremental archives first: were it cut off, no full archive would have gone before those that build on it.
     let all = || catalog.archives().iter().zip(&plan);

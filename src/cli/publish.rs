@@ -247,12 +247,8 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.checks_pairs = args.check_pairs;
     options.every = args.every.0;
     options.pin_bytes = args.pin_bytes;
-    options.keep = Keep {
-        full: args.keep_full as usize,
-        incremental: args.keep_incremental as usize,
-        within: args.keep_within.unwrap_or_default(),
-        bytes_max: None,
-    };
+    options.keep =
+        Keep::new(args.keep_full as usize, args.keep_incremental as usize).within(args.keep_within.unwrap_or_default());
     options.grace = args.grace.0;
     options.keep_slots = args.keep_slot.iter().copied().collect();
     options.keeps_epoch_ends = args.keep_epoch_ends;
@@ -315,6 +311,7 @@ fn words(event: &Event) -> (Level, String) {
         }
         Event::HookFailed(error) => (Level::Error, format!("failed: {error}")),
         Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),
+        other => (Level::Info, format!("{other:?}")),
     }
 }
 
@@ -364,6 +361,6 @@ fn line(event: &Event) -> Option<Line<'_>> {
         Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
             Line::KeepBytes { time, target, size_bytes: *bytes, limit_bytes: *bytes_max }
         }
-        Event::Stopping => return None,
+        _ => return None,
     })
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use slotpress::source::IndexPolicy;
 use slotpress::{
     ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
-    RestoreTarget, Result, Root, Space, preview_restore as preview, recompress_for_agave, restore,
+    RestoreTarget, Result, Root, Space, plan_restore, recompress_for_agave, restore,
 };
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
@@ -106,7 +106,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .index(if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint })
         .expect_roots(args.expect_root.clone());
     if args.dry_run {
-        return print_preview(&preview(&options, ui)?, options.target.existing_state, ui);
+        return print_preview(&plan_restore(&options, ui)?.preview(ui)?, options.target.existing_state, ui);
     }
     print_report(&restore(&options, ui)?, &options.target, ui);
     Ok(())

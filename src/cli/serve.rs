@@ -152,15 +152,16 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
-        .allowance(Allowance {
-            total_rate: args.max_rate,
-            client_rate: args.max_rate_per_client,
-            connections: args.max_connections,
-            client_connections: args.max_connections_per_client,
-        })
+        .allowance(
+            Allowance::default()
+                .total_rate(args.max_rate)
+                .client_rate(args.max_rate_per_client)
+                .connections(args.max_connections)
+                .client_connections(args.max_connections_per_client),
+        )
         .io_hint(args.io_hint.into())
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
-        .timeouts(Timeouts { head: args.head_timeout, stall: args.stall_timeout })
+        .timeouts(Timeouts::default().head(args.head_timeout).stall(args.stall_timeout))
         .grace(args.grace)
         .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
@@ -208,6 +209,7 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
         Event::Stopping { connections } => {
             ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
+        _ => {}
     }
 }
 

@@ -129,16 +129,13 @@ struct SynthLine<'a> {
 }
 
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
-    let mut options = SynthOptions {
-        out_dir: args.out_dir.clone(),
-        size_bytes: args.size,
-        seed: args.seed,
-        incremental_bytes: args.incremental,
-        storage_count: args.storages,
-        threads: args.workers.threads(),
-        agave: args.agave.into(),
-        mix: args.mix.into(),
-    };
+    let mut options = SynthOptions::new(&args.out_dir, args.size)
+        .seed(args.seed)
+        .incremental_bytes(args.incremental)
+        .storage_count(args.storages)
+        .threads(args.workers.threads())
+        .agave(args.agave.into())
+        .mix(args.mix.into());
     let memory = memory_of(&options)?;
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;

@@ -11,7 +11,7 @@ use clap::ColorChoice;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use slotpress::{Error, Part, Progress, Result, Step};
+use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{ErrorLine, ProgressLine, StatusLine, WarningLine};
@@ -363,11 +363,27 @@ fn is_journal() -> bool {
 }
 
 impl Progress for Ui {
-    fn steps(&self, steps: &[Step]) {
-        self.meter.steps(steps);
+    fn event(&self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Steps(steps) => self.meter.steps(steps),
+            ProgressEvent::Stage { name, input_bytes } => self.begin_stage(name, input_bytes),
+            ProgressEvent::Bytes { input, output } => self.count(input, output),
+            ProgressEvent::Note(text) => self.meter.note(text),
+            ProgressEvent::Status(message) => self.status(message),
+            ProgressEvent::Detail(message) if self.is_verbose => self.status(message),
+            ProgressEvent::Time { part, time } => self.spent.add(part, time),
+            ProgressEvent::Warning(message) => self.warning(message),
+            _ => {}
+        }
     }
 
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Relaxed)
+    }
+}
+
+impl Ui {
+    fn begin_stage(&self, name: &str, total_bytes: Option<u64>) {
         self.end_stage();
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
@@ -382,7 +398,7 @@ impl Progress for Ui {
         }
     }
 
-    fn advance(&self, input_bytes: u64, output_bytes: u64) {
+    fn count(&self, input_bytes: u64, output_bytes: u64) {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
         // Another thread that holds the lock is about to draw.
         let Ok(bar) = self.bar.try_lock() else { return };
@@ -404,21 +420,7 @@ impl Progress for Ui {
         }
     }
 
-    fn note(&self, text: &str) {
-        self.meter.note(text);
-    }
-
-    fn detail(&self, message: &str) {
-        if self.is_verbose {
-            self.tell(message);
-        }
-    }
-
-    fn spent(&self, part: Part, time: Duration) {
-        self.spent.add(part, time);
-    }
-
-    fn tell(&self, message: &str) {
+    fn status(&self, message: &str) {
         if self.is_stderr_json() {
             self.stderr(&json(&StatusLine { message }));
         } else if !self.is_quiet {
@@ -426,7 +428,7 @@ impl Progress for Ui {
         }
     }
 
-    fn warn(&self, message: &str) {
+    fn warning(&self, message: &str) {
         if let Ok(mut shown) = self.shown_warnings.lock()
             && shown.len() < SHOWN_WARNINGS_MAX
             && !shown.insert(message.to_string())
@@ -438,9 +440,5 @@ impl Progress for Ui {
         } else if !self.is_quiet {
             self.labelled("warning:", "1;33", message);
         }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Relaxed)
     }
 }

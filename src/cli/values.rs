@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use slotpress::check::ReadBack;
 use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 use slotpress::inspect::{LARGEST_MAX, owner_of_name};
 use slotpress::ledger::{Address, parse_number};
-use slotpress::{Error, Hash, machine};
+use slotpress::{CheckOptions, Error, Hash, machine};
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
@@ -125,8 +124,8 @@ pub fn memory_or_half(asked: Option<u64>) -> u64 {
 }
 
 /// How to read back what was written.
-pub fn read_back(memory: Option<u64>) -> ReadBack {
-    ReadBack::default().memory_bytes(memory_or_half(memory))
+pub fn read_back(memory: Option<u64>) -> CheckOptions {
+    CheckOptions::default().memory_bytes(memory_or_half(memory))
 }
 
 /// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.

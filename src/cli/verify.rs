@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use slotpress::catalog::{Archive, Catalog, scan_with_copies};
-use slotpress::check::{CheckResult, Completeness, spill_dir};
+use slotpress::check::{CheckResult, Completeness};
 use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
 use slotpress::{
-    ArchiveName, CheckMode, Error, ErrorKind, Hash, Progress, Result, Root, VerifyOptions, VerifyReport, verify,
-    verify_ledger,
+    ArchiveName, CheckMode, CheckOptions, Error, ErrorKind, Hash, Progress, Result, Root, VerifyOptions, VerifyReport,
+    verify, verify_ledger,
 };
 use slotpress_base::text::ShowPath;
 
@@ -131,16 +131,19 @@ struct VerifyLine<'a> {
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
-    let mut options = VerifyOptions::default()
+    let options = VerifyOptions::default()
         .clients(asked_clients(&args.clients))
         .is_quick(args.quick)
-        .check(args.check.mode())
+        .check(
+            CheckOptions::default()
+                .mode(args.check.mode())
+                .memory_bytes(memory_bytes)
+                .temporary_dir(args.temporary_dir.clone())
+                .expect_hash(args.expect_hash)
+                .expect_slot(args.expect_slot),
+        )
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
-        .memory_bytes(memory_bytes)
-        .temporary_dir(args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None)))
         .expect_roots(args.expect_root.clone());
-    options.expect_hash = args.expect_hash;
-    options.expect_slot = args.expect_slot;
     if let Some(catalog) = catalog_of(args, ui)? {
         return verify_all(&catalog, &options, args, ui);
     }
@@ -263,7 +266,11 @@ fn verify_one(
     match (&base, archive.is_full()) {
         (Some(base), _) => verify(base.named(), Some(one.named()), options, ui),
         (None, true) => verify(one.named(), None, options, ui),
-        (None, false) => verify(one.named(), None, &options.clone().check(CheckMode::Frames), ui),
+        (None, false) => {
+            let mut options = options.clone();
+            options.check.mode = CheckMode::Frames;
+            verify(one.named(), None, &options, ui)
+        }
     }
 }
 

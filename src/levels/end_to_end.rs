@@ -181,7 +181,8 @@ impl<'a> EndToEnd<'a> {
     fn has_the_same_state(&self, report: &ArchiveReport, progress: &dyn Progress) -> Result<bool> {
         let archive = NamedArchive::from_path(report.path_in(self.scratch.path()));
         let mode = if self.base_slot.is_some() { CheckMode::Frames } else { CheckMode::State };
-        let options = VerifyOptions::default().threads(self.options.repeat.threads).check(mode);
+        let options =
+            VerifyOptions::default().threads(self.options.repeat.threads).check(CheckOptions::default().mode(mode));
         Ok(verify_archives(&archive, None, &options, progress)?.ok)
     }
 }
@@ -239,11 +240,10 @@ fn hash_content(
 struct Muted<'a>(&'a dyn Progress);
 
 impl Progress for Muted<'_> {
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
-        self.0.stage(name, total_bytes);
-    }
-    fn advance(&self, input_bytes: u64, output_bytes: u64) {
-        self.0.advance(input_bytes, output_bytes);
+    fn event(&self, event: slotpress_base::ProgressEvent<'_>) {
+        if !matches!(event, slotpress_base::ProgressEvent::Warning(_)) {
+            self.0.event(event);
+        }
     }
     fn is_interrupted(&self) -> bool {
         self.0.is_interrupted()

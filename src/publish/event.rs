@@ -11,6 +11,7 @@ use super::journal::State;
 
 /// What happens.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// It watches.
     Watching {

@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// The target has the genesis of another cluster, or fails.
 pub fn put(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
-    let metadata = Metadata { content_type: Some("application/x-bzip2".into()), ..Metadata::default() };
+    let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
     let there = match store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)? {
         None => match store.put_small(ARCHIVE_NAME, archive, &metadata, &Condition::Absent, progress)? {
             Put::Done(_) => return Ok(()),

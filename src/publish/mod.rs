@@ -157,12 +157,7 @@ impl PublishOptions {
             checks_pairs: false,
             every: EVERY_DEFAULT,
             pin_bytes: None,
-            keep: Keep {
-                full: KEEP_FULL_DEFAULT,
-                incremental: KEEP_INCREMENTAL_DEFAULT,
-                within: Duration::ZERO,
-                bytes_max: None,
-            },
+            keep: Keep::new(KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT),
             grace: GRACE_DEFAULT,
             keep_slots: BTreeSet::new(),
             keeps_epoch_ends: false,

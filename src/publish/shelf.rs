@@ -269,11 +269,8 @@ impl Shelf {
             }
             condemn(&gone)?;
             let (index_json, latest_json) = index.json(now);
-            let metadata = Metadata {
-                content_type: Some("application/json".into()),
-                cache_control: Some(INDEX_CACHE.into()),
-                ..Metadata::default()
-            };
+            let metadata =
+                Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());
             let put = |store: &Store, name: &str, json: &str, condition: &Condition| {
                 if store.put_small(name, json.as_bytes(), &metadata, condition, progress)? == Put::Refused {
                     return Ok(false);

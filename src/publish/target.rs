@@ -6,7 +6,6 @@ use std::time::Instant;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, Found, KeptDir, Progress, Result, free_bytes, has_room, is_full, panic_point};
 use slotpress_net::Client;
-use slotpress_read::Keep;
 use slotpress_stores::Store;
 
 use super::event::{Event, Published as PublishedEvent};
@@ -182,7 +181,7 @@ impl Target<'_> {
 
     fn publish(&self, shelf: &Shelf, step: Step<'_>, progress: &dyn Progress) -> Result<Index> {
         let name = self.at.to_string();
-        let keep = Keep { within: self.options.keep.within.max(self.options.grace), ..self.options.keep };
+        let keep = self.options.keep.within(self.options.keep.within.max(self.options.grace));
         let mut condemn = |names: &[String]| self.notes.condemn(&name, names);
         let index = shelf.publish(step, Some(&keep), &mut condemn, progress)?;
         let condemned = self.notes.condemned(&name);

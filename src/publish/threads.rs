@@ -9,7 +9,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use slotpress_base::threads::{guarded, spawn};
-use slotpress_base::{Progress, Result};
+use slotpress_base::{Progress, ProgressEvent, Result};
 use slotpress_format::ArchiveName;
 
 use super::event::Event;
@@ -63,16 +63,12 @@ impl<'a> Background<'a> {
 }
 
 impl Progress for Background<'_> {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.read_bytes.fetch_add(input_bytes, Relaxed);
-    }
-
-    fn detail(&self, message: &str) {
-        self.progress.detail(message);
-    }
-
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
+    fn event(&self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Bytes { input, .. } => drop(self.read_bytes.fetch_add(input, Relaxed)),
+            ProgressEvent::Detail(_) | ProgressEvent::Warning(_) => self.progress.event(event),
+            _ => {}
+        }
     }
 
     fn is_interrupted(&self) -> bool {

@@ -10,7 +10,7 @@ use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Watch};
 use slotpress_format::{ArchiveName, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, SeenSlots, StateCheck, judge_base,
+    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, SeenSlots, SizeLimit, StateCheck, judge_base,
     judge_storage_map, read_again,
 };
 
@@ -56,7 +56,7 @@ impl Base {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
-        let visitor = FirstPass { rules, size_limit: None, records: Some(&records), contents: () };
+        let visitor = FirstPass { rules, size_limit: &SizeLimit::new(None), records: Some(&records), contents: () };
         let mut read = self.archive.read(&Pass::new(threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };

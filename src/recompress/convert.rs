@@ -157,7 +157,7 @@ fn read(
     let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
     let reader = FirstPass {
         rules: ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings),
-        size_limit: Some(&size_limit),
+        size_limit: &size_limit,
         records: Some(&records),
         contents: Surveyed::default(),
     };

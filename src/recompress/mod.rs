@@ -14,7 +14,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use derive_setters::Setters;
@@ -22,14 +21,14 @@ use serde::Serialize;
 use slotpress_base::progress::timed;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, Hint, IoPolicy, Part, Progress, Result, ShowPath, Space, Step, Stopwatch, Until,
-    available_threads, quantity, text,
+    Elapsed, Error, ErrorKind, Forward, Hint, IoPolicy, Part, Progress, ProgressEvent, Result, ShowPath, Space, Step,
+    Stopwatch, Until, available_threads, quantity, text,
 };
 use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root};
 use slotpress_read::archive::source::written;
 use slotpress_read::{
-    Assurance, CheckMode, CheckOptions, Client, NamedArchive, ReadBack, Recycler, Rule, SizeLimit, StateOutcome,
-    judge_expected, spill_dir,
+    Assurance, CheckMode, CheckOptions, Client, NamedArchive, Recycler, Rule, SizeLimit, StateOutcome, judge_expected,
+    read_back_archive_on,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
@@ -284,7 +283,7 @@ fn recompress_open<'a>(
                 },
                 &options.codec,
                 threads,
-                &EncodeProgress(progress),
+                &Forward::new(progress, output_only),
                 &mut |frame| timed(progress, Part::Writing, || writer.frame(&frame)),
             )
         });
@@ -356,11 +355,12 @@ fn verify_converted(
     progress: &dyn Progress,
 ) -> Result<()> {
     let Some(file) = sink.file() else { return Err(pipe_to_pipe()) };
-    let read_back =
-        ReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(file.path().parent()));
+    let check = CheckOptions::default()
+        .memory_bytes(options.check.memory_bytes)
+        .temporary_dir(options.check.spill_dir(file.path().parent()));
     let base = options.base.as_deref().map(NamedArchive::from_path);
     let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-    read_back.check_archive_on(&archive, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
+    read_back_archive_on(&check, &archive, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
 }
 
 /// The slot that the source builds on, as its name or the options tell.
@@ -429,19 +429,10 @@ impl Iterator for FrameQueue {
     }
 }
 
-/// Reports what was written; what was read is reported by the decoding side.
-struct EncodeProgress<'a>(&'a dyn Progress);
-
-impl Progress for EncodeProgress<'_> {
-    fn advance(&self, _: u64, output_bytes: u64) {
-        self.0.advance(0, output_bytes);
-    }
-
-    fn spent(&self, part: Part, time: Duration) {
-        self.0.spent(part, time);
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.0.is_interrupted()
-    }
+/// What the encoding side reports; bytes that are read are counted by the decoding side.
+fn output_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    Some(match event {
+        ProgressEvent::Bytes { output, .. } => ProgressEvent::Bytes { input: 0, output },
+        event => event,
+    })
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::Sender;
-use slotpress_base::{Error, Hint, Part, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result, split_at_most, to_usize};
 use slotpress_format::{BankFile, Entry, EntryKind, FrameAssembler, StorageMapItem};
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Recycler, SeenSlots,
@@ -81,8 +81,16 @@ impl Reading<'_> {
         let records = self.state.map(StateCheck::first_pass);
         let size_limit = SizeLimit::new(self.options.check.max_bytes);
         let contents = KeptEntries::default();
-        let reader = FirstPass { rules, size_limit: Some(&size_limit), records: records.as_ref(), contents };
-        let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
+        let reader = FirstPass { rules, size_limit: &size_limit, records: records.as_ref(), contents };
+        let input_bytes = AtomicU64::default();
+        // What is written is counted by the encoding side.
+        let count = Forward::new(self.progress, |event| match event {
+            ProgressEvent::Bytes { input, .. } => {
+                input_bytes.fetch_add(input, Relaxed);
+                Some(ProgressEvent::Bytes { input, output: 0 })
+            }
+            event => Some(event),
+        });
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
@@ -94,10 +102,15 @@ impl Reading<'_> {
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
-        let input_bytes = count.input_bytes.into_inner();
         let entries = reader.contents.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
-        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes), left_out })
+        Ok(Decoded {
+            entries,
+            bank,
+            map,
+            input_bytes: input.length_bytes().unwrap_or(input_bytes.into_inner()),
+            left_out,
+        })
     }
 
     /// Without the state, the index is what tells that nothing is missing.
@@ -246,26 +259,5 @@ impl EntrySink for Reframing<'_, '_> {
             Fate::Storage { entry, .. } | Fate::BankFile(entry) | Fate::StatusCache(entry) => self.end_new(&entry),
             Fate::Stays => self.end_new(entry),
         }
-    }
-}
-
-/// Counts the compressed bytes that were read, and reports them as input.
-struct CountedProgress<'a> {
-    inner: &'a dyn Progress,
-    input_bytes: AtomicU64,
-}
-
-impl Progress for CountedProgress<'_> {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.input_bytes.fetch_add(input_bytes, Relaxed);
-        self.inner.advance(input_bytes, 0);
-    }
-
-    fn spent(&self, part: Part, time: std::time::Duration) {
-        self.inner.spent(part, time);
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.inner.is_interrupted()
     }
 }

@@ -6,7 +6,7 @@ use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{IndexPolicy, RATIO_TYPICAL, StateCheck, StateOutcome, Unpublished, read_again, spill_dir};
+use slotpress_read::{IndexPolicy, RATIO_TYPICAL, StateCheck, StateOutcome, Unpublished, read_again};
 
 use super::base::{Base, Newest};
 use super::input::Input;
@@ -21,7 +21,7 @@ pub fn new_state_check(
     written: Option<&Path>,
     options: &RecompressOptions,
 ) -> Result<StateCheck> {
-    let spill_dir = spill_dir(written.and_then(Path::parent));
+    let spill_dir = options.check.spill_dir(written.and_then(Path::parent));
     let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
     StateCheck::new(options.check.memory_bytes, &spill_dir, bytes.saturating_mul(RATIO_TYPICAL), is_refused)
 }

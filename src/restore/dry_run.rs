@@ -12,10 +12,9 @@ use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
 use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
 
-use super::input::Inputs;
 use super::space::{MAINNET_RATIO, SpaceNeeded};
 use super::target::Target;
-use super::{RestoreLayout, RestoreOptions, RestoreTarget, is_standard_input};
+use super::{RestoreLayout, RestorePlan, RestoreTarget, is_standard_input};
 
 /// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
@@ -48,36 +47,35 @@ pub struct ArchiveToRestore {
     pub is_exact: bool,
 }
 
-/// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.
-///
-/// # Errors
-/// As of [`restore`](super::restore), but for what is found in the archives' contents; that there is no room is in the preview.
-pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
-    if options.paths().any(|path| is_standard_input(path)) {
-        return Err(Error::usage("standard input cannot be previewed without consuming it"));
+impl RestorePlan {
+    /// What executing the plan would read and write. Archives without an index are sampled.
+    ///
+    /// # Errors
+    /// An archive comes from standard input, which cannot be sampled without consuming it; an archive is not what its expected
+    /// root says, or cannot be read. That there is no room is in the preview.
+    pub fn preview(&self, progress: &dyn Progress) -> Result<RestorePreview> {
+        let Self { options, inputs, target, newer, .. } = self;
+        if options.paths().any(|path| is_standard_input(path)) {
+            return Err(Error::usage("standard input cannot be previewed without consuming it"));
+        }
+        // Without the index, an archive is compared with its root when all of it has been read.
+        let compared = inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
+        for (archive, root) in compared.zip(&options.expect_roots) {
+            judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
+                .map_err(|error| error.within_damaged(archive.path().shown()))?;
+        }
+        progress.stage("Sampling", None);
+        let threads = options.target.threads;
+        let archives: Vec<ArchiveToRestore> =
+            inputs.archives().map(|archive| look_at(archive, threads, progress)).collect::<Result<_>>()?;
+        let is_copied = |archive: &&ArchiveToRestore| {
+            options.target.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
+        };
+        let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
+        let space = space_for(target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
+        let existing = target.existing().chain(newer.iter().cloned()).collect();
+        Ok(RestorePreview { archives, space, existing })
     }
-    let RestoreTarget { threads, layout, ref io_policy, .. } = options.target;
-    let _watch = io_policy.io_hint.watch(options.paths());
-    let inputs = Inputs::open(options, progress)?;
-    inputs.check_pair(options)?;
-    // Without the index, an archive is compared with its root when all of it has been read.
-    let compared = inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
-    for (archive, root) in compared.zip(&options.expect_roots) {
-        judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
-            .map_err(|error| error.within_damaged(archive.path().shown()))?;
-    }
-    let target = Target::prepare(&options.target)?;
-    progress.stage("Sampling", None);
-    let archives: Vec<ArchiveToRestore> =
-        inputs.archives().map(|archive| look_at(archive, threads, progress)).collect::<Result<_>>()?;
-    let is_copied = |archive: &&ArchiveToRestore| {
-        layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
-    };
-    let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
-    let space = space_for(&target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
-    let newer = inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
-    let existing = target.existing().chain(newer.iter().map(|one| one.from.path())).collect();
-    Ok(RestorePreview { archives, space, existing })
 }
 
 /// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be

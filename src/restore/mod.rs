@@ -20,17 +20,19 @@ mod superseded;
 mod target;
 mod unpack;
 
+use std::path::PathBuf;
+
 pub use input::{Supplied, Supply, is_standard_input};
 pub use options::{
     ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
 };
-use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Step, Stopwatch};
+use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Step, Stopwatch, Watch};
 use slotpress_format::{ArchiveName, BankFile, BankSnapshot, GENESIS_FILE_NAME, Genesis, Root, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{
     Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, judge_expected, judge_root, judge_storage_map, spill_dir,
+    StateCheck, StateOutcome, Task, judge_expected, judge_root, judge_storage_map, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -42,28 +44,60 @@ use crate::restore::superseded::read_superseded;
 use crate::restore::target::Target;
 use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack};
 
-/// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
+/// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
 ///
 /// # Errors
-/// Of [`ErrorKind::Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
+/// Of [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
 /// that is in use or holds a state already, a disk that fails or is full. The ledger is then as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
+    plan_restore(options, progress)?.execute(progress)
+}
+
+/// Opens the archives and the target, and checks whether they fit together.
+///
+/// # Errors
+/// As of [`restore()`], but for what is found in the archives' contents.
+pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePlan> {
     let stopwatch = Stopwatch::start();
     let io_hint = options.target.io_policy.io_hint;
-    let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
+    let watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    let mut target = Target::prepare(&options.target)?;
-    inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
-    let report = inputs.with_archives(&target, options, progress, &mut |feed| {
-        progress.steps(&steps(&feed, &options.target));
-        progress.detail(&describe(&feed, &options.target));
-        restore_archives(feed, &target, &options.target, progress)
-    })?;
-    target.keep();
-    // Read back to check it, or written by the way.
-    io_hint.settle_dir(&report.path);
-    Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
+    let target = Target::prepare(&options.target)?;
+    let newer = inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
+    let newer = newer.iter().map(|one| one.from.path()).collect();
+    Ok(RestorePlan { options: options.clone(), inputs, target, newer, stopwatch, _watch: watch })
+}
+
+/// A restore that is planned, and has written nothing. It holds the target ledger's lock, and directories that were missing; they
+/// go when it is dropped.
+pub struct RestorePlan {
+    options: RestoreOptions,
+    inputs: Inputs,
+    target: Target,
+    /// Archives in the target's archives directory that are newer than the state.
+    newer: Vec<PathBuf>,
+    stopwatch: Stopwatch,
+    _watch: Watch,
+}
+
+impl RestorePlan {
+    /// Restores.
+    ///
+    /// # Errors
+    /// As of [`restore()`].
+    pub fn execute(self, progress: &dyn Progress) -> Result<RestoreReport> {
+        let Self { options, inputs, mut target, stopwatch, _watch, .. } = self;
+        let report = inputs.with_archives(&target, &options, progress, &mut |feed| {
+            progress.steps(&steps(&feed, &options.target));
+            progress.detail(&describe(&feed, &options.target));
+            restore_archives(feed, &target, &options.target, progress)
+        })?;
+        target.keep();
+        // Read back to check it, or written by the way.
+        options.target.io_policy.io_hint.settle_dir(&report.path);
+        Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
+    }
 }
 
 /// What is going to be done. The length of standard input is not known.
@@ -160,11 +194,11 @@ fn restore_archives(
 
     progress.check()?;
     let mut read_back_report = None;
-    if let Some(read_back) = &options.read_back {
+    if let Some(check) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
         let base_slot = archives[0].base_slot();
-        read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
+        read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
     }
     let newer = target.newer_archives(bank.slot)?;
     let written = Written { roots, bank_snapshot };
@@ -301,7 +335,7 @@ fn is_part(feed: &Feed<'_>) -> bool {
 /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
 fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreTarget) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
-    let spill_dir = spill_dir(Some(target.snapshots_dir.path()));
+    let spill_dir = options.check.spill_dir(Some(target.snapshots_dir.path()));
     StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
 }
 

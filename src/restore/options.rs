@@ -6,7 +6,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, Progress, Result, available_threads, text};
 use slotpress_format::{Hash, LedgerPaths, Root};
-use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBack, ReadBackReport};
+use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
 
 use crate::archive::sink::Sink;
 
@@ -81,9 +81,9 @@ pub struct RestoreTarget {
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
-    /// Read everything back before the ledger is complete.
+    /// Read everything back before the ledger is complete: what of it is checked.
     #[setters(into)]
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<CheckOptions>,
     /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }

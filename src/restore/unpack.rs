@@ -94,7 +94,7 @@ pub fn unpack(
     };
     let reader = FirstPass {
         rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
-        size_limit: Some(size_limit),
+        size_limit,
         records: records.as_ref(),
         contents,
     };

@@ -427,8 +427,10 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
 struct Warnings(Mutex<Vec<String>>);
 
 impl slotpress::Progress for Warnings {
-    fn warn(&self, message: &str) {
-        self.0.lock().expect("no panic").push(message.to_string());
+    fn event(&self, event: slotpress::ProgressEvent<'_>) {
+        if let slotpress::ProgressEvent::Warning(message) = event {
+            self.0.lock().expect("no panic").push(message.to_string());
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use slotpress::net::{FetchLimits, SourceArg};
-use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, Progress, Root};
+use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, Progress, ProgressEvent, Root};
 use slotpress_format::{Entry, EntryKind};
 
 use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
@@ -402,8 +402,10 @@ impl Stop {
 }
 
 impl Progress for Stop {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.0.fetch_sub(input_bytes as i64, Relaxed);
+    fn event(&self, event: ProgressEvent<'_>) {
+        if let ProgressEvent::Bytes { input, .. } = event {
+            self.0.fetch_sub(input as i64, Relaxed);
+        }
     }
 
     fn is_interrupted(&self) -> bool {

@@ -14,7 +14,7 @@ use slotpress_format::{
     parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache, parse_storage_name,
     parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
-use slotpress_read::{NamedArchive, VerifyOptions, verify_archives};
+use slotpress_read::{CheckOptions, NamedArchive, VerifyOptions, verify_archives};
 
 /// A target: takes any bytes.
 pub type Target = fn(&[u8]);
@@ -280,7 +280,9 @@ fn verify(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     std::fs::write(&path, bytes).expect("written");
-    let options = VerifyOptions::default().threads(1).memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf());
+    let options = VerifyOptions::default()
+        .threads(1)
+        .check(CheckOptions::default().memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf()));
     if let Some(report) = check(verify_archives(&NamedArchive::from_path(&path), None, &options, &NoProgress)) {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
-use slotpress_read::{Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
+use slotpress_read::{CheckOptions, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
 
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
@@ -158,7 +158,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn options(clients: &[Client]) -> VerifyOptions {
-    VerifyOptions::default().clients(clients.to_vec()).threads(2).memory_bytes(64 << 20)
+    VerifyOptions::default().clients(clients.to_vec()).threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {

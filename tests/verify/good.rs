@@ -4,7 +4,9 @@ use std::path::Path;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{Check, CheckMode, Client, NamedArchive, VerifyReport, verify_archives, verify_ledger};
+use slotpress_read::{
+    Check, CheckMode, CheckOptions, Client, NamedArchive, VerifyReport, verify_archives, verify_ledger,
+};
 
 use super::fixtures::*;
 use crate::common::oracle::Oracle;
@@ -31,7 +33,7 @@ fn archives_of_agave() {
     let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
     let error = verify_archives(&alone, None, &options(&Client::ALL), &NoProgress).expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
-    let frames = options(&Client::ALL).check(CheckMode::Frames);
+    let frames = options(&Client::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
     let alone = verify_archives(&alone, None, &frames, &NoProgress).expect("verified");
     assert!(alone.ok, "{}", shown(&alone));
     let skipped: Vec<_> = alone.checks.iter().filter(|check| check.skipped.is_some()).map(|check| check.name).collect();
@@ -79,10 +81,10 @@ fn ledgers() {
 fn expectations() {
     let archive = NamedArchive::from_path(dir().join(FULL));
     let mut options = options(&Client::AGAVE);
-    options.expect_slot = Some(26);
-    options.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));
+    options.check.expect_slot = Some(26);
+    options.check.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));
     assert!(verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);
-    options.expect_slot = Some(27);
+    options.check.expect_slot = Some(27);
     let report = verify_archives(&archive, None, &options, &NoProgress).expect("verified");
     assert!(!report.ok && report.clients.iter().all(|client| client.loads));
     options.is_quick = true;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use slotpress::inspect::VisitError;
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitOptions, restore,
-    visit_accounts,
+    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget,
+    VisitOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
 use slotpress_read::{Client, Failure, NamedArchive, Place, Rule, VerifyReport, verify_archives};
@@ -140,7 +140,7 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let named = NamedArchive::from_path(&put_all(altered, dir.path())[0]);
         let visit = |mode| {
-            let options = VisitOptions::default().check(mode).threads(2);
+            let options = VisitOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
             visit_accounts(AccountsInput::Archives(&named, None), &options, &NoProgress, Counting::default)
         };
         let unchecked = visit(CheckMode::Frames).expect("all records can be read");

@@ -78,46 +78,88 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
     }
 }
 
-/// Receives what long work reports. Called from many threads; must be cheap.
-pub trait Progress: Sync {
+/// What long work reports.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ProgressEvent<'a> {
     /// The steps that follow, in their order: stages of these names. Stages of other names may come between them.
-    fn steps(&self, steps: &[Step]) {
-        let _ = steps;
-    }
-    /// A stage begins. `total_bytes` is what [`Progress::advance`] will have counted as input when the stage ends,
-    /// where that is known.
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
-        let _ = (name, total_bytes);
-    }
-    /// Bytes that were read and bytes that were written since the last call.
-    fn advance(&self, input_bytes: u64, output_bytes: u64) {
-        let _ = (input_bytes, output_bytes);
-    }
+    Steps(&'a [Step]),
+    /// A stage begins.
+    Stage {
+        /// Its name.
+        name: &'a str,
+        /// The sum of [`ProgressEvent::Bytes`] that will have been read when the stage ends; `None` where it is not known.
+        input_bytes: Option<u64>,
+    },
+    /// Bytes since the last such event.
+    Bytes {
+        /// Bytes read.
+        input: u64,
+        /// Bytes written.
+        output: u64,
+    },
     /// A few words beside the figures of the stage, until there are others.
-    fn note(&self, text: &str) {
-        let _ = text;
-    }
+    Note(&'a str),
     /// What is going to happen, in a line of its own.
-    fn tell(&self, message: &str) {
-        let _ = message;
-    }
-    /// What only some want to know: how the work is planned, and where the time went.
-    fn detail(&self, message: &str) {
-        let _ = message;
-    }
+    Status(&'a str),
+    /// How the work is planned, for those who want to know.
+    Detail(&'a str),
     /// Time that one thread spent on a part of the work; parts of one thread do not overlap.
-    fn spent(&self, part: Part, time: Duration) {
-        let _ = (part, time);
-    }
+    Time {
+        /// The part.
+        part: Part,
+        /// The time.
+        time: Duration,
+    },
     /// Something the operator should know, though the work goes on.
-    fn warn(&self, message: &str) {
-        let _ = message;
+    Warning(&'a str),
+}
+
+/// Receives the events of long work, and says whether it should stop. To be implemented: [`Progress::event`],
+/// [`Progress::is_interrupted`], or both. The other methods are for those who report.
+pub trait Progress: Sync {
+    /// Receives an event. Called from many threads; must be cheap.
+    fn event(&self, event: ProgressEvent<'_>) {
+        let _ = event;
     }
-    /// Whether the user asked to stop.
+    /// True if the work should stop. It then ends with an error of
+    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
     fn is_interrupted(&self) -> bool {
         false
     }
-    /// An error when the user asked to stop.
+    /// Reports [`ProgressEvent::Steps`].
+    fn steps(&self, steps: &[Step]) {
+        self.event(ProgressEvent::Steps(steps));
+    }
+    /// Reports [`ProgressEvent::Stage`].
+    fn stage(&self, name: &str, input_bytes: Option<u64>) {
+        self.event(ProgressEvent::Stage { name, input_bytes });
+    }
+    /// Reports [`ProgressEvent::Bytes`].
+    fn advance(&self, input: u64, output: u64) {
+        self.event(ProgressEvent::Bytes { input, output });
+    }
+    /// Reports [`ProgressEvent::Note`].
+    fn note(&self, text: &str) {
+        self.event(ProgressEvent::Note(text));
+    }
+    /// Reports [`ProgressEvent::Status`].
+    fn tell(&self, message: &str) {
+        self.event(ProgressEvent::Status(message));
+    }
+    /// Reports [`ProgressEvent::Detail`].
+    fn detail(&self, message: &str) {
+        self.event(ProgressEvent::Detail(message));
+    }
+    /// Reports [`ProgressEvent::Time`].
+    fn spent(&self, part: Part, time: Duration) {
+        self.event(ProgressEvent::Time { part, time });
+    }
+    /// Reports [`ProgressEvent::Warning`].
+    fn warn(&self, message: &str) {
+        self.event(ProgressEvent::Warning(message));
+    }
+    /// An error if the work should stop.
     ///
     /// # Errors
     /// Of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted), and no other.
@@ -142,44 +184,38 @@ impl<F: Fn() -> bool + Sync> Progress for Until<F> {
     }
 }
 
-/// Passes all reports on, and stops the work also when this says so.
-pub struct StopToo<'a, F> {
+/// Forwards events to another [`Progress`], as `change` makes them; `None` drops one. Stops the work also when `is_over` is true.
+pub struct Forward<'a, F, S = fn() -> bool> {
     progress: &'a dyn Progress,
-    is_over: F,
+    change: F,
+    is_over: S,
 }
 
-impl<'a, F: Fn() -> bool + Sync> StopToo<'a, F> {
-    /// Reports go to `progress`.
-    pub fn new(progress: &'a dyn Progress, is_over: F) -> Self {
-        Self { progress, is_over }
+impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'a, F> {
+    /// Changes events.
+    pub fn new(progress: &'a dyn Progress, change: F) -> Self {
+        Self { progress, change, is_over: || false }
     }
 }
 
-impl<F: Fn() -> bool + Sync> Progress for StopToo<'_, F> {
-    fn steps(&self, steps: &[Step]) {
-        self.progress.steps(steps);
+impl<'a, S: Fn() -> bool + Sync> Forward<'a, fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>>, S> {
+    /// Forwards all events, and stops the work also when `is_over` is true.
+    pub fn until(progress: &'a dyn Progress, is_over: S) -> Self {
+        Self { progress, change: |event| Some(event), is_over }
     }
-    fn stage(&self, name: &str, total_bytes: Option<u64>) {
-        self.progress.stage(name, total_bytes);
+}
+
+impl<F, S> Progress for Forward<'_, F, S>
+where
+    F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync,
+    S: Fn() -> bool + Sync,
+{
+    fn event(&self, event: ProgressEvent<'_>) {
+        if let Some(event) = (self.change)(event) {
+            self.progress.event(event);
+        }
     }
-    fn advance(&self, input_bytes: u64, output_bytes: u64) {
-        self.progress.advance(input_bytes, output_bytes);
-    }
-    fn note(&self, text: &str) {
-        self.progress.note(text);
-    }
-    fn tell(&self, message: &str) {
-        self.progress.tell(message);
-    }
-    fn detail(&self, message: &str) {
-        self.progress.detail(message);
-    }
-    fn spent(&self, part: Part, time: Duration) {
-        self.progress.spent(part, time);
-    }
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
-    }
+
     fn is_interrupted(&self) -> bool {
         self.progress.is_interrupted() || (self.is_over)()
     }
@@ -197,7 +233,7 @@ impl CancelToken {
 
     /// The progress of work that also stops when this is cancelled.
     pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
-        StopToo::new(progress, || self.is_interrupted())
+        Forward::until(progress, || self.is_interrupted())
     }
 }
 

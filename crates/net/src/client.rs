@@ -16,7 +16,7 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
 use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, cannot_start, panic_point};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::address::is_public;
@@ -24,7 +24,7 @@ use super::error::PrivateOnly;
 use super::rate::Bucket;
 use super::redirect::{Reach, Scope};
 use super::stores::Stores;
-use super::{ClientOptions, NetError, Url, shown};
+use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
 
 /// Threads that move bytes and agree on keys. More do not help: callers take the bytes on threads of their own.
 const THREADS: usize = 2;
@@ -129,12 +129,28 @@ impl Client {
         Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
     }
 
+    /// Refuses threads of a tokio runtime, which waiting would block.
+    ///
+    /// # Errors
+    /// Of [`NetErrorKind::InsideRuntime`].
+    pub fn check_thread(&self) -> Result<(), NetError> {
+        match Handle::try_current() {
+            Err(_) => Ok(()),
+            Ok(_) => Err(NetError::without_url(
+                NetErrorKind::InsideRuntime,
+                "called inside a tokio runtime, whose thread it would block",
+            )
+            .with_hint("call it on a thread of its own: std::thread::spawn")),
+        }
+    }
+
     /// Waits for `work` on the calling thread, until it is asked to stop.
     ///
     /// # Errors
-    /// Of the work; or the user asked to stop.
+    /// Of the work; the user asked to stop; the thread is one of a tokio runtime.
     pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
+        self.check_thread()?;
         runtime.handle().block_on(async {
             let mut ticks = interval(STOP_CHECK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

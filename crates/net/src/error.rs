@@ -11,6 +11,7 @@ use super::{Url, shown};
 
 /// What sort of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NetErrorKind {
     /// Nothing came for too long.
     Timeout,
@@ -35,6 +36,8 @@ pub enum NetErrorKind {
     Forbidden,
     /// The server cannot show who it is.
     Tls,
+    /// Called on a thread of a tokio runtime, which waiting would block.
+    InsideRuntime,
     /// The user asked to stop.
     Interrupted,
 }
@@ -174,6 +177,7 @@ impl From<NetError> for Error {
         let kind = match error.kind {
             NetErrorKind::Interrupted => return Self::interrupted(),
             NetErrorKind::Forbidden => ErrorKind::Failed,
+            NetErrorKind::InsideRuntime => ErrorKind::Usage,
             _ => ErrorKind::Network,
         };
         let hint = error.hint.clone();

@@ -79,6 +79,6 @@ pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exi
 pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_in};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::ledger::verify_ledger;
-pub use verify::own::{ReadBack, ReadBackReport};
+pub use verify::own::{ReadBackReport, read_back_archive, read_back_archive_on, read_back_snapshot};
 pub use verify::report::{CheckResult, VerifyReport};
 pub use verify::{VerifyOptions, verify_archives};

@@ -120,16 +120,11 @@ impl ServeOptions {
             listen,
             tls: None,
             metrics: None,
-            allowance: Allowance {
-                total_rate: None,
-                client_rate: None,
-                connections: CONNECTIONS_DEFAULT,
-                client_connections: CLIENT_CONNECTIONS_DEFAULT,
-            },
+            allowance: Allowance::default(),
             trusted_proxies: Vec::new(),
             io_hint: IoHint::default(),
             threads: available_threads().min(THREADS_DEFAULT_MAX),
-            timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },
+            timeouts: Timeouts::default(),
             grace: Duration::from_secs(60),
             gathers_ranges: true,
         }
@@ -137,7 +132,8 @@ impl ServeOptions {
 }
 
 /// When to give up on a client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Setters)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// It has sent no whole request: since it connected, or since the last answer.
     pub head: Duration,
@@ -145,8 +141,15 @@ pub struct Timeouts {
     pub stall: Duration,
 }
 
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { head: Duration::from_secs(15), stall: Duration::from_secs(60) }
+    }
+}
+
 /// What happens.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// Clients may come.
     Listening {

@@ -11,7 +11,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use derive_setters::Setters;
 use slotpress_base::Bucket;
+
+use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
 
 /// A request's head is at most this long: what an idle connection holds.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -28,16 +31,31 @@ const PIECE_MAX: u64 = 256 * 1024;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// How many bytes per second, and how many connections, at most.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Setters)]
+#[non_exhaustive]
 pub struct Allowance {
     /// To all clients together.
+    #[setters(into)]
     pub total_rate: Option<u64>,
     /// To each.
+    #[setters(into)]
     pub client_rate: Option<u64>,
     /// Of all clients together.
     pub connections: usize,
     /// Of each.
     pub client_connections: usize,
+}
+
+/// No limit of rates; connections as [`CONNECTIONS_DEFAULT`] and [`CLIENT_CONNECTIONS_DEFAULT`] say.
+impl Default for Allowance {
+    fn default() -> Self {
+        Self {
+            total_rate: None,
+            client_rate: None,
+            connections: CONNECTIONS_DEFAULT,
+            client_connections: CLIENT_CONNECTIONS_DEFAULT,
+        }
+    }
 }
 
 /// What all connections share.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use derive_setters::Setters;
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::patiently;
@@ -43,11 +44,14 @@ pub struct Small {
 }
 
 /// What a store says to readers of a file. A directory keeps none of it: the server in front of it says these.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Setters)]
+#[non_exhaustive]
 pub struct Metadata {
     /// `Content-Type`.
+    #[setters(into)]
     pub content_type: Option<String>,
     /// `Cache-Control`.
+    #[setters(into)]
     pub cache_control: Option<String>,
     /// Pairs of one's own (`x-amz-meta-…`), such as the root: lowercase names, text without control characters.
     pub user: Vec<(String, String)>,

@@ -11,7 +11,9 @@ use object_store::PutPayload;
 use slotpress_base::progress::{self};
 use slotpress_base::quantity::bytes as show_bytes;
 use slotpress_base::threads::guarded;
-use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Result, cannot_start, panic_point};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Result, cannot_start, panic_point,
+};
 use slotpress_net::{NetError, NetErrorKind, Url, shown};
 use tokio::time::timeout;
 
@@ -179,7 +181,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Progress for Shared {
-    fn warn(&self, message: &str) {
+    fn event(&self, event: ProgressEvent<'_>) {
+        let ProgressEvent::Warning(message) = event else { return };
         let mut warnings = lock(&self.warnings);
         if warnings.len() < WARNINGS_MAX {
             warnings.push(message.to_string());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
 use needs::needs;
-use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Until};
+use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Until};
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
 use slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target};
 
@@ -52,8 +52,10 @@ fn content(length: usize) -> Vec<u8> {
 struct Told(Mutex<Vec<String>>, CancelToken);
 
 impl Progress for Told {
-    fn warn(&self, message: &str) {
-        self.0.lock().expect("locked").push(message.to_string());
+    fn event(&self, event: ProgressEvent<'_>) {
+        if let ProgressEvent::Warning(message) = event {
+            self.0.lock().expect("locked").push(message.to_string());
+        }
     }
 
     fn is_interrupted(&self) -> bool {
@@ -63,7 +65,7 @@ impl Progress for Told {
 
 fn small_files(store: &Store) {
     let put = |bytes: &[u8], condition: &Condition| {
-        let metadata = Metadata { cache_control: Some("max-age=5".to_string()), ..Metadata::default() };
+        let metadata = Metadata::default().cache_control("max-age=5".to_string());
         store.put_small("latest.json", bytes, &metadata, condition, &NoProgress).expect("put")
     };
     assert_eq!(store.get_small("latest.json", 100, &NoProgress).expect("asked"), None);

@@ -49,18 +49,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use derive_setters::Setters;
 use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
 pub use firedancer::archive_like_firedancer;
 use layout::Layout;
 pub use mix::Mix;
 use rayon::prelude::*;
-use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, quantity};
+use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, available_threads, quantity};
 use slotpress_format::{Hash, STORAGES_MAX};
 use storage::{StateSums, build};
 pub use version::AgaveVersion;
 
 /// What to make.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[non_exhaustive]
 pub struct SynthOptions {
     /// The ledger directory; must be empty or not exist.
     pub out_dir: PathBuf,
@@ -70,8 +72,10 @@ pub struct SynthOptions {
     pub seed: u64,
     /// Also make a newer state, whose storages since the full one have about this many bytes. The full state is then
     /// left in `at-full` below the ledger directory.
+    #[setters(into)]
     pub incremental_bytes: Option<u64>,
     /// Spread the full state over this many storages, instead of a number that fits its size.
+    #[setters(into)]
     pub storage_count: Option<u64>,
     /// Workers; they change no byte.
     pub threads: usize,
@@ -79,6 +83,22 @@ pub struct SynthOptions {
     pub agave: AgaveVersion,
     /// Kind of most accounts.
     pub mix: Mix,
+}
+
+impl SynthOptions {
+    /// A full state of about this size, by one seed, on all cores.
+    pub fn new(out_dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
+        Self {
+            out_dir: out_dir.into(),
+            size_bytes,
+            seed: 1,
+            incremental_bytes: None,
+            storage_count: None,
+            threads: available_threads(),
+            agave: AgaveVersion::default(),
+            mix: Mix::default(),
+        }
+    }
 }
 
 /// A state of the ledger, as a validator stopped at its slot leaves it.

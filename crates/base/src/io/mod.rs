@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use derive_setters::Setters;
 use residency::Cold;
 
 use crate::{Pace, Progress};
@@ -61,11 +62,13 @@ pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Opti
 }
 
 /// How to read and write beside other programs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Setters)]
+#[non_exhaustive]
 pub struct IoPolicy {
     /// How files are read and written.
     pub io_hint: IoHint,
     /// How fast at most; shared by everything that reads.
+    #[setters(into)]
     pub pace: Option<Arc<Pace>>,
 }
 

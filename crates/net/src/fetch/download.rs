@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, Progress, Result, panic_point, range_bytes};
+use slotpress_base::{Error, ErrorKind, Progress, ProgressEvent, Result, panic_point, range_bytes};
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
@@ -299,12 +299,8 @@ struct Stopping<'a> {
 }
 
 impl Progress for Stopping<'_> {
-    fn advance(&self, input_bytes: u64, output_bytes: u64) {
-        self.progress.advance(input_bytes, output_bytes);
-    }
-
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
+    fn event(&self, event: ProgressEvent<'_>) {
+        self.progress.event(event);
     }
 
     fn is_interrupted(&self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
-use slotpress_base::{Error, ErrorKind, Progress, Result, StopToo, quantity, range_bytes, to_usize};
+use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, quantity, range_bytes, to_usize};
 use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail, first_read_at};
 
@@ -81,7 +81,7 @@ fn fetch_range(
 ) -> Result<(), Ended> {
     let start = Instant::now();
     let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
-    let until = StopToo::new(progress, is_late);
+    let until = Forward::until(progress, is_late);
     let lease = file.lease(range.clone(), &mirror.shown());
     while !range.is_empty() {
         let mut trouble = None;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, Hint, IoPolicy, Progress, Result, StopToo, panic_point, spawn_workers,
+    CancelToken, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, panic_point, spawn_workers,
 };
 use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
 use slotpress_read::archive::Archive;
@@ -108,7 +108,10 @@ pub fn ask_all(
     let unasked = || Err("did not answer in time".to_string());
     let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
     let next = AtomicUsize::new(0);
-    let until = Asking { progress, start: Instant::now() };
+    let start = Instant::now();
+    let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
+    // What is asked is no archive: its bytes are not counted.
+    let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let told = client.for_told_urls();
     let (died, has_found) = (Mutex::new(None), AtomicBool::new(false));
     let ask = || {
@@ -121,7 +124,7 @@ pub fn ask_all(
             }
             let answer = match is_operator {
                 true => {
-                    let stop = StopToo::new(&until, || has_found.load(Ordering::Relaxed));
+                    let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
                     patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
                 }
                 false => told.offers(source, &until),
@@ -153,24 +156,6 @@ pub fn ask_all(
     }
     progress.check()?;
     Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
-}
-
-/// Asks for so long, and passes on what is wrong.
-struct Asking<'a> {
-    progress: &'a dyn Progress,
-    start: Instant,
-}
-
-impl Progress for Asking<'_> {
-    fn advance(&self, _: u64, _: u64) {}
-
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted() || self.start.elapsed() >= ASKING_TIME_MAX
-    }
 }
 
 /// What a source has that is asked again while it is too busy to answer, until `waiting` is to stop.

@@ -127,6 +127,7 @@ pub struct FindReport {
 /// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That no server has
 /// anything of use is no error here: see [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
+    client.check_thread()?;
     progress.stage("Asking", None);
     let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
     let known = cluster::ask(client, options, &mut report.relaxed, progress)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use derive_setters::Setters;
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::ArchiveName;
@@ -10,7 +11,8 @@ use slotpress_format::ArchiveName;
 use super::{Archive, Catalog, scan};
 
 /// What to keep.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Setters)]
+#[non_exhaustive]
 pub struct Keep {
     /// So many of the newest full archives.
     pub full: usize,
@@ -19,7 +21,15 @@ pub struct Keep {
     /// Whatever was modified since.
     pub within: Duration,
     /// Of all that, so many bytes at most: the oldest go first, incremental archives before the full one that they build on.
+    #[setters(into)]
     pub bytes_max: Option<u64>,
+}
+
+impl Keep {
+    /// So many full and so many incremental archives, the newest of each.
+    pub fn new(full: usize, incremental: usize) -> Self {
+        Self { full, incremental, within: Duration::ZERO, bytes_max: None }
+    }
 }
 
 /// Why an archive stays.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use derive_setters::Setters;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result};
 use slotpress_format::{Address, Record, RecordHeader};
@@ -36,9 +37,11 @@ pub const SIZE_CLASSES: [(u64, &str); 8] = [
 ];
 
 /// What to count.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Setters)]
+#[non_exhaustive]
 pub struct AccountsOptions {
     /// Only records of this owner.
+    #[setters(into)]
     pub owner: Option<Address>,
     /// How many of the largest accounts to list; at most [`LARGEST_MAX`].
     pub largest: usize,
@@ -153,7 +156,8 @@ pub fn inspect_accounts(
         return Err(Error::usage(format!("at most {LARGEST_MAX} of the largest accounts can be listed")));
     }
     let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default() };
-    let visit = options.visit.clone().check(CheckMode::Frames);
+    let mut visit = options.visit.clone();
+    visit.check.mode = CheckMode::Frames;
     let report = read_state(input, &visit, progress, &tally)?;
     let departures = report.failures.iter().filter(|failure| failure.check == Check::Records);
     if let Some(first) = departures.clone().next() {

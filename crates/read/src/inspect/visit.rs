@@ -1,7 +1,6 @@
 //! The newest version of every account of a state, shown to one visitor per worker.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use derive_setters::Setters;
@@ -12,7 +11,7 @@ use super::AccountsInput;
 use crate::state::shown::{StateVisitor, StateWorker};
 use crate::verify::ledger::read_ledger;
 use crate::verify::{Job, read_archives};
-use crate::{Check, CheckMode, StateOutcome, StorageRef, VerifyOptions, VerifyReport};
+use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not shown.
 #[derive(Clone, Copy, Debug)]
@@ -49,22 +48,18 @@ pub trait AccountVisitor {
 #[non_exhaustive]
 pub struct VisitOptions {
     /// Whether the state must be right: capitalization and lattice hash of all accounts that are shown, against the bank file.
-    pub check: CheckMode,
+    /// One half of the memory is for logging records, in 20 bytes each, and one for marking those that are superseded, in a bit
+    /// per 136 bytes of storages.
+    pub check: CheckOptions,
     /// Threads that decode and visit, 1 to 1024.
     pub threads: usize,
-    /// The most memory for finding superseded records, in bytes: one half to log records, in 20 bytes each, and one to mark
-    /// those that are superseded, in a bit per 136 bytes of storages.
-    pub memory_bytes: u64,
-    /// Where the log goes if it does not fit.
-    #[setters(into)]
-    pub temporary_dir: PathBuf,
 }
 
 /// With a check of the state, on all cores, with 1 GiB and the system's directory for temporary files.
 impl Default for VisitOptions {
     fn default() -> Self {
-        let VerifyOptions { check, threads, memory_bytes, temporary_dir, .. } = VerifyOptions::default();
-        Self { check, threads, memory_bytes, temporary_dir }
+        let VerifyOptions { check, threads, .. } = VerifyOptions::default();
+        Self { check, threads }
     }
 }
 
@@ -150,7 +145,7 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
         return Err(VisitError::Visitor(error));
     }
     let report = read?;
-    let state = match options.check {
+    let state = match options.check.mode {
         CheckMode::Frames => StateOutcome::not_asked(),
         CheckMode::State => judged(&report)?,
     };
@@ -167,12 +162,8 @@ pub(super) fn read_state(
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
-    let VisitOptions { check, threads, memory_bytes, ref temporary_dir } = *options;
-    let options = VerifyOptions::default()
-        .check(check)
-        .threads(threads.clamp(1, THREADS_MAX))
-        .memory_bytes(memory_bytes)
-        .temporary_dir(temporary_dir);
+    let VisitOptions { check, threads } = options;
+    let options = VerifyOptions::default().check(check.clone()).threads((*threads).clamp(1, THREADS_MAX));
     let job = Job { options: &options, visitor: Some(visitor), progress };
     match input {
         AccountsInput::Archives(full, incremental) => read_archives(full, incremental, job),

@@ -5,7 +5,7 @@
 //! anew. Only the state (capitalization and lattice hash over the newest version of every account) shows that, and so it is
 //! always checked, unless [`CheckMode::Frames`] asks to go without. Whose state it is, no archive can prove.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
@@ -14,6 +14,7 @@ use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::accounts::{Accounts, AccountsPass, Task};
 use super::settle::{ReadAgain, Settled, log_bytes, settle};
+use super::spill::spill_dir;
 use super::stakes::{FoundAccounts, StakeAccounts};
 use crate::rules::documents::judge_expectations;
 use crate::{Check, Findings, Rule};
@@ -32,21 +33,24 @@ pub enum CheckMode {
 /// much, so that most of them are spilled; half of a validator's memory is not ours to take.
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// How to check the state.
+/// What to check, and what is expected: for verifying, visiting, restoring and recompressing alike.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct CheckOptions {
     /// What is checked.
     pub mode: CheckMode,
-    /// The most memory for finding superseded records, in bytes. What does not fit is spilled beside the output.
+    /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
-    /// The snapshot hash that the state must have. Implies [`CheckMode::State`].
+    /// Where what does not fit is spilled; otherwise beside the output, or where the system has temporary files.
+    #[setters(into)]
+    pub temporary_dir: Option<PathBuf>,
+    /// The snapshot hash that the state must have. Restoring and recompressing check the state then, whatever the mode.
     #[setters(into)]
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
     #[setters(into)]
     pub expect_slot: Option<u64>,
-    /// The most bytes that the archives may unpack to, in bytes of their entries with headers and padding.
+    /// The most bytes that archives may unpack to, in bytes of their entries with headers and padding.
     #[setters(into)]
     pub max_bytes: Option<u64>,
 }
@@ -56,6 +60,7 @@ impl Default for CheckOptions {
         Self {
             mode: CheckMode::State,
             memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
+            temporary_dir: None,
             expect_hash: None,
             expect_slot: None,
             max_bytes: None,
@@ -64,6 +69,12 @@ impl Default for CheckOptions {
 }
 
 impl CheckOptions {
+    /// Where to spill, beside an output or without one.
+    #[doc(hidden)]
+    pub fn spill_dir(&self, output_dir: Option<&Path>) -> PathBuf {
+        self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
+    }
+
     /// Whether the state is checked. `is_part`: of an incremental archive without its full one.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ pub struct FirstPass<'a, C> {
     /// What an archive may contain.
     pub rules: ArchiveRules<'a>,
     /// What it may unpack to.
-    pub size_limit: Option<&'a SizeLimit>,
+    pub size_limit: &'a SizeLimit,
     /// Where its records are logged, if the state is checked.
     pub records: Option<&'a AccountsPass<'a>>,
     /// What the command does with it.
@@ -51,7 +51,7 @@ pub struct FirstPass<'a, C> {
 impl<C: Contents> Visitor for FirstPass<'_, C> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
-        self.size_limit.map_or(Ok(()), |limit| limit.entry(entry))?;
+        self.size_limit.entry(entry)?;
         self.contents.entry(entry)?;
         let is_for_sink = C::ARE_FOR_SINK;
         let EntryKind::Storage { slot, id } = entry.kind else {

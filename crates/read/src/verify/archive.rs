@@ -13,7 +13,7 @@ use crate::verify::Job;
 use crate::verify::report::Counts;
 use crate::{
     AccountsPass, ArchiveRules, Check, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass, Place,
-    ReadError, Rule, SeenSlots, Task,
+    ReadError, Rule, SeenSlots, SizeLimit, Task,
 };
 
 /// An archive that has been read, and judged but for its state.
@@ -36,6 +36,7 @@ impl VerifiedArchive {
         distrusted: Option<&Error>,
         accounts: &Accounts,
         seen_slots: &SeenSlots,
+        size_limit: &SizeLimit,
         job: &Job<'_>,
     ) -> Result<Self, ReadError> {
         let Job { options, progress, .. } = *job;
@@ -55,7 +56,7 @@ impl VerifiedArchive {
         let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
         let visitor = FirstPass {
             rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
-            size_limit: None,
+            size_limit,
             records: job.reads_records().then_some(&records),
             contents: (),
         };

@@ -99,7 +99,12 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     };
     findings.skip(Check::Frames, "a ledger has none");
     if let Some(bank) = &bank {
-        judge_expectations(options.expect_slot, options.expect_hash, (bank.slot, bank.snapshot_hash()), &findings)?;
+        judge_expectations(
+            options.check.expect_slot,
+            options.check.expect_hash,
+            (bank.slot, bank.snapshot_hash()),
+            &findings,
+        )?;
     }
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
@@ -146,7 +151,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     }
     report.counts = counts;
     report.set_completeness(bank.as_ref(), has_list);
-    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
+    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.elapsed = stopwatch.elapsed();
     Ok(report)
 }

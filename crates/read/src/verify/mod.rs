@@ -13,12 +13,12 @@ pub mod own;
 pub mod report;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use derive_setters::Setters;
 pub use ledger::{verify_ledger, verify_snapshot};
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
-use slotpress_format::{BankFile, Hash, Root};
+use slotpress_format::{BankFile, Root};
 
 pub use crate::archive::named::NamedArchive;
 use crate::rules::bank::judge_map_presence;
@@ -30,8 +30,8 @@ use crate::state::shown::StateVisitor;
 use crate::verify::archive::{VerifiedArchive, add_counts};
 use crate::verify::report::Counts;
 use crate::{
-    Check, CheckMode, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, STATE_MEMORY_BYTES_DEFAULT, SeenSlots,
-    Task, VerifyReport, judge_base, judge_root, judge_storage_map, spill_dir,
+    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
+    VerifyReport, judge_base, judge_root, judge_storage_map,
 };
 
 /// How to verify.
@@ -44,24 +44,13 @@ pub struct VerifyOptions {
     /// Leave out records and state, and, of what an index tells, everything but the headers of frames. Where roots are
     /// expected, every frame is read all the same, and compared with its hash.
     pub is_quick: bool,
-    /// Whether records and state are checked.
-    pub check: CheckMode,
+    /// What is checked of records and state, and what is expected.
+    pub check: CheckOptions,
     /// A part of a state, such as an incremental archive alone, is accepted: everything else is checked of it.
     #[setters(skip)]
     pub(crate) allows_part: bool,
     /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
-    /// The most memory for finding superseded records, in bytes.
-    pub memory_bytes: u64,
-    /// Where to spill what does not fit.
-    #[setters(into)]
-    pub temporary_dir: PathBuf,
-    /// The snapshot hash that the state must have.
-    #[setters(into)]
-    pub expect_hash: Option<Hash>,
-    /// The slot that the state must have.
-    #[setters(into)]
-    pub expect_slot: Option<u64>,
     /// The roots that the archives must have, in their order; none for those beyond the list.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
@@ -73,13 +62,9 @@ impl Default for VerifyOptions {
         Self {
             clients: Vec::new(),
             is_quick: false,
-            check: CheckMode::State,
+            check: CheckOptions::default(),
             allows_part: false,
             threads: available_threads(),
-            memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
-            temporary_dir: spill_dir(None),
-            expect_hash: None,
-            expect_slot: None,
             expect_roots: Vec::new(),
         }
     }
@@ -88,7 +73,7 @@ impl Default for VerifyOptions {
 impl VerifyOptions {
     /// Why records and state are left out; `None` where they are checked.
     fn why_not_state(&self) -> Option<String> {
-        match (self.is_quick, self.check) {
+        match (self.is_quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
             (_, CheckMode::Frames) => Some("not asked for".to_string()),
             (_, CheckMode::State) => None,
@@ -158,7 +143,7 @@ impl<'a> Job<'a> {
             Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
             Some(visitor) => {
                 progress.stage("Sorting", None);
-                let marks_bytes_max = options.memory_bytes / 2;
+                let marks_bytes_max = options.check.memory_bytes / 2;
                 show(accounts, bank, findings, visitor, marks_bytes_max, options.threads, &mut |task| {
                     read_again(task, None)
                 })
@@ -237,7 +222,7 @@ fn try_archives(
 ) -> Result<VerifyReport, FailedRead> {
     let Job { options, progress, .. } = job;
     let mut accounts = new_accounts(&job, archives_bytes(archives)?)?;
-    let seen_slots = SeenSlots::default();
+    let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
     let mut read: Vec<VerifiedArchive> = Vec::new();
     let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
     let again = job.visitor.into_iter().flat_map(|_| step("Visiting"));
@@ -246,13 +231,13 @@ fn try_archives(
         "plan: {} to read; workers: {}, temporary files in {}",
         quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
         options.threads,
-        options.temporary_dir.shown()
+        options.check.spill_dir(None).shown()
     ));
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads)?;
         }
-        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, &job)
+        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, &size_limit, &job)
             .map_err(|error| FailedRead::of(number, error))?;
         read.push(one);
     }
@@ -272,8 +257,8 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
     if let Some(bank) = bank {
         judge_expectations(
-            options.expect_slot,
-            options.expect_hash,
+            options.check.expect_slot,
+            options.check.expect_hash,
             (bank.slot, bank.snapshot_hash()),
             &newest.findings,
         )?;
@@ -320,7 +305,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
     }
     report.base_slot = base_slot;
-    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
+    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.roots = roots;
     report.counts = counts;
     report.set_completeness(bank.as_ref(), has_index);
@@ -376,18 +361,19 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 /// A state in the making, of this many bytes of storages. A temporary directory that was chosen must have room for what
 /// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
-    let VerifyOptions { memory_bytes, temporary_dir, .. } = job.options;
+    let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
+    let spill_dir = job.options.check.spill_dir(None);
     let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
     let accounts = match job.visitor {
-        None => Accounts::keeping_suspects(*memory_bytes, temporary_dir, room_bytes, records)?,
+        None => Accounts::keeping_suspects(*memory_bytes, &spill_dir, room_bytes, records)?,
         // The other half is for marking what is superseded.
-        Some(_) => Accounts::new(*memory_bytes / 2, temporary_dir, room_bytes)?,
+        Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, room_bytes)?,
     };
     if !job.reads_records() {
         return Ok(accounts);
     }
     match accounts.check_room_foreseen(*memory_bytes) {
-        Err(error) if *temporary_dir == spill_dir(None) => {
+        Err(error) if temporary_dir.is_none() => {
             job.progress.warn(&format!("the memory may not suffice, and then this ends with: {error}"));
         }
         result => result?,

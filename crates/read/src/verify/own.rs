@@ -1,15 +1,14 @@
 //! Reading back what slotpress itself has just written, before it counts as written.
 
-use std::path::PathBuf;
-
-use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Progress, Result, ShowPath};
 use slotpress_format::BankSnapshot;
 
 use crate::rules::clients::readers;
 use crate::verify::verify_snapshot;
-use crate::{Check, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
+use crate::{
+    Check, CheckOptions, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
+};
 
 /// What was read back, and found to be right.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -25,109 +24,85 @@ pub struct ReadBackReport {
     pub unknown: Vec<String>,
 }
 
-/// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.
-#[derive(Clone, Debug, Setters)]
-#[non_exhaustive]
-pub struct ReadBack {
-    /// The most memory for finding superseded records, in bytes.
-    pub memory_bytes: u64,
-    /// Where to spill what does not fit.
-    #[setters(into)]
-    pub temporary_dir: PathBuf,
-}
-
-/// With 1 GiB for finding superseded records, and the system's directory for temporary files.
-impl Default for ReadBack {
-    fn default() -> Self {
-        let VerifyOptions { memory_bytes, temporary_dir, .. } = VerifyOptions::default();
-        Self { memory_bytes, temporary_dir }
+fn options(check: &CheckOptions, clients: &[Client], threads: usize) -> VerifyOptions {
+    VerifyOptions {
+        clients: clients.to_vec(),
+        threads,
+        check: check.clone(),
+        // The state is known elsewhere; the report says that it is not checked.
+        allows_part: true,
+        ..VerifyOptions::default()
     }
 }
 
-impl ReadBack {
-    fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
-        VerifyOptions {
-            clients: clients.to_vec(),
-            threads,
-            memory_bytes: self.memory_bytes,
-            temporary_dir: self.temporary_dir.clone(),
-            // What was just made of a state that is known elsewhere; the report says that the state is not checked.
-            allows_part: true,
-            ..VerifyOptions::default()
-        }
+/// Checks an archive that was written, on the full one below it, where its state is wanted too; these clients must load
+/// it, and its index must be right.
+///
+/// # Errors
+/// It is not valid, or cannot be read.
+pub fn read_back_archive_on(
+    check: &CheckOptions,
+    archive: &NamedArchive,
+    base: Option<&NamedArchive>,
+    clients: &[Client],
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<ReadBackReport> {
+    let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
+    let report = verify_archives(full, incremental, &options(check, clients, threads), progress)?;
+    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
+    // What is below it need not have a name yet; and what Firedancer wrote is converted before it is used, without storages
+    // that hold nothing.
+    let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
+    let is_usual_below = |rule| match rule {
+        Rule::NameUnknown => true,
+        Rule::EmptyStorage => is_of_firedancer,
+        _ => false,
+    };
+    let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
+    let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
+    let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
+    let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
+    let what = format!("the archive of {name}");
+    match base {
+        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), SUSPECTS_OF_A_PAIR)?,
+        None => require(failure, &what, SUSPECTS)?,
     }
+    Ok(summary_of(&report))
+}
 
-    /// Checks an archive that was written, on the full one below it, where its state is wanted too; these clients must load
-    /// it, and its index must be right.
-    ///
-    /// # Errors
-    /// It is not valid, or cannot be read.
-    pub fn check_archive_on(
-        &self,
-        archive: &NamedArchive,
-        base: Option<&NamedArchive>,
-        clients: &[Client],
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<ReadBackReport> {
-        let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
-        let report = verify_archives(full, incremental, &self.options(clients, threads), progress)?;
-        let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-        // What is below it need not have a name yet; and what Firedancer wrote is converted before it is used, without storages
-        // that hold nothing.
-        let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
-        let is_usual_below = |rule| match rule {
-            Rule::NameUnknown => true,
-            Rule::EmptyStorage => is_of_firedancer,
-            _ => false,
-        };
-        let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-        let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
-        let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
-        let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
-        let what = format!("the archive of {name}");
-        match base {
-            Some(base) => {
-                require(failure, &format!("{what}, read back on {},", base.path.shown()), SUSPECTS_OF_A_PAIR)?
-            }
-            None => require(failure, &what, SUSPECTS)?,
-        }
-        Ok(summary_of(&report))
-    }
+/// Checks an archive that was written: every client that reads archives of its kind must load it, and its index must be
+/// right. An incremental one is checked on its full archive, where that is given.
+///
+/// # Errors
+/// It is not valid, or cannot be read.
+pub fn read_back_archive(
+    check: &CheckOptions,
+    archive: &NamedArchive,
+    base: Option<&NamedArchive>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<ReadBackReport> {
+    let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
+    read_back_archive_on(check, archive, base, &clients, threads, progress)
+}
 
-    /// Checks an archive that was written: every client that reads archives of its kind must load it, and its index must be
-    /// right. An incremental one is checked on its full archive, where that is given.
-    ///
-    /// # Errors
-    /// It is not valid, or cannot be read.
-    pub fn check_archive(
-        &self,
-        archive: &NamedArchive,
-        base: Option<&NamedArchive>,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<ReadBackReport> {
-        let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
-        self.check_archive_on(archive, base, &clients, threads, progress)
-    }
-
-    /// Checks a bank snapshot that is not complete yet. `base_slot` is the slot of the full archive below an incremental one
-    /// that was restored alone.
-    ///
-    /// # Errors
-    /// It is not valid, or cannot be read.
-    pub fn check_snapshot(
-        &self,
-        snapshot: BankSnapshot,
-        base_slot: Option<u64>,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<ReadBackReport> {
-        let slot = snapshot.slot;
-        let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
-        require(failures(&report).next(), &format!("the ledger of slot {slot}"), SUSPECTS_OF_A_LEDGER)?;
-        Ok(summary_of(&report))
-    }
+/// Checks a bank snapshot that is not complete yet. `base_slot` is the slot of the full archive below an incremental one
+/// that was restored alone.
+///
+/// # Errors
+/// It is not valid, or cannot be read.
+pub fn read_back_snapshot(
+    check: &CheckOptions,
+    snapshot: BankSnapshot,
+    base_slot: Option<u64>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<ReadBackReport> {
+    let slot = snapshot.slot;
+    let report = verify_snapshot(snapshot, base_slot, &options(check, &Client::AGAVE, threads), progress)?;
+    require(failures(&report).next(), &format!("the ledger of slot {slot}"), SUSPECTS_OF_A_LEDGER)?;
+    Ok(summary_of(&report))
 }
 
 /// What was checked.
