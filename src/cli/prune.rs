@@ -1,6 +1,7 @@
 //! `slotpress prune`
 
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use slotpress::catalog::{
     Archive, Catalog, Fault, Keep, LATEST, PATH, Unusable, find_partials, parse_list, plan_prune, remove, unix_ns,
 };
 use slotpress::machine::KeptDir;
-use slotpress::{Error, Progress, Result, Space, catalog};
+use slotpress::{Error, IoContext, Progress, Result, Space, catalog};
 use slotpress_base::text::ShowPath;
 
 use super::list::{line_of_unusable, print_partial};
@@ -108,10 +109,8 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
         let _ = &args.connection;
-        refuse_published(
-            target,
-            [PATH.trim_start_matches('/'), LATEST].iter().filter_map(|path| read_small(target, path)),
-        )?;
+        let documents = [PATH.trim_start_matches('/'), LATEST].map(|path| read_small(target, path).transpose());
+        refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
         let catalog = catalog::scan_with_copies(std::slice::from_ref(target))?;
         prune_partials(target, args, ui)?;
         prune(target, &catalog, &remove, args, ui)
@@ -130,13 +129,33 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
     }
 }
 
-/// A small file below a directory; none where it is something else.
-fn read_small(dir: &Path, path: &str) -> Option<Vec<u8>> {
+/// A small file below a directory, if it is there. One that cannot be read may be an index all the same, and is refused.
+fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
+    let at = dir.join(path);
+    if let Err(error) = fs::symlink_metadata(&at)
+        && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    {
+        return Ok(None);
+    }
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let file = KeptDir::open(&dir.join(above)).ok()?.open_file(name).ok()?;
-    let mut bytes = Vec::new();
-    file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    let read = || {
+        let mut bytes = Vec::new();
+        let file = KeptDir::open(&dir.join(above))?.open_file(name)?;
+        file.take(INDEX_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &at)?;
+        match bytes.len() as u64 > INDEX_BYTES_MAX {
+            true => Err(Error::failed(format!("{} has more than {INDEX_BYTES_MAX} bytes", at.shown()))),
+            false => Ok(Some(bytes)),
+        }
+    };
+    read().map_err(|error| {
+        let error = error.within(format!("{} may be a target of `slotpress publish`", dir.shown()));
+        match error.hint() {
+            Some(_) => error,
+            None => {
+                error.with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
+            }
+        }
+    })
 }
 
 fn prune(

@@ -1,19 +1,18 @@
 //! Checks an archive that is pinned, and recompresses it on the way: what gets a name in the directory of ready ones is whole.
 
 use std::fs::File;
-use std::io;
+use std::path::Path;
 
 use slotpress_base::{Error, IoContext, Progress, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::CheckMode;
+use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
 
 use super::PublishOptions;
 use super::head_start::Making;
 use super::journal::State;
 use super::pins::PinDir;
-use crate::archive::encode::{Codec, Format};
 use crate::archive::sink::Sink;
-use crate::recompress::{Source, recompress};
+use crate::recompress::{RecompressOptions, Source, recompress};
 
 /// For its head start, a new archive is taken to have at most so many times the bytes of its source: one of level 19 has half
 /// of one of level 1. One that has more is sent when it is ready.
@@ -51,10 +50,8 @@ pub fn prepare(
     let pinned = File::open(&path).or_path("open", &path)?;
     let source_bytes = pinned.metadata().or_path("read", &path)?.len();
     if options.is_as_is {
-        // By the same rules; nothing is compressed, and what is made is thrown away.
-        how.codec = Codec { format: Format::None, ..how.codec };
         making.grows(pinned, source_bytes);
-        recompress(Source::File(path), Sink::stream(&mut io::sink()), &how, progress)?;
+        check_as_is(&path, &how, progress)?;
         pins.pinned_is_ready(name)?;
         return Ok(name.clone());
     }
@@ -64,4 +61,19 @@ pub fn prepare(
     let name = recompress(Source::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
+}
+
+/// Checks an archive that is published as it is. Recompressing makes good how an archive is packed, and so tolerates more than
+/// `verify`; here nothing is made good.
+fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
+    let options =
+        VerifyOptions::default().check(how.check.clone()).threads(how.threads).io_policy(how.io_policy.clone());
+    // Superseded records are read again by pieces that share pages.
+    let _watch = how.io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
+    let archive = NamedArchive::from_path(path);
+    let report = match &how.base {
+        Some(base) => verify_archives(&NamedArchive::from_path(base), Some(&archive), &options, progress),
+        None => verify_archives(&archive, None, &options, progress),
+    };
+    report?.require_ok()
 }

@@ -6,9 +6,11 @@ pub mod targets;
 use std::fs;
 
 use proptest::prelude::*;
+use slotpress_format::{Demand, FieldReader, parse_bank_file};
 use targets::TARGETS;
 
 use crate::common::*;
+use crate::verify::fields::{BANK_FILE, Change, changed, places};
 
 /// A file of every chain's ledger at slot 26, each of another version of Agave.
 fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
@@ -36,6 +38,48 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
 }
 
+/// A bank file that can be read to its end, and of which clients refuse a field of nearly every kind: what is told of them is
+/// reached by the inputs that are made of it.
+fn with_breaches(bank_file: &[u8]) -> Vec<u8> {
+    // The newest epoch is the last.
+    let newest = |file: &[u8], name: &str| {
+        let mut places = places(file, BANK_FILE, true).into_iter().filter(|place| place.name == name);
+        places.next_back().expect("a field").items.start
+    };
+    let changes = [
+        ("capitalization", Change::Highest),
+        ("rent collector (unused): warmup", Change::Set(2)),
+        ("epoch schedule / first normal epoch", Change::Flipped),
+        ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000)),
+        ("unused epoch stakes", Change::Length(1)),
+        ("epoch stakes / epoch", Change::Set(1 << 40)),
+        ("block id / hash", Change::Zero),
+    ];
+    let change = |file: Vec<u8>, (name, change): (&str, Change)| changed(&file, BANK_FILE, name, 0, &change);
+    let mut file = changes.into_iter().fold(bank_file.to_vec(), change);
+    let stake = newest(&file, "epoch stakes / vote accounts / stake");
+    file[stake - 8..stake].fill(0);
+    // The version of a vote state.
+    let state = newest(&file, "epoch stakes / vote accounts / data");
+    file[state] = 9;
+    file
+}
+
+/// Of all demands, those that an input of the length that is fuzzed can break.
+#[test]
+fn the_seeds_break_demands() {
+    let seeds = seeds("bank_file");
+    let file = seeds.last().expect("seeds");
+    let bank = parse_bank_file(FieldReader::new(file.as_slice(), file.len() as u64, "the seed"), &mut |_| Ok(()));
+    let mut demands: Vec<Demand> = bank.expect("a bank file").breaches.iter().map(|breach| breach.demand).collect();
+    demands.sort_unstable_by_key(|demand| *demand as u8);
+    demands.dedup();
+    use Demand::*;
+    let all = [UnusedEpochStakes, RentCollectorFlag, EpochSchedule, EpochStakesEpochs, NoStake];
+    assert_eq!(demands, [&all[..], &[FiredancerVoteState, FiredancerLimit, BlockId]].concat());
+    assert!(fs::read("fuzz/corpus/bank_file/seed-3").expect("read") == *file, "the corpus has it: seeds_for_fuzzing");
+}
+
 /// Bytes that are nearly right, for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
@@ -44,7 +88,11 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "tar" => vec![tar_of(&archive)[..20_000].to_vec(), small_tar()],
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
-        "bank_file" => of_ledgers("snapshots/26/26"),
+        "bank_file" => {
+            let mut files = of_ledgers("snapshots/26/26");
+            files.push(with_breaches(&files[0]));
+            files
+        }
         "status_cache" => of_ledgers("snapshots/26/status_cache"),
         "sysvars" => {
             let slots = [&[1][..], &16_384u64.to_le_bytes(), &[5; 131_072], &1_048_576u64.to_le_bytes(), &[9; 8]];

@@ -4,15 +4,17 @@
 #[path = "wrapped.rs"]
 pub mod wrapped;
 
+use std::io::BufReader;
+
 use slotpress_base::{Error, NoProgress, Result};
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::archive::genesis_archive;
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
-    ArchiveName, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk, ObsoleteFormat, RebuiltBank, Record,
-    RecordFault, RecordSink, RecordWalker, Root, StakedAccounts, StoredAccount, TarEvent, parse_bank_file_and_end,
-    parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache, parse_storage_name,
-    parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
+    ArchiveName, BREACHES_PER_DEMAND_MAX, BankPlaces, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
+    ObsoleteFormat, RebuiltBank, Record, RecordFault, RecordSink, RecordWalker, Root, StakedAccounts, StoredAccount,
+    TarEvent, parse_bank_file, parse_bank_file_and_end, parse_block_header, parse_frame_start, parse_seek_table,
+    parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
 use slotpress_read::{CheckOptions, NamedArchive, VerifyOptions, verify_archives};
 
@@ -98,7 +100,8 @@ pub fn seek_table(bytes: &[u8]) {
     }
 }
 
-/// A bank file.
+/// A bank file: the same in whatever pieces it comes, and whole only to its last byte. What clients refuse of it is told in
+/// bounded memory.
 pub fn bank_file(bytes: &[u8]) {
     let mut storages = 0;
     let mut on_storage = |_| {
@@ -108,8 +111,27 @@ pub fn bank_file(bytes: &[u8]) {
     let parsed = parse_bank_file_and_end(fields(bytes), &mut on_storage, true);
     let bank = check(parsed);
     assert!(storages <= bytes.len());
+    let in_pieces = FieldReader::new(BufReader::with_capacity(7, bytes), bytes.len() as u64, "the file");
+    let again = check(parse_bank_file_and_end(in_pieces, &mut |_| Ok(()), true));
+    assert_eq!(format!("{again:?}"), format!("{bank:?}"), "pieces of 7 bytes");
+    let Some((bank, end_error)) = bank else { return };
+    for breach in &bank.breaches {
+        let same = bank.breaches.iter().filter(|other| other.demand == breach.demand).count();
+        assert!(same <= BREACHES_PER_DEMAND_MAX && breach.offset_bytes <= bytes.len() as u64);
+        assert!(breach.expected.len() + breach.found.len() < MESSAGE_BYTES_MAX);
+    }
+    if end_error.is_none() {
+        let BankPlaces { leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end, .. } = bank.places;
+        let places = [leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end].map(|at| at as usize);
+        for end in places.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
+            // Versions that know no id of the block end in front of it: of its flag alone, or of both.
+            let without_id = if bank.block_id.is_some() { 33 } else { 1 };
+            if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {
+                assert_eq!(bytes.len() - end, without_id, "a part is no whole");
+            }
+        }
+    }
     // As if Firedancer had written it.
-    let Some((bank, _)) = bank else { return };
     let account = StoredAccount { lamports: 1, is_executable: false, rent_epoch: 0, data: [3; 200].into() };
     let mut accounts = StakedAccounts::default();
     accounts.vote_accounts.insert([7; 32], account);

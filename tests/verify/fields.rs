@@ -46,6 +46,17 @@ const VOTE_ACCOUNT: &[Field] = &[
     Number("rent epoch", 8),
 ];
 
+/// In the stakes of an epoch; those of the bank lack the last.
+const DELEGATION: &[Field] = &[
+    Number("address", 32),
+    Number("voter", 32),
+    Number("stake", 8),
+    Number("activation epoch", 8),
+    Number("deactivation epoch", 8),
+    Number("rate", 8),
+    Number("credits observed", 8),
+];
+
 const HISTORY: Field = List(
     "stake history",
     &[Number("epoch", 8), Number("effective", 8), Number("activating", 8), Number("deactivating", 8)],
@@ -104,17 +115,7 @@ pub const BANK_FILE: &[Field] = &[
         "stakes",
         &[
             List("vote accounts", VOTE_ACCOUNT),
-            List(
-                "delegations",
-                &[
-                    Number("address", 32),
-                    Number("voter", 32),
-                    Number("stake", 8),
-                    Number("activation epoch", 8),
-                    Number("deactivation epoch", 8),
-                    Number("rate", 8),
-                ],
-            ),
+            List("delegations", DELEGATION.split_at(6).0),
             Number("unused", 8),
             Number("epoch", 8),
             HISTORY,
@@ -141,18 +142,7 @@ pub const BANK_FILE: &[Field] = &[
             Number("epoch", 8),
             Kind("kind"),
             List("vote accounts", VOTE_ACCOUNT),
-            List(
-                "delegations",
-                &[
-                    Number("address", 32),
-                    Number("voter", 32),
-                    Number("stake", 8),
-                    Number("activation epoch", 8),
-                    Number("deactivation epoch", 8),
-                    Number("rate", 8),
-                    Number("credits observed", 8),
-                ],
-            ),
+            List("delegations", DELEGATION),
             Number("unused", 8),
             Number("epoch of the stakes", 8),
             HISTORY,

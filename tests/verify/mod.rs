@@ -2,7 +2,7 @@
 
 mod agreement;
 mod altered;
-mod fields;
+pub mod fields;
 mod fixtures;
 mod flips;
 mod good;

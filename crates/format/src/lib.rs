@@ -46,11 +46,12 @@ pub use archive::zstd_frame::{
     ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame, skippable_frame_bytes,
 };
 pub use ledger::bank_file::{
-    BankFile, ScheduledLeader, StorageMapItem, parse_bank_file_and_end, read_bank_file, read_bank_front,
+    BankFile, BankPlaces, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_and_end, read_bank_file,
+    read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
 pub use ledger::blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT};
-pub use ledger::demands::{Breach, Demand};
+pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};
 pub use ledger::directory::{
     BankSnapshot, GRACEFUL_STOP, Layout, LedgerPaths, SNAPSHOT_VERSION, VERSION_BYTES_MAX, bank_snapshot_slots,
     find_bank_snapshot, find_bank_snapshot_with_gaps, is_complete, is_known_version, read_version,

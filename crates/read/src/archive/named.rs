@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, IoPolicy, Result};
 use slotpress_format::ArchiveName;
 
 use super::source::SharedSource;
@@ -38,11 +38,10 @@ impl NamedArchive {
     ///
     /// # Errors
     /// It cannot be read, or is nothing that an archive could be.
-    pub(crate) fn open(&self) -> Result<Archive> {
-        let io_policy = Default::default();
+    pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<Archive> {
         let mut archive = match &self.source {
-            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, &io_policy)?,
-            None => Archive::open(&self.path, IndexPolicy::Hint, &io_policy)?,
+            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, io_policy)?,
+            None => Archive::open(&self.path, IndexPolicy::Hint, io_policy)?,
         };
         archive.name = self.name.clone();
         Ok(archive)

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Progress, Result, ShowPath, text};
+use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, text};
 use slotpress_format::{
     ArchiveName, BankFile, Entry, EntryKind, Layout, LedgerPaths, Root, StorageFile, find_bank_snapshot,
     ledger_lock_holder,
@@ -159,7 +159,7 @@ pub struct LedgerInspection {
 /// # Errors
 /// The archive cannot be read, or what was looked at is damaged; accounts are not looked at.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let mut archive = input.open()?;
+    let mut archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);
     let inspected = loop {
         match inspect_open(&archive, threads, progress) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result};
 use slotpress_format::{EntryKind, LedgerLock, LedgerPaths, find_bank_snapshot};
 
 use crate::archive::Archive;
@@ -39,7 +39,7 @@ enum Source {
 impl<'a> Scan<'a> {
     /// Opens an archive of any maker.
     pub fn archive(input: &NamedArchive, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
-        let archive = input.open()?;
+        let archive = input.open(&IoPolicy::default())?;
         archive.warn_of_index(progress);
         Ok(Self { source: Source::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
     }

@@ -41,7 +41,7 @@ impl VerifiedArchive {
     ) -> Result<Self, ReadError> {
         let Job { options, progress, .. } = *job;
         let findings = Findings::new();
-        let mut archive = archive.open()?;
+        let mut archive = archive.open(&options.io_policy)?;
         if let Some(error) = distrusted {
             archive.distrust_index(error.clone());
         }

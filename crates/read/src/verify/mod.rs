@@ -17,7 +17,7 @@ use std::path::Path;
 
 use derive_setters::Setters;
 pub use ledger::{verify_ledger, verify_snapshot};
-use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
+use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
 use slotpress_format::{BankFile, Root};
 
 pub use crate::archive::named::NamedArchive;
@@ -51,6 +51,8 @@ pub struct VerifyOptions {
     pub(crate) allows_part: bool,
     /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
+    /// How archives are read beside other programs.
+    pub io_policy: IoPolicy,
     /// The roots that the archives must have, in their order; none for those beyond the list.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
@@ -65,6 +67,7 @@ impl Default for VerifyOptions {
             check: CheckOptions::default(),
             allows_part: false,
             threads: available_threads(),
+            io_policy: IoPolicy::default(),
             expect_roots: Vec::new(),
         }
     }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Elapsed, text};
+use slotpress_base::text::{self};
+use slotpress_base::{Elapsed, Result, ShowPath};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
@@ -167,6 +168,16 @@ impl VerifyReport {
             counts: Counts::default(),
             elapsed: Elapsed::default(),
         }
+    }
+
+    /// Whether nothing is wrong.
+    ///
+    /// # Errors
+    /// The first of what is.
+    pub fn require_ok(&self) -> Result<()> {
+        let Some(failure) = self.failures.first() else { return Ok(()) };
+        let place = failure.place.path.as_ref().or(self.paths.last());
+        Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.shown())))
     }
 
     /// Says what tells that nothing is missing: the state where it was checked, else the storage map, else an index (of
