@@ -295,3 +295,29 @@ fn a_directory_of_archives() {
     assert_eq!(crate::common::names(dir.path()).len(), 2);
     assert!(find_partials(dir.path()).expect("read").is_empty());
 }
+
+/// Inside somebody's runtime: an error that says so, and nothing panics when a client is dropped there.
+#[cfg(feature = "net")]
+#[test]
+fn a_client_inside_a_runtime() {
+    use slotpress::net::SourceArg;
+    use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, NetError, archive_at_url, fetch, find};
+    let dir = temp_dir();
+    let sources = || [SourceArg::LocalDir(dir.path().to_path_buf())];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    let errors = runtime.block_on(async {
+        let client = Client::new(&ClientOptions::default()).expect("a client");
+        let url = "http://127.0.0.1:9/".parse().expect("a URL");
+        [
+            find(&client, &FindOptions::new(sources()), &NoProgress).map(drop),
+            fetch(&client, &FetchOptions::new(sources(), dir.path()), &NoProgress).map(drop),
+            archive_at_url(&client, &url, CancelToken::default()).map(drop),
+        ]
+    });
+    for result in errors {
+        let error = result.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        assert_eq!(NetError::of(&error).map(NetError::kind), Some(slotpress::net::NetErrorKind::InsideRuntime));
+        assert!(error.to_string().contains("tokio"), "{error}");
+    }
+}

@@ -143,7 +143,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     let sink = sink.kept()?;
     if options.read_back.is_some() && !matches!(sink.place, Place::Kept(_)) {
         return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
-            .with_hint("write into a directory, or check it where it arrives with: slotpress verify"));
+            .with_hint("write into a directory, or verify it where it arrives"));
     }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;

@@ -126,7 +126,7 @@ impl Publisher<'_> {
         let is_told = std::mem::replace(&mut target.is_told_nearly_full, is_nearly_full);
         let name = self.names.get(at).cloned().unwrap_or_default();
         if !has_room {
-            let why = format!("{name}: there is no room to keep it within --keep-bytes");
+            let why = format!("{name}: what is kept for ever has no room for it");
             self.tell(Event::Skipped { name: archive.name.clone(), why });
         } else if is_nearly_full && !is_told {
             self.tell(Event::KeepIsNearlyFull { target: name, bytes, bytes_max });

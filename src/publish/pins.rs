@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_base::{Error, Hint, IoContext, KeptDir, Result, ShowPath, free_bytes};
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, Locked, Unpublished, file_id, modified_ns, scan_again, scan_names, try_lock};
@@ -61,15 +61,14 @@ impl PinDir {
         places::of_pins(&top, snapshots.path())?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
-            return Err(Error::failed(format!("{} is in use by {holder}", path.shown()))
-                .with_hint("one `slotpress publish` serves all targets; to run a second one, give it other --pins"));
+            return Err(Error::failed(format!("{} is in use by {holder}", path.shown())).with_hint(Hint::OtherPins));
         }
         if top.itself()?.device != snapshots.itself()?.device {
             let (here, there) = (path.shown(), snapshots.path().shown());
             return Err(Error::usage(format!(
                 "{here} is not on the file system of {there}: nothing can be pinned there"
             ))
-            .with_hint("give a directory on the file system of the archives: --pins DIR"));
+            .with_hint(Hint::PinsOnSameFileSystem));
         }
         // Below it, no link is followed: what is not needed is deleted there.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, Hint, KeptDir, Result, ShowPath};
 use slotpress_read::check_output_dir;
 use slotpress_stores::Target;
 
@@ -32,7 +32,7 @@ pub fn check(options: &PublishOptions) -> Result<()> {
 /// Of that.
 pub fn of_pins(dir: &KeptDir, snapshots: &Path) -> Result<()> {
     refuse_within(dir, snapshots, "the validator's directory")
-        .map_err(|error| error.with_hint("give another directory on the same file system: --pins DIR"))
+        .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))
 }
 
 /// Refuses a target in the validator's directory, or in that of pins.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use slotpress_base::{Error, Progress, Result, ShowPath};
+use slotpress_base::{Error, Hint, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile};
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
@@ -42,7 +42,7 @@ const HINT_NEVER: &str = "put archives and pins on one file system, with reflink
 pub(super) struct LeftOut {
     name: ArchiveName,
     why: String,
-    hint: &'static str,
+    hint: Hint,
 }
 
 /// How often the user's wish to stop is looked at.
@@ -237,7 +237,7 @@ impl Publisher<'_> {
         self.metrics.count(&event);
         (self.on_event)(&event);
         if !self.hands.tell(&event) {
-            self.progress.warn("programs of --on-published and --on-failed take too long: one was not told");
+            self.progress.warn("the programs that are told of archives take too long: one was not told");
         }
     }
 
@@ -307,8 +307,8 @@ impl Publisher<'_> {
             self.pins.unpin(name)?;
         }
         for name in pins.no_room {
-            let why = "there is no room for its pin within --pin-bytes".to_string();
-            self.leave_out(name, why, "give more room for pins: --pin-bytes");
+            let why = "there is no room for its pin".to_string();
+            self.leave_out(name, why, Hint::MorePinBytes);
         }
         for name in pins.add {
             let Some(archive) = self.now.seen.iter().find(|archive| archive.name == name).cloned() else { continue };
@@ -348,9 +348,9 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    fn leave_out(&mut self, name: ArchiveName, why: String, hint: &'static str) {
+    fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) {
         if self.options.is_once {
-            self.left_out.insert(key(&name), LeftOut { name: name.clone(), why: why.clone(), hint });
+            self.left_out.insert(key(&name), LeftOut { name: name.clone(), why: why.clone(), hint: hint.into() });
         }
         self.tell(Event::Skipped { name, why });
     }
@@ -360,7 +360,7 @@ impl Publisher<'_> {
         let lacks = |of: &&LeftOut| self.now.targets.iter().any(|target| target.wants(&of.name));
         let newest = self.left_out.values().filter(lacks).max_by_key(|of| of.name.slot);
         newest.map_or(Ok(()), |LeftOut { name, why, hint }| {
-            Err(Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(*hint))
+            Err(Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(hint.clone()))
         })
     }
 

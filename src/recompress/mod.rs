@@ -323,8 +323,7 @@ fn recompress_open<'a>(
         if options.for_agave {
             return Err(Error::damaged("its bank file is not where Firedancer writes it").within(input.place()));
         }
-        progress
-            .warn("this archive is Firedancer's, and only Firedancer loads it; --for agave makes one that Agave loads");
+        progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
     }
 
     progress.stage("Syncing", None);

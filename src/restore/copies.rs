@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
+    Error, ErrorKind, Found, Hint, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
 };
 use slotpress_format::ArchiveName;
 use slotpress_format::ledger::names::Extension;
@@ -91,9 +91,7 @@ impl ArchiveCopy {
             return Err(Error::usage(
                 "Agave cannot load what comes from standard input, and needs its archive to boot",
             )
-            .with_hint(
-                "recompress it on the way: slotpress recompress - -o - --check frames | slotpress restore - …",
-            ));
+            .with_hint(Hint::RecompressOnTheWay));
         }
         let source_path = copy.path().to_path_buf();
         let source = copy.file().try_clone().or_path("open", &source_path)?;
@@ -224,7 +222,7 @@ fn check_agave_reads(archive: &Archive) -> Result<()> {
     match archive.compression {
         Compression::Zstd | Compression::Lz4 => Ok(()),
         _ => Err(Error::usage("Agave cannot load this archive, and needs it to boot")
-            .with_hint("fetch it with slotpress fetch, recompress it, then restore the result")),
+            .with_hint("fetch it, recompress it, then restore the result")),
     }
 }
 

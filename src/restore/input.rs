@@ -177,7 +177,7 @@ impl Inputs {
             (RestoreLayout::Boot, _, Some(base), _) => Err(Error::usage(format!(
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))
-            .with_hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR"))),
+            .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
             (_, 2, _, None) if name_of(1).is_some() => Err(Error::usage("the second archive is a full one")
                 .with_hint("give the full archive first, then the incremental")),
             (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => {

@@ -72,7 +72,8 @@ fn two_ledgers_with_one_accounts_path() {
                 check_ledger(ledger, &accounts);
                 continue;
             }
-            assert_eq!(code, Some(1), "{said}");
+            // Where it began after the other had ended, the state is there.
+            assert!(code == Some(1) || code == Some(5) && said.contains("exists already"), "{code:?}: {said}");
             refused += usize::from(said.contains(&format!("{} is in use", accounts.display())));
             assert!(!ledger.exists(), "what was made for the refused one is gone: {said}");
         }

@@ -73,6 +73,14 @@ hints! {
     /// Name the ledger, and its snapshots directory.
     NameLedger:
         "give the validator's ledger directory; where the validator's snapshots are elsewhere, name that with `snapshots`",
+    /// Allow more bytes of archives to be pinned.
+    MorePinBytes: "give more room for pins: `pin_bytes`",
+    /// Give a second publisher a directory of its own.
+    OtherPins: "one `publish` serves all targets; to run a second one, give it another directory of `pins`",
+    /// Pins are links, which do not leave a file system.
+    PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",
+    /// Recompress a stream before it is restored.
+    RecompressOnTheWay: "recompress it on the way, and restore from the stream that comes out",
     /// Choose other directories to restore into.
     OtherDirectories:
         "remove the link or the mount, or choose directories on that file system with `snapshots` and `accounts`",

@@ -53,10 +53,10 @@ impl Remedy {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
             Self::Recompress => "recompress it: that makes an archive that all clients read",
-            Self::Convert => "for Agave, recompress it with --for agave; Firedancer loads it as it is",
+            Self::Convert => "for Agave, convert it by recompressing; Firedancer loads it as it is",
             Self::Pair => {
-                "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one (recompress --for \
-                 agave FULL --incremental INCREMENTAL), or take Agave's; otherwise, take the archives from another source"
+                "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one by recompressing, \
+                 or take Agave's; otherwise, take the archives from another source"
             }
             Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
