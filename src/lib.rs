@@ -102,6 +102,7 @@ mod archive;
 #[cfg(feature = "net")]
 mod bootstrap;
 #[cfg(feature = "levels")]
+#[allow(clippy::missing_errors_doc)]
 pub mod levels;
 #[cfg(all(feature = "serve", feature = "stores"))]
 pub mod publish;

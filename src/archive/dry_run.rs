@@ -50,7 +50,7 @@ impl ArchivePlan<'_> {
         };
         let (sample_bytes, estimated_bytes) = estimate(&self.plan, &self.options, self.threads, progress)?;
         Ok(ArchivePreview {
-            path: dir.path_of(&self.name.to_string()),
+            path: dir.path_of(self.name.to_string()),
             name: self.name.clone(),
             storages: self.plan.storages.len() as u64,
             input_bytes: self.plan.tar_bytes(),

@@ -127,6 +127,9 @@ pub struct FrameCompressor {
 
 impl FrameCompressor {
     /// A compressor for the codec.
+    ///
+    /// # Errors
+    /// There is no memory for a context, or zstd refuses the settings.
     pub fn new(codec: &Codec) -> Result<Self> {
         let mut this = Self { codec: codec.clone(), context: None, encoder: None, sample: Vec::new() };
         if let Format::ZstdRecords(effort) = codec.format {
@@ -148,12 +151,18 @@ impl FrameCompressor {
     }
 
     /// As [`FrameCompressor::compress_records`], of content of which it is not known where records begin.
+    ///
+    /// # Errors
+    /// The encoder fails.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
         self.compress_records(content, &[], to)
     }
 
     /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
     /// it saves too little. `starts` tells where records begin, to who wants to know.
+    ///
+    /// # Errors
+    /// The encoder fails.
     pub fn compress_records(&mut self, content: &[u8], starts: &[u32], to: &mut Vec<u8>) -> Result<bool> {
         slotpress_base::threads::panic_point("encoder");
         let Codec { has_checksum, min_savings_percent, .. } = self.codec;

@@ -332,6 +332,9 @@ fn write_archive(
 }
 
 /// Refuses frame sizes that one of the clients could not read, or that make no sense.
+///
+/// # Errors
+/// It is less than 64 KiB, or more than 32 MiB.
 pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
     if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
         return Ok(());
@@ -405,6 +408,9 @@ pub(crate) fn threads_within(
 
 /// The most memory that one worker takes: its frame, its output buffers, and its context, which is measured on a
 /// frame of zeros since its size follows from level and frame size.
+///
+/// # Errors
+/// There is not even memory for one context.
 pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
     // Zeros are records without data.
