@@ -12,7 +12,7 @@
 //! copies the records into place.
 
 use slotpress_format::ledger::record::{align8, field};
-use slotpress_format::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordStart};
+use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
 use crate::archive::layout::RecordLayout;
 
@@ -196,19 +196,20 @@ impl Clusterer {
     }
 }
 
+#[cfg(feature = "levels")]
 /// Where the first record of `piece` begins, which begins at `offset` of a storage, if nothing is known of what is before it: at
 /// the place from which most records follow one another.
 pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position {
     let first = align8(offset);
-    let places = (offset + piece.len() as u64).saturating_sub(first).div_ceil(RECORD_ALIGNMENT);
+    let places = (offset + piece.len() as u64).saturating_sub(first).div_ceil(slotpress_format::RECORD_ALIGNMENT);
     // For each place, 0 if no record can begin there, otherwise 1 and the number of records that follow.
     let mut follow: Vec<u32> = vec![0; places as usize];
     let (mut found, mut most) = (Position::Over, 1);
     for place in (0..follow.len()).rev() {
-        let at = first + place as u64 * RECORD_ALIGNMENT;
+        let at = first + place as u64 * slotpress_format::RECORD_ALIGNMENT;
         follow[place] = match piece[(at - offset) as usize..].first_chunk().map(record_bytes) {
             Some(Record::Bytes(length)) if at + length <= storage_bytes => {
-                let next = ((align8(at + length) - first) / RECORD_ALIGNMENT) as usize;
+                let next = ((align8(at + length) - first) / slotpress_format::RECORD_ALIGNMENT) as usize;
                 match follow.get(next).copied().unwrap_or(1) {
                     0 => 0,
                     after => after + 1,

@@ -242,6 +242,7 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
+#[cfg(feature = "levels")]
 /// As [`encode_linked_frames`], of frames that need to know nothing of each other: with a codec that leaves records as
 /// they are, all do.
 pub fn encode_frames<F: Send>(

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::{Progress, Result};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
 
-use crate::archive::cluster::{Clusterer, Position, START, find_position};
+use crate::archive::cluster::{Clusterer, Position, START};
 
 /// How the records of a storage lie in the archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +31,14 @@ pub struct Carry {
 }
 
 impl Carry {
+    #[cfg(feature = "levels")]
     /// For a frame without the one before it: where its first record begins is found among its bytes.
     pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
         let content = &tar[..content_bytes.min(tar.len())];
         let position = match entry.kind {
-            EntryKind::Storage { .. } => find_position(content, offset, entry.content_bytes),
+            EntryKind::Storage { .. } => super::cluster::find_position(content, offset, entry.content_bytes),
             _ => Position::Over,
         };
         Self { entry, offset_bytes, position }
@@ -53,6 +54,7 @@ pub struct FrameLink {
 }
 
 impl FrameLink {
+    #[cfg(feature = "levels")]
     /// The link of a frame alone.
     pub fn alone(carry: Option<Carry>) -> Self {
         let Some(carry) = carry else { return Self::default() };

@@ -12,9 +12,9 @@ use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
 use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
 
-use super::space::{MAINNET_RATIO, SpaceNeeded};
+use super::space::SpaceNeeded;
 use super::target::Target;
-use super::{RestoreLayout, RestorePlan, RestoreTarget, is_standard_input};
+use super::{RestoreLayout, RestorePlan, is_standard_input};
 
 /// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
@@ -78,15 +78,16 @@ impl RestorePlan {
     }
 }
 
+#[cfg(feature = "net")]
 /// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be
 /// fetched; and what would be replaced. Refuses what [`restore_supplied`](super::restore_supplied) refuses.
 pub fn preview_fetched(
-    options: &RestoreTarget,
+    options: &super::RestoreTarget,
     archives_bytes: u64,
     fetched_bytes: u64,
 ) -> Result<(Vec<Space>, Vec<PathBuf>)> {
     let target = Target::prepare(options)?;
-    let space = space_for(&target, archives_bytes.saturating_mul(MAINNET_RATIO), fetched_bytes)?;
+    let space = space_for(&target, archives_bytes.saturating_mul(super::space::MAINNET_RATIO), fetched_bytes)?;
     Ok((space, target.existing().collect()))
 }
 

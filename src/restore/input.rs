@@ -28,6 +28,7 @@ pub trait Supply {
     fn next(&mut self) -> Result<Option<Supplied>>;
 }
 
+#[cfg_attr(not(feature = "net"), allow(dead_code))]
 /// An archive of a [`Supply`].
 #[derive(Debug)]
 pub enum Supplied {
@@ -57,6 +58,7 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
+    #[cfg(feature = "net")]
     /// Archives that are supplied one by one.
     pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
         let index = IndexPolicy::Hint;

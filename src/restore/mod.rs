@@ -22,7 +22,9 @@ mod unpack;
 
 use std::path::PathBuf;
 
-pub use input::{Supplied, Supply, is_standard_input};
+pub use input::is_standard_input;
+#[cfg(feature = "net")]
+pub use input::{Supplied, Supply};
 pub use options::{
     ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
 };
@@ -125,6 +127,7 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
     )
 }
 
+#[cfg(feature = "net")]
 /// Restores archives that come from elsewhere than files.
 pub fn restore_supplied(
     supply: &mut dyn Supply,
