@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::text;
 
@@ -29,6 +29,12 @@ impl Elapsed {
     /// CPU load: 200 % is two cores busy all the time.
     pub fn cpu_percent(&self) -> f64 {
         100.0 * self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
+    }
+
+    /// For reports without CPU time: only the seconds by the clock on the wall.
+    #[doc(hidden)]
+    pub fn wall_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        text::seconds(&self.wall, serializer)
     }
 }
 

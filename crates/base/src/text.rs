@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
@@ -169,6 +170,42 @@ pub fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -
 /// Several paths.
 pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+}
+
+/// The message of an error, or whatever else has one text for people.
+pub fn display<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// The length of a list whose elements are reported one by one.
+pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(list.len() as u64)
+}
+
+/// The fields `lamports` and `lamports_text`, to be flattened: the text is for readers of JSON that keep 53 bits of a number.
+pub fn lamports<S: Serializer>(amount: &(impl Copy + Into<u128>), serializer: S) -> Result<S::Ok, S::Error> {
+    amounts(["lamports", "lamports_text"], Some((*amount).into()), serializer)
+}
+
+/// The same as `capitalization_lamports` and `capitalization_lamports_text`.
+pub fn capitalization_lamports<S: Serializer>(amount: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    amounts(["capitalization_lamports", "capitalization_lamports_text"], Some((*amount).into()), serializer)
+}
+
+/// The same as `capitalization` and `capitalization_text`; both are null where the amount is not known.
+pub fn capitalization<S: Serializer>(amount: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    amounts(["capitalization", "capitalization_text"], amount.map(u128::from), serializer)
+}
+
+fn amounts<S: Serializer>(
+    [number, text]: [&'static str; 2],
+    amount: Option<u128>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("Lamports", 2)?;
+    fields.serialize_field(number, &amount)?;
+    fields.serialize_field(text, &amount.map(|amount| amount.to_string()))?;
+    fields.end()
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub use ledger::lists::{
     scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
 };
 pub use ledger::lock::LedgerLock;
-pub use ledger::names::{Address, ArchiveName, Hash, parse_number, parse_storage_name};
+pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
 pub use ledger::programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
 pub use ledger::rebuilt_bank::{RebuiltBank, RentEpochs, StakedAccounts};
 pub use ledger::record::{

@@ -7,13 +7,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::StatVfs;
+use serde::Serialize;
 
-use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity};
+use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity, text};
 
 /// Room on a file system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Space {
     /// A directory on it.
+    #[serde(serialize_with = "text::path")]
     pub dir: PathBuf,
     /// Bytes that would be written.
     pub needed_bytes: u64,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Result};
 
@@ -71,6 +72,34 @@ impl Serialize for ArchiveName {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+/// The parts of a name, to be flattened into a report: `slot`, `base_slot` and `hash`, all null where there is no name.
+pub fn name_parts<'a, S: Serializer>(
+    name: impl Into<Option<&'a ArchiveName>>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    parts(None, name.into(), serializer)
+}
+
+/// The field `name`, and the parts of the name.
+pub fn name_and_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    parts(Some(name), Some(name), serializer)
+}
+
+fn parts<S: Serializer>(
+    text: Option<&ArchiveName>,
+    name: Option<&ArchiveName>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("ArchiveName", 4)?;
+    if let Some(text) = text {
+        fields.serialize_field("name", text)?;
+    }
+    fields.serialize_field("slot", &name.map(|name| name.slot))?;
+    fields.serialize_field("base_slot", &name.and_then(|name| name.base_slot))?;
+    fields.serialize_field("hash", &name.map(|name| name.hash))?;
+    fields.end()
 }
 
 /// How an archive's tar stream is compressed, as its file name says.

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use slotpress_base::quantity;
 
 /// Where the time of a slot is known from.
@@ -63,6 +64,16 @@ impl SlotTime {
     pub fn show(self, slots: u64) -> String {
         let plural = if slots == 1 { "" } else { "s" };
         format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.of_slots(slots)))
+    }
+}
+
+/// The fields `slot_ms` and `slot_time_source`, to be flattened into a report.
+impl Serialize for SlotTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("SlotTime", 2)?;
+        fields.serialize_field("slot_ms", &self.milliseconds())?;
+        fields.serialize_field("slot_time_source", &self.source)?;
+        fields.end()
     }
 }
 
