@@ -38,9 +38,9 @@ pub struct DemoArgs {
     workers: WorkerArgs,
 }
 
+/// What the demo measured.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "demo")]
-struct DemoLine {
+struct DemoFields {
     identical_storages: u64,
     full_bytes: u64,
     incremental_bytes: u64,
@@ -121,13 +121,10 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     let archive_seconds = (full.elapsed.wall + incremental.elapsed.wall).as_secs_f64();
     if ui.is_json() {
-        ui.print_json(&DemoLine {
-            identical_storages,
-            full_bytes: full.output_bytes,
-            incremental_bytes: incremental.output_bytes,
-            archive_seconds,
-            restore_seconds: restored.elapsed.wall.as_secs_f64(),
-        });
+        let (full_bytes, incremental_bytes) = (full.output_bytes, incremental.output_bytes);
+        let restore_seconds = restored.elapsed.wall.as_secs_f64();
+        let fields = DemoFields { identical_storages, full_bytes, incremental_bytes, archive_seconds, restore_seconds };
+        ui.print_report("demo", &fields);
         return Ok(());
     }
     if ui.is_quiet() {

@@ -1,9 +1,9 @@
 //! `slotpress doctor`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
 use slotpress::{Error, Result};
 use slotpress_base::text::ShowPath;
 
@@ -24,12 +24,6 @@ pub struct DoctorArgs {
     directories: DirectoryArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "doctor")]
-struct DoctorLine<'a> {
-    findings: &'a [Finding],
-}
-
 pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     if let Some(path) = &args.path {
         values::check_ledger(path)?;
@@ -45,7 +39,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
     if ui.is_json() {
-        ui.print_json(&DoctorLine { findings: &findings });
+        ui.print_report("doctor", &BTreeMap::from([("findings", &findings)]));
     } else if !ui.is_quiet() {
         findings.iter().for_each(|one| print(one, ui));
     }

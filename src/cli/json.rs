@@ -1,6 +1,24 @@
-//! JSON for programs: the lines on stderr. Lines of results are with their commands.
+//! JSON for programs: the lines on stderr, and what makes a line of a report of the library.
 
 use serde::Serialize;
+
+/// A report with its type.
+#[derive(Serialize)]
+pub struct Typed<'a, R> {
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    #[serde(flatten)]
+    pub report: &'a R,
+}
+
+/// The fields of two reports.
+#[derive(Serialize)]
+pub struct Both<'a, A, B> {
+    #[serde(flatten)]
+    pub first: &'a A,
+    #[serde(flatten)]
+    pub second: &'a B,
+}
 
 /// How far a stage is.
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
-use super::json::{ErrorLine, ProgressLine, StatusLine, WarningLine};
+use super::json::{Both, ErrorLine, ProgressLine, StatusLine, Typed, WarningLine};
 use super::meter::Meter;
 use super::spent::Spent;
 use super::stopping::Shown;
@@ -212,7 +212,17 @@ impl Ui {
         self.is_stdout_data.store(true, Relaxed);
     }
 
-    /// Prints a result as one line of JSON.
+    /// Prints a report as one line of JSON: its type, then its fields.
+    pub fn print_report(&self, kind: &str, report: &impl Serialize) {
+        self.print_json(&Typed { kind, report });
+    }
+
+    /// The same with fields of two reports, or with what only the program knows.
+    pub fn print_reports(&self, kind: &str, first: &impl Serialize, second: &impl Serialize) {
+        self.print_report(kind, &Both { first, second });
+    }
+
+    /// Prints a result that says its type itself as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
         self.print_verbatim(&json(value));
     }
