@@ -100,7 +100,7 @@ fn reports_are_serializable() {
     let verified = fields(&verify(&named, None, &VerifyOptions::default(), &NoProgress).expect("verified"));
     has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
-    assert_eq!((&inspected["format"], &inspected["bank"]["slot"]), (&"zstd".into(), &26.into()));
+    assert_eq!((&inspected["format"], &inspected["slot"]), (&"zstd".into(), &26.into()));
     let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));

@@ -4,15 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 use slotpress::inspect::{
     AccountsOptions, ArchiveInspection, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
 };
-use slotpress::ledger::{Address, BankFile, Layout};
-use slotpress::rules::{ClientReading, SnapshotClient as Client, lines_of};
+use slotpress::ledger::{Address, BankFile};
+use slotpress::rules::lines_of;
 use slotpress::source::Compression;
-use slotpress::{AccountsInput, CheckOptions, Error, Result, Root, VisitOptions};
-use slotpress_base::text;
+use slotpress::{AccountsInput, CheckOptions, Error, Result, VisitOptions};
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
@@ -71,60 +69,6 @@ const LARGEST_DEFAULT: usize = 10;
 
 /// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "inspect")]
-struct ArchiveLine<'a> {
-    kind: &'static str,
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    #[serde(flatten)]
-    bank: &'a BankFile,
-    storages: u64,
-    storage_bytes: u64,
-    base_slot: Option<u64>,
-    name_matches: Option<bool>,
-    version: &'a str,
-    format: &'static str,
-    writer: Option<&'a str>,
-    settings: Option<&'a str>,
-    is_of_firedancer: bool,
-    storage_bytes_max: u64,
-    bank_file_bytes: u64,
-    status_cache_bytes: u64,
-    tar_bytes: u64,
-    file_bytes: u64,
-    frames: u64,
-    frame_bytes_max: u64,
-    frames_with_checksum: u64,
-    skippable_bytes: u64,
-    root: Option<Root>,
-    clients: Vec<ClientLine<'a>>,
-}
-
-#[derive(Serialize)]
-struct ClientLine<'a> {
-    client: Client,
-    reads: bool,
-    refusals: &'a [&'static str],
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "inspect")]
-struct LedgerLine<'a> {
-    kind: &'static str,
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    #[serde(flatten)]
-    bank: &'a BankFile,
-    storages: u64,
-    storage_bytes: u64,
-    layout: &'static str,
-    split_storages: u64,
-    file_bytes: u64,
-    emptied_storages: u64,
-    in_use: Option<bool>,
-}
 
 /// The arguments as they are spelled today, where they may be of the time when `--accounts` was a switch.
 pub fn from_old_spelling(arguments: &[OsString]) -> Option<Vec<OsString>> {
@@ -216,45 +160,10 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
 
 /// Prints what was found in an archive.
 pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
-    let ArchiveInspection { path, name, bank, version, entries, frames, file_bytes, writer, .. } = found;
+    let ArchiveInspection { path, name, bank, version, entries, file_bytes, writer, .. } = found;
     let base_slot = name.as_ref().and_then(|name| name.base_slot);
-    let hash = bank.snapshot_hash();
-    let name_matches = name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash);
     if ui.is_json() {
-        ui.print_json(&ArchiveLine {
-            kind: "archive",
-            path,
-            bank,
-            storages: entries.storages,
-            storage_bytes: entries.storage_bytes,
-            base_slot,
-            name_matches,
-            version,
-            format: found.compression.as_str(),
-            writer: writer.as_ref().map(|writer| writer.name.as_str()),
-            settings: writer.as_ref().map(|writer| writer.settings.as_str()),
-            is_of_firedancer: bank.is_of_firedancer(),
-            storage_bytes_max: entries.storage_bytes_max,
-            bank_file_bytes: entries.bank_file_bytes,
-            status_cache_bytes: entries.status_cache_bytes,
-            tar_bytes: entries.tar_bytes,
-            file_bytes: *file_bytes,
-            frames: frames.frames,
-            frame_bytes_max: frames.content_bytes_max,
-            frames_with_checksum: frames.frames_with_checksum,
-            skippable_bytes: frames.skippable_bytes,
-            root: found.root,
-            clients: found
-                .clients
-                .iter()
-                .map(|ClientReading { client, refusals, .. }| ClientLine {
-                    client: *client,
-                    reads: refusals.is_empty(),
-                    refusals,
-                })
-                .collect(),
-        });
-        return;
+        return ui.print_report("inspect", found);
     }
     ui.print_verbatim(&path.shown());
     let kind = match base_slot {
@@ -262,7 +171,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         None => "full archive".to_string(),
     };
     field(ui, "kind", &format!("{kind}, snapshot version {version}"));
-    match name_matches {
+    match found.name_matches {
         Some(true) => {}
         Some(false) => field(ui, "name", "does not match the contents: the bank file is of another slot or hash"),
         None => field(ui, "name", "not an archive's name: no validator would find it"),
@@ -300,7 +209,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     if found.compression == Compression::Zstd {
         field(ui, "frames", &frames_text(found));
     }
-    let made_by = match (writer, bank.is_of_firedancer()) {
+    let made_by = match (writer, found.is_of_firedancer) {
         (Some(WrittenBy { name, settings, .. }), false) => format!("{name}, {settings}, with an index"),
         (Some(WrittenBy { name, settings, .. }), true) => {
             format!("{name}, {settings}, with an index, of an archive of Firedancer's")
@@ -345,26 +254,9 @@ fn frames_text(found: &ArchiveInspection) -> String {
 
 /// Prints what was found in a ledger.
 pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
-    let layout = match found.layout {
-        Layout::StoragesList => "fastboot 3, storages list",
-        Layout::TaggedList => "fastboot 5, storages list",
-        Layout::HardLinks => "fastboot 2, hard links",
-        Layout::Unpacked => "unpacked archive",
-    };
+    let layout = found.layout.as_str();
     if ui.is_json() {
-        ui.print_json(&LedgerLine {
-            kind: "ledger",
-            path: &found.path,
-            bank: &found.bank,
-            storages: found.storages,
-            storage_bytes: found.storage_bytes,
-            layout,
-            split_storages: found.split_storages,
-            file_bytes: found.file_bytes,
-            emptied_storages: found.emptied_storages,
-            in_use: found.is_in_use,
-        });
-        return;
+        return ui.print_report("inspect", found);
     }
     ui.print_verbatim(&found.path.shown());
     field(ui, "kind", &format!("bank snapshot, {layout}"));

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use slotpress::inspect::{
-    AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, RecordTotals, SIZE_CLASSES, find_account,
-    inspect_accounts, owner_name,
+    AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, OwnerTotals, RecordTotals, SIZE_CLASSES,
+    find_account, inspect_accounts, owner_name,
 };
 use slotpress::ledger::Address;
 use slotpress::{AccountsInput, ArchiveName, Error, IoContext, Result};
@@ -21,86 +21,22 @@ use super::values::{count_of, show_bytes, show_count};
 /// Rows of the owners table on a terminal; CSV and JSON have all of them.
 const OWNER_ROWS_MAX: usize = 20;
 
+/// The accounts of one class of sizes.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "accounts")]
-struct AccountsLine<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    owner: Option<Address>,
-    #[serde(flatten)]
-    totals: Totals,
-    owners: usize,
-    superseded_records: u64,
-    superseded_bytes: u64,
-    obsolete_records: Option<u64>,
-    obsolete_bytes: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Totals {
-    accounts: u64,
-    data_bytes: u64,
-    stored_bytes: u64,
-    lamports: u128,
-    lamports_text: String,
-    tombstones: u64,
-    tombstone_bytes: u64,
-}
-
-impl From<&RecordTotals> for Totals {
-    fn from(totals: &RecordTotals) -> Self {
-        let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = *totals;
-        let lamports_text = lamports.to_string();
-        Self { accounts, data_bytes, stored_bytes, lamports, lamports_text, tombstones, tombstone_bytes }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "owner")]
-struct OwnerLine {
-    owner: Option<Address>,
-    name: Option<&'static str>,
-    #[serde(flatten)]
-    totals: Totals,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "size_class")]
-struct SizeLine {
+struct SizeFields {
     class: &'static str,
     accounts: u64,
     data_bytes: u64,
     stored_bytes: u64,
 }
 
+/// An account, and as much of its data as was asked for.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "large_account")]
-struct LargeLine {
-    account: Address,
-    owner: Address,
-    name: Option<&'static str>,
-    data_bytes: u64,
-    lamports: u64,
-    lamports_text: String,
-    slot: u64,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "account")]
-struct AccountLine<'a> {
+struct AccountFields<'a> {
     #[serde(serialize_with = "text::path")]
     path: &'a Path,
-    account: Address,
-    owner: Address,
-    name: Option<&'static str>,
-    lamports: u64,
-    lamports_text: String,
-    closed: bool,
-    executable: bool,
-    slot: u64,
-    storage: String,
-    offset_bytes: u64,
-    data_bytes: usize,
+    #[serde(flatten)]
+    found: &'a FoundAccount,
     data_base64: String,
     data_truncated: bool,
 }
@@ -125,7 +61,7 @@ pub fn run_accounts(
         std::fs::write(csv, to_csv(&found)).or_path("write", csv)?;
     }
     match ui.is_json() {
-        true => print_json(&found, options.owner, ui),
+        true => print_json(&found, ui),
         false => print_tables(&found, incremental.as_deref(), options.owner, ui),
     }
     Ok(())
@@ -143,17 +79,10 @@ fn check_csv(csv: &Path, input: &Path) -> Result<()> {
     }
 }
 
-/// The owners, and at the end those that are not kept one by one.
-fn owner_rows(found: &AccountsSummary) -> impl Iterator<Item = (Option<Address>, &RecordTotals)> {
-    let others = Some(&found.other_owners).filter(|others| **others != RecordTotals::default());
-    let owners = found.owners.iter().map(|(owner, totals)| (Some(*owner), totals));
-    owners.chain(others.map(|others| (None, others)))
-}
-
 fn to_csv(found: &AccountsSummary) -> String {
     let mut text = "owner,name,accounts,data_bytes,stored_bytes,lamports,tombstones,tombstone_bytes\n".to_string();
-    for (owner, totals) in owner_rows(found) {
-        let name = owner.as_ref().map_or(Some("others"), owner_name).unwrap_or_default();
+    for OwnerTotals { owner, name, totals } in found.owner_rows() {
+        let name = if owner.is_some() { name.unwrap_or_default() } else { "others" };
         let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
         let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = totals;
         let _ = writeln!(
@@ -164,33 +93,19 @@ fn to_csv(found: &AccountsSummary) -> String {
     text
 }
 
-fn print_json(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
-    ui.print_json(&AccountsLine {
-        path: &found.path,
-        owner,
-        totals: (&found.totals).into(),
-        owners: found.owners.len(),
-        superseded_records: found.superseded_records,
-        superseded_bytes: found.superseded_bytes,
-        obsolete_records: found.obsolete.map(|obsolete| obsolete.records),
-        obsolete_bytes: found.obsolete.map(|obsolete| obsolete.bytes),
-    });
-    for (owner, totals) in owner_rows(found) {
-        let name = owner.as_ref().and_then(owner_name);
-        ui.print_json(&OwnerLine { owner, name, totals: totals.into() });
+fn print_json(found: &AccountsSummary, ui: &Ui) {
+    ui.print_report("accounts", found);
+    for owner in found.owner_rows() {
+        ui.print_report("owner", &owner);
         if ui.is_pipe_broken() {
             return;
         }
     }
     for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
         let RecordTotals { accounts, data_bytes, stored_bytes, .. } = *totals;
-        ui.print_json(&SizeLine { class, accounts, data_bytes, stored_bytes });
+        ui.print_report("size_class", &SizeFields { class, accounts, data_bytes, stored_bytes });
     }
-    for LargeAccount { data_bytes, pubkey, owner, slot, lamports } in found.largest.iter().copied() {
-        let name = owner_name(&owner);
-        let lamports_text = lamports.to_string();
-        ui.print_json(&LargeLine { account: pubkey, owner, name, data_bytes, lamports, lamports_text, slot });
-    }
+    found.largest.iter().for_each(|account| ui.print_report("large_account", account));
 }
 
 fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Option<Address>, ui: &Ui) {
@@ -294,22 +209,8 @@ pub fn run_account(
     let data = &found.data[..found.data.len().min(usize::try_from(data_max).unwrap_or(usize::MAX))];
     let is_truncated = data.len() < found.data.len();
     if ui.is_json() {
-        ui.print_json(&AccountLine {
-            path: shown,
-            account: pubkey,
-            owner,
-            name: owner_name(&owner),
-            lamports,
-            lamports_text: lamports.to_string(),
-            closed: found.is_closed(),
-            executable: is_executable,
-            slot,
-            storage: format!("{slot}.{storage_id}"),
-            offset_bytes,
-            data_bytes: found.data.len(),
-            data_base64: STANDARD.encode(data),
-            data_truncated: is_truncated,
-        });
+        let (data_base64, data_truncated) = (STANDARD.encode(data), is_truncated);
+        ui.print_report("account", &AccountFields { path: shown, found: &found, data_base64, data_truncated });
         return Ok(());
     }
     ui.print(&pubkey.to_string());

@@ -10,8 +10,8 @@ use {
     slotpress::ClientOptions, slotpress::FindOptions, slotpress::IoContext, slotpress::Root, slotpress::Url,
     slotpress::net::Cluster, slotpress::net::FetchLimits as Limits, slotpress::net::MaxAge,
     slotpress::net::STREAMS_DEFAULT, slotpress::net::STREAMS_MAX, slotpress::net::SourceArg, slotpress::net::is_url,
-    slotpress::net::parse_url, slotpress::net::shown, slotpress::net::url_of_host, slotpress::source::UrlSource,
-    slotpress_base::text::ShowPath, std::io::Read, std::path::PathBuf, std::sync::Arc,
+    slotpress::net::parse_url, slotpress::net::shown, slotpress::net::url_of_host, slotpress::source::Transferred,
+    slotpress::source::UrlSource, slotpress_base::text::ShowPath, std::io::Read, std::path::PathBuf, std::sync::Arc,
 };
 
 use super::ui::Ui;
@@ -263,12 +263,12 @@ pub struct ArchiveInput {
 }
 
 #[cfg(feature = "net")]
+/// What was fetched of a file on a server.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "transfer")]
-struct TransferLine<'a> {
+struct TransferFields<'a> {
     url: &'a str,
-    requests: u64,
-    transferred_bytes: u64,
+    #[serde(flatten)]
+    transferred: Transferred,
     file_bytes: u64,
 }
 
@@ -308,13 +308,8 @@ impl ArchiveInput {
         let Some(source) = &self.source else { return };
         let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());
         if ui.is_json() {
-            ui.print_json(&TransferLine {
-                url: &shown(&source.remote().url),
-                requests: transferred.requests,
-                transferred_bytes: transferred.bytes,
-                file_bytes,
-            });
-            return;
+            let url = &shown(&source.remote().url);
+            return ui.print_report("transfer", &TransferFields { url, transferred, file_bytes });
         }
         ui.print(&format!(
             "  {:<12} {} of {} in {}",

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::progress::{self};
 use slotpress_base::{
@@ -38,11 +39,12 @@ const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// What was fetched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
     /// Requests, with the first one for the length.
     pub requests: u64,
     /// Bytes of bodies.
+    #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }
 

@@ -49,7 +49,8 @@ pub use catalog::usable::{Fault, Unusable, judge_file};
 pub use catalog::{Catalog, FileId, REMOTE};
 pub use inspect::account::{FoundAccount, find_account};
 pub use inspect::accounts::{
-    AccountsOptions, AccountsSummary, LARGEST_MAX, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts,
+    AccountsOptions, AccountsSummary, LARGEST_MAX, LargeAccount, OwnerTotals, RecordTotals, SIZE_CLASSES,
+    inspect_accounts,
 };
 pub use inspect::owners::{owner_name, owner_of_name};
 pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts};

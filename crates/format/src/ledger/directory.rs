@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Hint, IoContext, Result, ShowPath};
 
 use crate::ledger::lists::read_tagged_storages_list;
@@ -53,8 +53,7 @@ impl LedgerPaths {
 }
 
 /// How the storages of a bank snapshot are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names the files in `run/`.
     StoragesList,
@@ -66,7 +65,23 @@ pub enum Layout {
     Unpacked,
 }
 
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 impl Layout {
+    /// The version of fastboot and how storages are found, in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::StoragesList => "fastboot 3, storages list",
+            Self::TaggedList => "fastboot 5, storages list",
+            Self::HardLinks => "fastboot 2, hard links",
+            Self::Unpacked => "unpacked archive",
+        }
+    }
+
     /// How obsolete records are listed.
     #[doc(hidden)]
     pub fn obsolete_format(self) -> ObsoleteFormat {

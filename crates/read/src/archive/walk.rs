@@ -112,15 +112,19 @@ pub struct FrameWalker<'a, R> {
 pub struct FrameStatistics {
     /// Frames that hold content.
     pub frames: u64,
+    /// The largest content size that one states, in bytes.
+    #[serde(rename = "frame_bytes_max")]
+    pub content_bytes_max: u64,
     /// Of those, frames that end with a checksum.
     pub frames_with_checksum: u64,
     /// Of those, frames that state their content size.
+    #[serde(skip)]
     pub frames_with_content_size: u64,
-    /// The largest content size that one states, in bytes.
-    pub content_bytes_max: u64,
     /// The largest window that a decoder needs, in bytes.
+    #[serde(skip)]
     pub window_bytes_max: u64,
     /// Skippable frames.
+    #[serde(skip)]
     pub skippable_frames: u64,
     /// Bytes of skippable frames.
     pub skippable_bytes: u64,

@@ -8,9 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Progress, Result};
 use slotpress_format::{Address, Record, RecordFault, RecordSink};
 
+use crate::inspect::owners::owner_name;
 use crate::inspect::scan::Scan;
 use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 
@@ -42,6 +45,25 @@ impl FoundAccount {
     /// Whether this record closes the account.
     pub fn is_closed(&self) -> bool {
         self.lamports == 0
+    }
+}
+
+/// Everything but the data, of which a report has the length.
+impl Serialize for FoundAccount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("FoundAccount", 11)?;
+        fields.serialize_field("account", &self.pubkey)?;
+        fields.serialize_field("owner", &self.owner)?;
+        fields.serialize_field("name", &owner_name(&self.owner))?;
+        fields.serialize_field("lamports", &self.lamports)?;
+        fields.serialize_field("lamports_text", &self.lamports.to_string())?;
+        fields.serialize_field("closed", &self.is_closed())?;
+        fields.serialize_field("executable", &self.is_executable)?;
+        fields.serialize_field("slot", &self.slot)?;
+        fields.serialize_field("storage", &format!("{}.{}", self.slot, self.storage_id))?;
+        fields.serialize_field("offset_bytes", &self.offset_bytes)?;
+        fields.serialize_field("data_bytes", &self.data.len())?;
+        fields.end()
     }
 }
 

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use derive_setters::Setters;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Progress, Result, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
+use crate::inspect::owners::{owner_and_name, owner_name};
 use crate::inspect::visit::read_state;
 use crate::state::shown::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
@@ -50,7 +53,7 @@ pub struct AccountsOptions {
 }
 
 /// The newest versions of accounts, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordTotals {
     /// Those with lamports.
     pub accounts: u64,
@@ -59,6 +62,7 @@ pub struct RecordTotals {
     /// Bytes that they take in storages: with header and padding.
     pub stored_bytes: u64,
     /// Their lamports.
+    #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
     /// Those without lamports, which close an account; nothing above counts them.
     pub tombstones: u64,
@@ -91,18 +95,21 @@ impl RecordTotals {
 }
 
 /// An account that is large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LargeAccount {
-    /// Bytes of data.
-    pub data_bytes: u64,
     /// Its address.
+    #[serde(rename = "account")]
     pub pubkey: Address,
     /// Its owner.
+    #[serde(flatten, serialize_with = "owner_and_name")]
     pub owner: Address,
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Its balance.
+    #[serde(flatten, serialize_with = "text::lamports")]
+    pub lamports: u64,
     /// The slot of the storage that it is in.
     pub slot: u64,
-    /// Its balance.
-    pub lamports: u64,
 }
 
 impl Ord for LargeAccount {
@@ -120,27 +127,66 @@ impl PartialOrd for LargeAccount {
     }
 }
 
-/// What the records are like.
-#[derive(Clone, Debug)]
+/// What the records are like. A report has sums and the number of owners; what is listed are reports of their own.
+#[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
     /// The archive, or the bank snapshot's directory.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// The only owner whose accounts were counted, where one was asked for.
+    pub owner: Option<Address>,
     /// Everything that was counted.
+    #[serde(flatten)]
     pub totals: RecordTotals,
     /// By owner, the one with most stored bytes first.
+    #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
     /// Of owners beyond [`OWNERS_MAX`]: which ones they are depends on what was read first.
+    #[serde(skip)]
     pub other_owners: RecordTotals,
     /// By [`SIZE_CLASSES`].
+    #[serde(skip)]
     pub sizes: [RecordTotals; SIZE_CLASSES.len()],
     /// The largest accounts, the largest first.
+    #[serde(skip)]
     pub largest: Vec<LargeAccount>,
     /// Records that a newer one supersedes, and that nothing above counts.
     pub superseded_records: u64,
     /// Bytes that they take in storages.
     pub superseded_bytes: u64,
     /// What only a ledger has; not restricted to an owner.
+    #[serde(flatten, serialize_with = "obsolete")]
     pub obsolete: Option<ObsoleteTotals>,
+}
+
+/// The fields `obsolete_records` and `obsolete_bytes`, both null for an archive.
+fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("ObsoleteTotals", 2)?;
+    fields.serialize_field("obsolete_records", &totals.map(|totals| totals.records))?;
+    fields.serialize_field("obsolete_bytes", &totals.map(|totals| totals.bytes))?;
+    fields.end()
+}
+
+/// The accounts of one owner program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OwnerTotals {
+    /// The program; `None` for all owners together that were not counted one by one.
+    pub owner: Option<Address>,
+    /// The name of a well-known program.
+    pub name: Option<&'static str>,
+    /// Its accounts.
+    #[serde(flatten)]
+    pub totals: RecordTotals,
+}
+
+impl AccountsSummary {
+    /// The owners, the one with most stored bytes first, and at the end those that were not counted one by one.
+    pub fn owner_rows(&self) -> impl Iterator<Item = OwnerTotals> {
+        let others = Some(self.other_owners).filter(|others| *others != RecordTotals::default());
+        let owners = self.owners.iter().map(|(owner, totals)| (Some(*owner), *totals));
+        let rows = owners.chain(others.map(|others| (None, others)));
+        rows.map(|(owner, totals)| OwnerTotals { owner, name: owner.as_ref().and_then(owner_name), totals })
+    }
 }
 
 /// Counts the accounts of an archive or a ledger, whether its state is right or not.
@@ -177,6 +223,7 @@ pub fn inspect_accounts(
     let largest = largest.into_iter().collect();
     Ok(AccountsSummary {
         path,
+        owner: options.owner,
         totals,
         owners,
         other_owners,

@@ -12,7 +12,8 @@ pub mod visit;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, text};
 use slotpress_format::{
@@ -43,36 +44,58 @@ pub enum AccountsInput<'a> {
 
 /// What an archive holds.
 #[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
 pub struct ArchiveInspection {
     /// The file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// What its name says, where that is the name of an archive.
+    /// The bank.
+    #[serde(flatten)]
+    pub bank: BankFile,
+    /// What its name says, where that is the name of an archive; a report has only the base slot.
+    #[serde(rename = "base_slot", serialize_with = "base_slot")]
     pub name: Option<ArchiveName>,
+    /// Whether slot and hash in the name are those of the bank; `None` where the file does not have the name of an archive.
+    pub name_matches: Option<bool>,
+    /// The snapshot version.
+    pub version: String,
     /// How it is compressed.
     #[serde(rename = "format")]
     pub compression: Compression,
     /// What wrote it, and how, where an index tells.
+    #[serde(flatten, serialize_with = "writer")]
     pub writer: Option<WrittenBy>,
-    /// What stands for all of its bytes, where its frames are hashed.
-    pub root: Option<Root>,
-    /// The bank.
-    pub bank: BankFile,
-    /// The snapshot version.
-    pub version: String,
+    /// Whether Firedancer made the state, as the bank file tells.
+    pub is_of_firedancer: bool,
     /// What the entries are.
+    #[serde(flatten)]
     pub entries: EntrySummary,
     /// Length of the file in bytes.
     pub file_bytes: u64,
     /// What the frames are like.
+    #[serde(flatten)]
     pub frames: FrameStatistics,
+    /// What stands for all of its bytes, where its frames are hashed.
+    pub root: Option<Root>,
     /// For each client why it refuses the archive, as far as was looked at (accounts were not); nothing where it loads it.
     pub clients: Vec<ClientReading>,
 }
 
+fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    name.as_ref().and_then(|name| name.base_slot).serialize(serializer)
+}
+
+/// The fields `writer` and `settings`, both null where there is no index.
+fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("WrittenBy", 2)?;
+    fields.serialize_field("writer", &writer.as_ref().map(|writer| &writer.name))?;
+    fields.serialize_field("settings", &writer.as_ref().map(|writer| &writer.settings))?;
+    fields.end()
+}
+
 /// What an index says of who wrote its archive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WrittenBy {
     /// The program and its version.
@@ -89,6 +112,8 @@ pub struct WrittenBy {
 pub struct ClientReading {
     /// The client.
     pub client: Client,
+    /// Whether there is nothing for which it refuses the archive.
+    pub reads: bool,
     /// Why it refuses the archive; nothing where it reads it.
     pub refusals: Vec<&'static str>,
 }
@@ -104,6 +129,7 @@ pub struct EntrySummary {
     /// The largest storage, in bytes.
     pub storage_bytes_max: u64,
     /// The highest slot of a storage.
+    #[serde(skip)]
     pub storage_slot_max: u64,
     /// Bytes of the bank file.
     pub bank_file_bytes: u64,
@@ -131,26 +157,29 @@ impl EntrySummary {
 
 /// What a ledger holds.
 #[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename = "ledger")]
 #[non_exhaustive]
 pub struct LedgerInspection {
     /// The bank snapshot's directory.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// How its storages are found.
-    pub layout: Layout,
     /// The bank.
+    #[serde(flatten)]
     pub bank: BankFile,
     /// Storages that an archive would hold.
     pub storages: u64,
+    /// Bytes of storages that an archive would hold: without obsolete records.
+    pub storage_bytes: u64,
+    /// How its storages are found.
+    pub layout: Layout,
     /// Storages on disk that are split files, which an archive would hold as append vecs.
     pub split_storages: u64,
     /// Bytes of storage files on disk.
     pub file_bytes: u64,
-    /// Bytes of storages that an archive would hold: without obsolete records.
-    pub storage_bytes: u64,
     /// Storages of which nothing remains.
     pub emptied_storages: u64,
     /// Whether a process, such as a validator, holds the ledger's lock; `None` where the system does not tell.
+    #[serde(rename = "in_use")]
     pub is_in_use: Option<bool>,
 }
 
@@ -197,8 +226,15 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
     judge_map_presence(&bank, entries.storages, &findings)?;
     let broken = findings.broken_rules();
+    let hash = bank.snapshot_hash();
+    let readings = Client::ALL.map(|client| {
+        let refusals = refusals(broken.keys().copied(), client);
+        ClientReading { client, reads: refusals.is_empty(), refusals }
+    });
     Ok(ArchiveInspection {
         path: archive.path_buf(),
+        name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
+        is_of_firedancer: bank.is_of_firedancer(),
         name: archive.name.clone(),
         compression: archive.compression,
         writer: archive.tail.as_ref().map(|tail| {
@@ -215,9 +251,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         entries,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: Client::ALL
-            .map(|client| ClientReading { client, refusals: refusals(broken.keys().copied(), client) })
-            .to_vec(),
+        clients: readings.to_vec(),
     })
 }
 
