@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{Archive, ArchiveFields, Catalog, Fault, Partial, Unusable, find_partials, unix_ns};
-use slotpress::ledger::SlotTimeSource;
+use serde_json::json;
+use slotpress::catalog::{Archive, ArchiveFields, Catalog, Fault, Partial, find_partials, unix_ns};
 use slotpress::{Error, Result, catalog};
 use slotpress_base::text::ShowPath;
 #[cfg(feature = "net")]
@@ -36,60 +36,13 @@ pub struct ListArgs {
     network: NetworkArgs,
 }
 
+/// An archive as the list for programs has it, where it is, and whether a node would choose it.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "archive_listed")]
-struct ArchiveLine {
+struct ListedFields {
     #[serde(flatten)]
     fields: ArchiveFields,
     file: String,
     chosen: bool,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "archive_unusable")]
-pub struct UnusableLine<'a> {
-    name: String,
-    file: String,
-    size_bytes: u64,
-    age_seconds: u64,
-    fault: &'a Fault,
-    reason: String,
-}
-
-impl<'a> UnusableLine<'a> {
-    /// Of a file.
-    pub fn of(Unusable { archive, fault, .. }: &'a Unusable) -> Self {
-        Self {
-            name: archive.name.to_string(),
-            file: archive.path().to_string_lossy().into_owned(),
-            size_bytes: archive.size_bytes,
-            age_seconds: archive.age(unix_ns(SystemTime::now())).as_secs(),
-            fault,
-            reason: fault.to_string(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "partial_download")]
-struct PartialLine {
-    name: String,
-    file: String,
-    size_bytes: u64,
-    age_seconds: u64,
-    in_use: bool,
-    removed: bool,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "choice")]
-struct ChoiceLine {
-    full: Option<String>,
-    incremental: Option<String>,
-    archives: usize,
-    unusable: usize,
-    slot_ms: u64,
-    slot_time_source: SlotTimeSource,
 }
 
 /// Lists.
@@ -122,23 +75,11 @@ fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui)
         for archive in listed() {
             let fields = ArchiveFields::new(archive, catalog, now);
             let file = archive.path().to_string_lossy().into_owned();
-            ui.print_json(&ArchiveLine { fields, file, chosen: is_chosen(archive, catalog) });
+            ui.print_report("archive_listed", &ListedFields { fields, file, chosen: is_chosen(archive, catalog) });
         }
-        for unusable in catalog.unusable() {
-            ui.print_json(&UnusableLine::of(unusable));
-        }
+        catalog.unusable().iter().for_each(|unusable| ui.print_report("archive_unusable", unusable));
         partials.iter().for_each(|partial| print_partial(partial, None, ui));
-        let name = |archive: &Archive| archive.name.to_string();
-        let choice = catalog.choice();
-        ui.print_json(&ChoiceLine {
-            full: choice.map(|choice| name(choice.full)),
-            incremental: choice.and_then(|choice| choice.incremental).map(name),
-            archives: catalog.archives().len(),
-            unusable: catalog.unusable().len(),
-            slot_ms: catalog.slot_time.milliseconds(),
-            slot_time_source: catalog.slot_time.source(),
-        });
-        return;
+        return ui.print_report("choice", catalog);
     }
     if ui.is_quiet() {
         listed().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
@@ -170,16 +111,8 @@ pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> St
 
 /// A download that did not end; or what became of it.
 pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
-    let age = partial.age(unix_ns(SystemTime::now()));
     if ui.is_json() {
-        return ui.print_json(&PartialLine {
-            name: partial.name.to_string(),
-            file: partial.path().to_string_lossy().into_owned(),
-            size_bytes: partial.size_bytes,
-            age_seconds: age.as_secs(),
-            in_use: partial.is_in_use,
-            removed: removed == Some(true),
-        });
+        return ui.print_reports("partial_download", partial, &json!({ "removed": removed == Some(true) }));
     }
     ui.print(&format!("  {}", line_of_partial(partial)));
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use slotpress::catalog::{Archive, Catalog, scan_with_copies};
 use slotpress::check::{CheckResult, Completeness};
 use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
@@ -121,14 +120,6 @@ fn asked_clients(args: &[ClientArg]) -> Vec<Client> {
     asked.into_iter().collect()
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "verify")]
-struct VerifyLine<'a> {
-    #[serde(flatten)]
-    report: &'a VerifyReport,
-    capitalization_text: Option<String>,
-}
-
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let options = VerifyOptions::default()
@@ -243,7 +234,7 @@ fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs, ui:
         let path = unusable.archive.path().shown();
         failed(&path, &unusable.fault.to_string());
         if ui.is_json() {
-            ui.print_json(&list::UnusableLine::of(unusable));
+            ui.print_report("archive_unusable", unusable);
         }
     }
     let all = values::count_of((catalog.archives().len() + catalog.unusable().len()) as u64, "archive");
@@ -288,8 +279,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
 /// Prints what was found out.
 fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
-        let capitalization_text = report.capitalization.map(|lamports| lamports.to_string());
-        return ui.print_json(&VerifyLine { report, capitalization_text });
+        return ui.print_report("verify", report);
     }
     for path in &report.paths {
         ui.print_verbatim(&path.shown());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTimeSource, VERSION};
+use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTime, VERSION};
 
 use super::{Archive, Catalog, FileId};
 
@@ -31,8 +31,8 @@ pub struct ListFields<A> {
     software: &'static str,
     time_unix_seconds: u64,
     newest_slot: Option<u64>,
-    slot_ms: u64,
-    slot_time_source: SlotTimeSource,
+    #[serde(flatten)]
+    slot_time: SlotTime,
     choice: Option<ChoiceFields>,
     archives: Vec<A>,
 }
@@ -45,8 +45,7 @@ impl<A> ListFields<A> {
             software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
             time_unix_seconds: unix_ns(now) / 1_000_000_000,
             newest_slot: catalog.newest_slot(),
-            slot_ms: catalog.slot_time.milliseconds(),
-            slot_time_source: catalog.slot_time.source(),
+            slot_time: catalog.slot_time,
             choice: ChoiceFields::new(catalog),
             archives: catalog.archives().iter().map(fields).collect(),
         }
@@ -138,7 +137,7 @@ pub fn unix_ns(time: SystemTime) -> u64 {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use slotpress_format::{SlotTime, SlotTimeSource};
+    use slotpress_format::SlotTimeSource;
 
     use super::super::FrameHashes;
     use super::super::listed::parse;

@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, Root, SlotTime};
 
@@ -128,6 +130,21 @@ pub struct Catalog {
     pub slot_time: SlotTime,
     /// The archive whose bank file was looked into for it.
     slot_time_from: Option<ArchiveName>,
+}
+
+/// What a node would choose, and how much there is: archives are reports of their own.
+impl Serialize for Catalog {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let choice = self.choice();
+        let mut fields = serializer.serialize_struct("Catalog", 6)?;
+        fields.serialize_field("full", &choice.map(|choice| &choice.full.name))?;
+        fields.serialize_field("incremental", &choice.and_then(|choice| Some(&choice.incremental?.name)))?;
+        fields.serialize_field("archives", &self.archives.len())?;
+        fields.serialize_field("unusable", &self.unusable.len())?;
+        fields.serialize_field("slot_ms", &self.slot_time.milliseconds())?;
+        fields.serialize_field("slot_time_source", &self.slot_time.source())?;
+        fields.end()
+    }
 }
 
 impl Catalog {

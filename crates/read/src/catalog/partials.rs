@@ -1,15 +1,17 @@
 //! Downloads that did not end: what they left stays until a later run continues it, or until somebody removes it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::{IoContext, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
 use super::scan::{modified_ns, open_dir};
-use crate::{Locked, try_lock};
+use crate::{Locked, try_lock, unix_ns};
 
 /// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";
@@ -96,6 +98,19 @@ pub fn find(dir: &Path) -> Result<Vec<Partial>> {
     }
     found.sort_by_key(|partial| (partial.modified_ns, partial.file_name()));
     Ok(found)
+}
+
+/// The age is that at the time of writing.
+impl Serialize for Partial {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Partial", 5)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("file", &self.path().to_string_lossy())?;
+        fields.serialize_field("size_bytes", &self.size_bytes)?;
+        fields.serialize_field("age_seconds", &self.age(unix_ns(SystemTime::now())).as_secs())?;
+        fields.serialize_field("in_use", &self.is_in_use)?;
+        fields.end()
+    }
 }
 
 /// For messages: its path.

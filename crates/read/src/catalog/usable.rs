@@ -1,15 +1,17 @@
 //! Which files that have the name of an archive are of use: the one decision for all that list, serve, find, choose or prune.
 
+use std::time::SystemTime;
 use std::{fmt, io};
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::{ErrorKind, IoHint, Result, ShowPath, split_at_most};
 use slotpress_format::{BLOCK, BLOCK_BYTES};
 
 use super::{Archive, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
-use crate::{Compression, LocalFile, Source, Tail, first_read_at};
+use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
 /// Why a file that has the name of an archive is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +53,20 @@ pub struct Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
+    }
+}
+
+/// The age is that at the time of writing.
+impl Serialize for Unusable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Unusable", 6)?;
+        fields.serialize_field("name", &self.archive.name)?;
+        fields.serialize_field("file", &self.archive.path().to_string_lossy())?;
+        fields.serialize_field("size_bytes", &self.archive.size_bytes)?;
+        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(SystemTime::now())).as_secs())?;
+        fields.serialize_field("fault", &self.fault)?;
+        fields.serialize_field("reason", &self.fault.to_string())?;
+        fields.end()
     }
 }
 

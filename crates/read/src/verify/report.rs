@@ -48,6 +48,7 @@ pub struct VerifyReport {
     /// The snapshot hash of the state, as the bank file gives it.
     pub hash: Option<Hash>,
     /// Lamports in existence, as recomputed, or as the bank file says.
+    #[serde(flatten, serialize_with = "text::capitalization")]
     pub capitalization: Option<u64>,
     /// What tells that no storage is missing; `None` where the bank file could not be read.
     pub complete: Option<Completeness>,
