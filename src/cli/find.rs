@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
-use slotpress::ledger::SlotTimeSource;
-use slotpress::net::{Candidate, ClusterFacts, MAX_AGE_DEFAULT, MaxAge, Offer, OfferPlace as Place};
-use slotpress::{Client, ClientOptions, FindOptions, FindReport, Result, Root, find};
+use serde_json::json;
+use slotpress::net::{Candidate, OfferPlace as Place};
+use slotpress::{Client, ClientOptions, FindReport, Result, find};
 
 use super::lines::cut;
 use super::network::{NetworkArgs, PeersArgs};
@@ -29,55 +28,6 @@ pub struct FindArgs {
     network: NetworkArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "candidate")]
-struct CandidateLine {
-    rank: usize,
-    source: String,
-    named_by_operator: bool,
-    full: OfferLine,
-    incremental: Option<OfferLine>,
-    slot: u64,
-    age_slots: Option<u64>,
-    age_seconds: Option<f64>,
-    bytes: Option<u64>,
-    rate_bytes_per_second: Option<u64>,
-    expected_age_slots: Option<u64>,
-    expected_age_seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct OfferLine {
-    location: String,
-    name: String,
-    file_bytes: Option<u64>,
-    accepts_ranges: Option<bool>,
-    root: Option<Root>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "refused")]
-struct RefusedLine<'a> {
-    source: &'a str,
-    reason: &'a str,
-    stale: bool,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "find")]
-struct FindLine<'a> {
-    candidates: usize,
-    refused: usize,
-    asked: usize,
-    relaxed: &'a [String],
-    slot_ms: u64,
-    slot_time_source: SlotTimeSource,
-    max_age_slots: u64,
-    max_age_seconds: f64,
-    assumed_restore_bytes_per_second: u64,
-    cluster: &'a ClusterFacts,
-}
-
 /// Servers that the table shows; JSON has all.
 const ROWS_MAX: usize = 20;
 
@@ -95,7 +45,7 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let client = Client::new(&options_for_peers(&args.network))?;
     let report = find(&client, &options, ui)?;
     match ui.is_json() {
-        true => print_json(&report, &options, ui),
+        true => print_json(&report, ui),
         false if ui.is_quiet() => {
             let best = report.candidates.iter().take(1);
             let offers = best.flat_map(|one| [Some(&one.full), one.incremental.as_ref()]).flatten();
@@ -106,48 +56,12 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     report.require_candidate().map(drop)
 }
 
-fn offer_line(offer: &Offer) -> OfferLine {
-    let accepts_ranges = match &offer.place {
-        Place::Remote(remote) => Some(remote.accepts_ranges),
-        Place::Local(_) => None,
-    };
-    let (location, name) = (offer.shown(), offer.name.to_string());
-    OfferLine { location, name, file_bytes: offer.length_bytes, accepts_ranges, root: offer.root }
-}
-
-fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {
+fn print_json(report: &FindReport, ui: &Ui) {
     for (number, one) in report.candidates.iter().enumerate() {
-        ui.print_json(&CandidateLine {
-            rank: number + 1,
-            source: one.source.clone(),
-            named_by_operator: one.is_operator,
-            full: offer_line(&one.full),
-            incremental: one.incremental.as_ref().map(offer_line),
-            slot: one.slot(),
-            age_slots: one.age_slots,
-            age_seconds: one.age.map(|age| age.as_secs_f64()),
-            bytes: one.bytes(),
-            rate_bytes_per_second: one.rate_bytes_per_second,
-            expected_age_slots: one.expected_age.map(|age| report.slot_time.slots_in(age)),
-            expected_age_seconds: one.expected_age.map(|age| age.as_secs_f64()),
-        });
+        ui.print_reports("candidate", &json!({ "rank": number + 1 }), one);
     }
-    for refused in &report.refused {
-        ui.print_json(&RefusedLine { source: &refused.source, reason: &refused.why, stale: refused.is_stale });
-    }
-    let max_age = options.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(report.slot_time);
-    ui.print_json(&FindLine {
-        candidates: report.candidates.len(),
-        refused: report.refused.len(),
-        asked: report.asked_count,
-        relaxed: &report.relaxed,
-        slot_ms: report.slot_time.milliseconds(),
-        slot_time_source: report.slot_time.source(),
-        max_age_slots: report.slot_time.slots_in(max_age),
-        max_age_seconds: max_age.as_secs_f64(),
-        assumed_restore_bytes_per_second: report.restore_bytes_per_second,
-        cluster: &report.cluster,
-    });
+    report.refused.iter().for_each(|refused| ui.print_report("refused", refused));
+    ui.print_report("find", report);
 }
 
 fn print_table(report: &FindReport, ui: &Ui) {

@@ -12,8 +12,9 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
 
+use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, text};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{Listed, LocalFile, Source};
@@ -110,36 +111,39 @@ pub enum Place {
     Local(PathBuf),
 }
 
-/// As a reader of messages has it: the URL without secrets, or the path.
-impl Serialize for Place {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Self::Remote(remote) => serializer.serialize_str(&shown(&remote.url)),
-            Self::Local(path) => text::path(path, serializer),
-        }
-    }
-}
-
 /// An archive that a server has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
     /// What its name says.
     pub name: ArchiveName,
     /// Where it is.
-    #[serde(rename = "location")]
     pub place: Place,
     /// Its length, where that is known.
-    #[serde(rename = "file_bytes")]
     pub length_bytes: Option<u64>,
     /// The root of its frame hashes, where a list says it: a claim.
     pub root: Option<Root>,
     /// When its file was written, as far as known: a server's list, `Last-Modified`, the local file system.
-    #[serde(skip)]
     pub modified: Option<SystemTime>,
     /// How long slots take, where a list says what a bank file told.
-    #[serde(skip)]
     pub slot_time: Option<SlotTime>,
+}
+
+/// Where it is without secrets, and what is known of the file.
+impl Serialize for Offer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let accepts_ranges = match &self.place {
+            Place::Remote(remote) => Some(remote.accepts_ranges),
+            Place::Local(_) => None,
+        };
+        let mut fields = serializer.serialize_struct("Offer", 5)?;
+        fields.serialize_field("location", &self.shown())?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("file_bytes", &self.length_bytes)?;
+        fields.serialize_field("accepts_ranges", &accepts_ranges)?;
+        fields.serialize_field("root", &self.root)?;
+        fields.end()
+    }
 }
 
 impl Offer {

@@ -28,7 +28,7 @@ pub use journal::Identity;
 pub use partial::{PartialFile, remove_left_journal};
 use serde::Serialize;
 use slotpress_base::progress::{self};
-use slotpress_base::{Error, ErrorKind, Progress, Result, text};
+use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::Root;
 pub use whole::{fetch_whole, take_up};
 
@@ -123,11 +123,10 @@ impl Ended {
 }
 
 /// What was fetched.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {
     /// The archive's length.
-    #[serde(rename = "file_bytes")]
     pub length_bytes: u64,
     /// Bytes that an earlier run had left.
     pub kept_bytes: u64,
@@ -136,7 +135,6 @@ pub struct Fetched {
     /// The servers that gave bytes.
     pub servers: Vec<GivenBytes>,
     /// How long it took.
-    #[serde(rename = "fetch_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 

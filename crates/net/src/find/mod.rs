@@ -18,8 +18,9 @@ use ask::{ask_all, by_bank_file, local_slot_time};
 pub use cluster::{Cluster, ClusterFacts};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
 use rank::{Facts, ages_by_time, pair_up};
-use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity, text};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Place, SourceArg};
@@ -38,7 +39,7 @@ const MEASURE_ROUNDS_MAX: usize = 3;
 pub const REFUSED_MAX: usize = 10_000;
 
 /// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Candidate {
     /// The full archive.
@@ -48,23 +49,20 @@ pub struct Candidate {
     /// Where it was asked for, without secrets.
     pub source: String,
     /// Whether the operator named the source, rather than a peer list.
-    #[serde(rename = "named_by_operator")]
     pub is_operator: bool,
     /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` if unknown.
     pub age_slots: Option<u64>,
     /// The same as a time.
-    #[serde(rename = "age_seconds", serialize_with = "text::optional_seconds")]
     pub age: Option<Duration>,
     /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
-    #[serde(skip)]
     pub(crate) behind: Duration,
     /// Bytes of one connection in a second, where that was measured; a local disk is not.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
-    #[serde(rename = "expected_age_seconds", serialize_with = "text::optional_seconds")]
     pub expected_age: Option<Duration>,
-    /// The same for ranking, by `behind`.
-    #[serde(skip)]
+    /// The same in slots.
+    pub expected_age_slots: Option<u64>,
+    /// The expected age for ranking, by `behind`.
     pub(crate) rank: Duration,
 }
 
@@ -84,6 +82,24 @@ impl Candidate {
     }
 }
 
+impl Serialize for Candidate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Candidate", 11)?;
+        fields.serialize_field("source", &self.source)?;
+        fields.serialize_field("named_by_operator", &self.is_operator)?;
+        fields.serialize_field("full", &self.full)?;
+        fields.serialize_field("incremental", &self.incremental)?;
+        fields.serialize_field("slot", &self.slot())?;
+        fields.serialize_field("age_slots", &self.age_slots)?;
+        fields.serialize_field("age_seconds", &self.age.map(|age| age.as_secs_f64()))?;
+        fields.serialize_field("bytes", &self.bytes())?;
+        fields.serialize_field("rate_bytes_per_second", &self.rate_bytes_per_second)?;
+        fields.serialize_field("expected_age_slots", &self.expected_age_slots)?;
+        fields.serialize_field("expected_age_seconds", &self.expected_age.map(|age| age.as_secs_f64()))?;
+        fields.end()
+    }
+}
+
 /// A source that is of no use, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -99,7 +115,7 @@ pub struct Refused {
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct FindReport {
     /// The best first.
@@ -111,14 +127,31 @@ pub struct FindReport {
     /// What RPC servers tell of the cluster.
     pub cluster: ClusterFacts,
     /// Sources and peers that were asked.
-    #[serde(rename = "asked")]
     pub asked_count: usize,
     /// How long slots take.
-    #[serde(skip)]
     pub slot_time: SlotTime,
+    /// States that would be older than this at boot are refused.
+    pub max_age: Duration,
     /// What was assumed for restoring.
-    #[serde(rename = "assumed_restore_bytes_per_second")]
     pub restore_bytes_per_second: u64,
+}
+
+/// What was asked and found, in numbers: candidates and refused sources are reports of their own.
+impl Serialize for FindReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("FindReport", 10)?;
+        fields.serialize_field("candidates", &self.candidates.len())?;
+        fields.serialize_field("refused", &self.refused.len())?;
+        fields.serialize_field("asked", &self.asked_count)?;
+        fields.serialize_field("relaxed", &self.relaxed)?;
+        fields.serialize_field("slot_ms", &self.slot_time.milliseconds())?;
+        fields.serialize_field("slot_time_source", &self.slot_time.source())?;
+        fields.serialize_field("max_age_slots", &self.slot_time.slots_in(self.max_age))?;
+        fields.serialize_field("max_age_seconds", &self.max_age.as_secs_f64())?;
+        fields.serialize_field("assumed_restore_bytes_per_second", &self.restore_bytes_per_second)?;
+        fields.serialize_field("cluster", &self.cluster)?;
+        fields.end()
+    }
 }
 
 /// Finds out who has what. `client` treats what the options name as named by the operator; what peers name must be public.
@@ -180,6 +213,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         report.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
     }
     report.slot_time = slot_time;
+    report.max_age = options.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(slot_time);
     for candidate in &mut candidates {
         let own = candidate.slot();
         let slots_behind = slot.or(newest).unwrap_or(own).saturating_sub(own);
@@ -211,6 +245,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         }
     }
     report.drop_stale(&mut candidates, options.max_age);
+    for candidate in &mut candidates {
+        candidate.expected_age_slots = candidate.expected_age.map(|age| slot_time.slots_in(age));
+    }
     report.candidates = candidates;
     Ok(report)
 }
@@ -271,7 +308,7 @@ impl FindReport {
     }
 
     fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age: Option<MaxAge>) {
-        let limit = max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time);
+        let limit = self.max_age;
         let is_stale = |candidate: &mut Candidate| candidate.expected_age.map_or(max_age.is_some(), |age| age > limit);
         for stale in candidates.extract_if(.., |candidate| is_stale(candidate)) {
             let slot = stale.slot();

@@ -101,6 +101,7 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
             behind: Duration::ZERO,
             rate_bytes_per_second: None,
             expected_age: None,
+            expected_age_slots: None,
             rank: Duration::MAX,
         }
     };
