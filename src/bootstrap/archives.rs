@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
-use serde::Serialize;
-use slotpress_base::{
-    Elapsed, Error, ErrorKind, Forward, Hint, KeptDir, Progress, ProgressEvent, Result, Stopwatch, text,
-};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use slotpress_base::{Elapsed, Error, ErrorKind, Forward, Hint, KeptDir, Progress, ProgressEvent, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{
     Client, Download, Ended, Fetched, FindOptions, Limits, Offer, Place, SourceArg, Url, accept_file, fetch_whole,
@@ -50,18 +49,37 @@ impl FetchOptions {
 }
 
 /// An archive in the directory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FetchedArchive {
-    /// Where it is.
-    #[serde(serialize_with = "text::path")]
-    pub path: PathBuf,
     /// Its name.
     pub name: ArchiveName,
+    /// Where it is; `None` in the report of a bootstrap, whose [`RestoreReport`](crate::RestoreReport) names the files.
+    pub path: Option<PathBuf>,
     /// What was fetched; `None` where it was there.
     pub fetched: Option<Fetched>,
     /// Its root, where it has frame hashes, all of which are right.
     pub root: Option<Root>,
+}
+
+impl Serialize for FetchedArchive {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let (name, fetched) = (&self.name, self.fetched.as_ref());
+        let mut fields = serializer.serialize_struct("FetchedArchive", 12)?;
+        fields.serialize_field("name", name)?;
+        fields.serialize_field("path", &self.path.as_ref().map(|path| path.to_string_lossy()))?;
+        fields.serialize_field("slot", &name.slot)?;
+        fields.serialize_field("base_slot", &name.base_slot)?;
+        fields.serialize_field("hash", &name.hash)?;
+        fields.serialize_field("was_there", &fetched.is_none())?;
+        fields.serialize_field("file_bytes", &fetched.map(|fetched| fetched.length_bytes))?;
+        fields.serialize_field("kept_bytes", &fetched.map_or(0, |fetched| fetched.kept_bytes))?;
+        fields.serialize_field("fetched_bytes", &fetched.map_or(0, Fetched::fetched_bytes))?;
+        fields.serialize_field("root", &self.root)?;
+        fields.serialize_field("servers", fetched.map_or(&[][..], |fetched| &fetched.servers))?;
+        fields.serialize_field("fetch_seconds", &fetched.map(|fetched| fetched.elapsed.as_secs_f64()))?;
+        fields.end()
+    }
 }
 
 /// What was fetched.
@@ -71,9 +89,10 @@ pub struct FetchReport {
     /// The archives, the full one first.
     pub archives: Vec<FetchedArchive>,
     /// Who vouches for the newest of them.
+    #[serde(rename = "vouched_by", serialize_with = "Vouchers::servers")]
     pub vouchers: Vouchers,
     /// Time from the start until everything was on disk.
-    #[serde(flatten)]
+    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
 }
 
@@ -185,7 +204,7 @@ fn fetch_one(
     progress: &dyn Progress,
 ) -> Result<FetchedArchive, Ended> {
     let name = choice.name.to_string();
-    let there = |path: PathBuf, root| FetchedArchive { path, name: choice.name.clone(), fetched: None, root };
+    let done = |path, fetched, root| FetchedArchive { name: choice.name.clone(), path: Some(path), fetched, root };
     let remotes = match &choice.place {
         Places::Local(_) => Vec::new(),
         Places::Servers(remotes) => remotes.clone(),
@@ -194,7 +213,7 @@ fn fetch_one(
         match accept_file(&path, options.limits.expect_root, &Forward::new(progress, input_only)) {
             Ok(accepted) => {
                 remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
-                return Ok(there(path, accepted.root));
+                return Ok(done(path, None, accepted.root));
             }
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 take_up(client, &path, &remotes, &error, progress).map_err(Ended::Failed)?;
@@ -218,7 +237,7 @@ fn fetch_one(
         on_begin,
     )?;
     let root = fetched.root;
-    Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched), root })
+    Ok(done(path, Some(fetched), root))
 }
 
 /// The archive, where it is on a local disk: in the directory, or where it was found.

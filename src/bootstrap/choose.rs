@@ -1,5 +1,7 @@
 //! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_format::ArchiveName;
 use slotpress_net::{Candidate, Offer, Place, Remote};
@@ -24,6 +26,18 @@ pub enum Places {
     Local(std::path::PathBuf),
     /// On servers.
     Servers(Vec<Remote>),
+}
+
+impl Serialize for Choice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Choice", 5)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("slot", &self.name.slot)?;
+        fields.serialize_field("hash", &self.name.hash)?;
+        fields.serialize_field("file_bytes", &self.length_bytes)?;
+        fields.serialize_field("from", &self.shown())?;
+        fields.end()
+    }
 }
 
 impl Choice {

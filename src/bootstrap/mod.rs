@@ -20,12 +20,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use archives::FetchedArchive;
 use choose::Choice;
 use derive_setters::Setters;
 use dropped::{Dropped, Wrong};
 use expected::Expected;
 use network::Network;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Space, Stopwatch, text};
@@ -33,10 +35,10 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::fetch::partial::FETCH_PREFIX;
 use slotpress_net::find::find;
 use slotpress_net::{
-    Candidate, Client, Download, Ended, Fetched, FindOptions, FindReport, Limits, PartialFile, Remote, SourceArg, Url,
+    Candidate, Client, Download, Ended, FindOptions, FindReport, Limits, PartialFile, Remote, SourceArg, Url,
 };
 use slotpress_read::CheckMode;
-use supply::{Asked, Context, Downloads};
+use supply::{Asked, Context, Downloads, Supplement};
 use trust::Vouchers;
 
 use crate::restore::dry_run::preview_fetched;
@@ -89,39 +91,49 @@ impl BootstrapOptions {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct BootstrapReport {
-    /// What was restored.
-    pub restore: RestoreReport,
-    /// The archives, in order, and what was fetched of each; nothing of one that was there.
-    pub archives: Vec<(ArchiveName, Option<Fetched>)>,
+    /// The archives, in order.
+    pub archives: Vec<FetchedArchive>,
     /// Who vouches for the state.
+    #[serde(flatten)]
     pub vouchers: Vouchers,
     /// The genesis hash, where the ledger has a genesis.
     pub genesis_hash: Option<Hash>,
+    /// What was restored: a report of its own, from which this one repeats what was replaced.
+    #[serde(rename = "replaced", serialize_with = "replaced")]
+    pub restore: RestoreReport,
     /// Time from the start until everything was on disk.
-    #[serde(flatten)]
+    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
     /// Of that, the time since the last byte had come from a server; `None` where nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
 }
 
+fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    text::paths(&restore.replaced, serializer)
+}
+
 /// What a bootstrap would do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct BootstrapPlan {
     /// The full archive.
     pub full: Choice,
     /// The incremental one, as of now.
     pub incremental: Option<Choice>,
-    /// The best candidate.
+    /// The best candidate; a report has its ages.
+    #[serde(flatten, serialize_with = "ages")]
     pub candidate: Candidate,
     /// Bytes of the full archive that an earlier run left.
     pub kept_bytes: u64,
     /// About what would be written, by file system: how much archives unpack to is known when they are read.
     pub space: Vec<Space>,
     /// What there is of a state that would be replaced.
+    #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
+    #[serde(skip)]
     options: BootstrapOptions,
+    #[serde(skip)]
     found: FindReport,
 }
 
@@ -133,6 +145,14 @@ impl BootstrapPlan {
     pub fn execute(self, client: &Client, progress: &dyn Progress) -> Result<BootstrapReport> {
         run(client, &self.options, Some(self.found), progress)
     }
+}
+
+fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("Ages", 3)?;
+    fields.serialize_field("age_slots", &candidate.age_slots)?;
+    fields.serialize_field("age_seconds", &candidate.age.map(|age| age.as_secs_f64()))?;
+    fields.serialize_field("expected_age_seconds", &candidate.expected_age.map(|age| age.as_secs_f64()))?;
+    fields.end()
 }
 
 /// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse; fetches and writes
@@ -344,7 +364,7 @@ fn attempt(
             Ok(restore) => Ok(BootstrapReport {
                 after_last_byte: downloads.last_byte_at.map(|at| at.elapsed()),
                 restore,
-                archives: downloads.supplied.into_iter().map(|one| (one.name, one.fetched)).collect(),
+                archives: downloads.supplied.into_iter().map(Supplement::into_report).collect(),
                 vouchers,
                 genesis_hash: None,
                 elapsed: Elapsed::default(),

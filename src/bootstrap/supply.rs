@@ -18,6 +18,7 @@ use slotpress_net::{
 };
 use slotpress_read::Source;
 
+use super::archives::FetchedArchive;
 use super::choose::{Choice, Places};
 use super::dropped::{Dropped, Wrong};
 use super::expected::Expected;
@@ -66,6 +67,14 @@ pub struct Supplement {
     pub vouching: Vec<String>,
     /// What was fetched; `None` where it was there.
     pub fetched: Option<Fetched>,
+}
+
+impl Supplement {
+    /// What a report says of it.
+    pub fn into_report(self) -> FetchedArchive {
+        let root = self.fetched.as_ref().and_then(|fetched| fetched.root);
+        FetchedArchive { name: self.name, path: None, fetched: self.fetched, root }
+    }
 }
 
 /// An archive that servers were asked for.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, shown};
@@ -13,16 +13,22 @@ use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Ur
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Vouchers {
+    /// Servers that the operator trusts, and that have the archive.
+    #[serde(rename = "vouched_by")]
+    pub servers: Vec<String>,
     /// The operator, by `--expect-hash`.
     pub is_expected: bool,
-    /// Servers that the operator trusts, and that have the archive.
-    pub servers: Vec<String>,
 }
 
 impl Vouchers {
     /// Whether anything does.
     pub fn is_vouched(&self) -> bool {
         self.is_expected || !self.servers.is_empty()
+    }
+
+    /// For reports of a fetch, which has no expected hash: the servers alone.
+    pub(super) fn servers<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.servers.serialize(serializer)
     }
 }
 

@@ -1,9 +1,8 @@
 //! `slotpress bootstrap`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
-use serde::Serialize;
 use slotpress::{
     BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, plan_bootstrap,
     recompress_for_agave,
@@ -13,7 +12,7 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::CheckArgs;
-use super::fetch::{ArchiveFields, print_checked, print_fetched};
+use super::fetch::{print_checked, print_fetched};
 use super::manners::MannersArgs;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
@@ -57,54 +56,6 @@ pub struct BootstrapArgs {
     manners: MannersArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "bootstrap")]
-struct BootstrapLine<'a> {
-    archives: Vec<ArchiveFields<'a>>,
-    vouched_by: &'a [String],
-    is_expected: bool,
-    genesis_hash: Option<Hash>,
-    #[serde(serialize_with = "text::paths")]
-    replaced: &'a [PathBuf],
-    elapsed_seconds: f64,
-    after_last_byte_seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "bootstrap_plan")]
-struct PlanLine<'a> {
-    full: ChoiceFields,
-    incremental: Option<ChoiceFields>,
-    age_slots: Option<u64>,
-    age_seconds: Option<f64>,
-    expected_age_seconds: Option<f64>,
-    kept_bytes: u64,
-    space: Vec<restore::SpaceFields<'a>>,
-    #[serde(serialize_with = "text::paths")]
-    existing: &'a [PathBuf],
-}
-
-#[derive(Serialize)]
-struct ChoiceFields {
-    name: String,
-    slot: u64,
-    hash: String,
-    file_bytes: Option<u64>,
-    from: String,
-}
-
-impl ChoiceFields {
-    fn of(choice: &slotpress::net::ChosenArchive) -> Self {
-        Self {
-            name: choice.name.to_string(),
-            slot: choice.name.slot,
-            hash: choice.name.hash.to_string(),
-            file_bytes: choice.length_bytes,
-            from: choice.shown(),
-        }
-    }
-}
-
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let mut manners = args.manners.clone();
     let max_rate = manners.take_max_rate();
@@ -141,33 +92,17 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     restore::print_report(&report.restore, &options.restore, ui);
     if ui.is_json() {
-        let archives = report
-            .archives
-            .iter()
-            .map(|(name, fetched)| {
-                ArchiveFields::of(name, None, fetched.as_ref(), fetched.as_ref().and_then(|fetched| fetched.root))
-            })
-            .collect();
-        ui.print_json(&BootstrapLine {
-            archives,
-            vouched_by: &report.vouchers.servers,
-            is_expected: report.vouchers.is_expected,
-            genesis_hash: report.genesis_hash,
-            replaced: &report.restore.replaced,
-            elapsed_seconds: report.elapsed.wall.as_secs_f64(),
-            after_last_byte_seconds: report.after_last_byte.map(|time| time.as_secs_f64()),
-        });
-        return;
+        return ui.print_report("bootstrap", report);
     }
     if ui.is_quiet() {
         return;
     }
     ui.print("Fetched:");
-    for (name, fetched) in &report.archives {
-        ui.print(&format!("  {name}"));
-        print_fetched(fetched.as_ref(), ui);
-        if let Some(fetched) = fetched {
-            print_checked(fetched.root, ui);
+    for archive in &report.archives {
+        ui.print(&format!("  {}", archive.name));
+        print_fetched(archive.fetched.as_ref(), ui);
+        if archive.fetched.is_some() {
+            print_checked(archive.root, ui);
         }
     }
     ui.print(&format!("  vouched  {}", report.vouchers));
@@ -183,17 +118,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     let BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, .. } = plan;
     if ui.is_json() {
-        ui.print_json(&PlanLine {
-            full: ChoiceFields::of(full),
-            incremental: incremental.as_ref().map(ChoiceFields::of),
-            age_slots: candidate.age_slots,
-            age_seconds: candidate.age.map(|age| age.as_secs_f64()),
-            expected_age_seconds: candidate.expected_age.map(|age| age.as_secs_f64()),
-            kept_bytes: *kept_bytes,
-            space: restore::SpaceFields::of(space),
-            existing,
-        });
-        return;
+        return ui.print_report("bootstrap_plan", plan);
     }
     let ledger: &Path = &options.restore.paths.ledger;
     ui.print(&format!("Would make a ledger in {}:", ledger.shown()));

@@ -1,12 +1,10 @@
 //! `slotpress fetch`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
 use slotpress::net::{Fetched, GivenBytes};
 use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
-use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
 use super::manners::rate;
@@ -47,57 +45,6 @@ pub struct FetchArgs {
     transfer: TransferArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "fetch")]
-struct FetchLine<'a> {
-    archives: Vec<ArchiveFields<'a>>,
-    vouched_by: &'a [String],
-    elapsed_seconds: f64,
-}
-
-/// One archive that was fetched.
-#[derive(Serialize)]
-pub struct ArchiveFields<'a> {
-    name: String,
-    #[serde(serialize_with = "text::optional_path")]
-    path: Option<&'a Path>,
-    slot: u64,
-    base_slot: Option<u64>,
-    hash: String,
-    was_there: bool,
-    file_bytes: Option<u64>,
-    kept_bytes: u64,
-    fetched_bytes: u64,
-    root: Option<Root>,
-    servers: &'a [GivenBytes],
-    fetch_seconds: Option<f64>,
-}
-
-impl<'a> ArchiveFields<'a> {
-    /// What is known of an archive.
-    pub fn of(
-        name: &slotpress::ArchiveName,
-        path: Option<&'a Path>,
-        fetched: Option<&'a Fetched>,
-        root: Option<Root>,
-    ) -> Self {
-        Self {
-            name: name.to_string(),
-            path,
-            slot: name.slot,
-            base_slot: name.base_slot,
-            hash: name.hash.to_string(),
-            was_there: fetched.is_none(),
-            file_bytes: fetched.map(|fetched| fetched.length_bytes),
-            kept_bytes: fetched.map_or(0, |fetched| fetched.kept_bytes),
-            fetched_bytes: fetched.map_or(0, Fetched::fetched_bytes),
-            root,
-            servers: fetched.map(|fetched| fetched.servers.as_slice()).unwrap_or_default(),
-            fetch_seconds: fetched.map(|fetched| fetched.elapsed.as_secs_f64()),
-        }
-    }
-}
-
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
         return Err(slotpress::Error::usage("--expect-root is for one archive"));
@@ -118,19 +65,10 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
 
 fn print_report(report: &FetchReport, ui: &Ui) {
     if ui.is_json() {
-        ui.print_json(&FetchLine {
-            archives: report
-                .archives
-                .iter()
-                .map(|one| ArchiveFields::of(&one.name, Some(&one.path), one.fetched.as_ref(), one.root))
-                .collect(),
-            vouched_by: &report.vouchers.servers,
-            elapsed_seconds: report.elapsed.wall.as_secs_f64(),
-        });
-        return;
+        return ui.print_report("fetch", report);
     }
     for archive in &report.archives {
-        ui.print_verbatim(&archive.path.shown());
+        archive.path.iter().for_each(|path| ui.print_verbatim(&path.shown()));
         if !ui.is_quiet() {
             print_fetched(archive.fetched.as_ref(), ui);
             print_checked(archive.root, ui);
