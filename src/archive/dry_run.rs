@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use slotpress_base::{Error, KeptDir, Progress, Result, Space};
-use slotpress_format::ArchiveName;
+use serde::Serialize;
+use slotpress_base::{Error, KeptDir, Progress, Result, Space, text};
+use slotpress_format::{ArchiveName, name_parts};
 use slotpress_read::Plan;
 
 use super::sink::Place;
@@ -13,12 +14,14 @@ use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
 const SAMPLE_FRAMES: usize = 16;
 
 /// What archiving would make.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {
     /// Where the archive would be.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Its name.
+    #[serde(flatten, serialize_with = "name_parts")]
     pub name: ArchiveName,
     /// Storages inside.
     pub storages: u64,

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use derive_setters::Setters;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Part, Progress, Result, run_in_order};
 use slotpress_encoder::{Effort, Encoder};
 use slotpress_format::ledger::names::Extension;
@@ -43,6 +45,23 @@ pub enum Format {
     Lz4,
     /// `.tar`: not compressed. Firedancer reads it and Agave does not.
     None,
+}
+
+/// The fields `format` and `zstd_level`, to be flattened into a report.
+impl Serialize for Codec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let (format, level) = match self.format {
+            Format::Zstd { level, .. } => ("zstd", Some(level)),
+            // Frames that gain nothing are made as by this level.
+            Format::ZstdRecords(_) => ("zstd", Some(ZSTD_LEVEL_DEFAULT)),
+            Format::Lz4 => ("lz4", None),
+            Format::None => ("none", None),
+        };
+        let mut fields = serializer.serialize_struct("Codec", 2)?;
+        fields.serialize_field("format", format)?;
+        fields.serialize_field("zstd_level", &level)?;
+        fields.end()
+    }
 }
 
 impl Codec {

@@ -27,7 +27,7 @@ use slotpress_base::{
 };
 use slotpress_format::{
     ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
-    LedgerLock, LedgerPaths, RECORD_HEADER_BYTES, Root, find_bank_snapshot,
+    LedgerLock, LedgerPaths, RECORD_HEADER_BYTES, Root, find_bank_snapshot, name_and_parts,
 };
 use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
@@ -96,6 +96,7 @@ pub struct ArchiveReport {
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Its name.
+    #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
     /// Storages inside.
     pub storages: u64,
@@ -115,6 +116,9 @@ pub struct ArchiveReport {
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// How it was compressed.
+    #[serde(flatten)]
+    pub codec: Codec,
 }
 
 impl ArchiveReport {
@@ -249,6 +253,7 @@ impl<'a> ArchivePlan<'a> {
             read_back,
             threads,
             elapsed: stopwatch.elapsed(),
+            codec: options.codec,
         })
     }
 }

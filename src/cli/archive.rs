@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use slotpress::codec::worker_memory_bytes;
 use slotpress::{
-    ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Codec, Error, ErrorKind, Hash, Progress, Result, Root,
-    Sink, archive, plan_archive,
+    ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Progress, Result, Root, Sink,
+    archive, plan_archive,
 };
-use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
@@ -68,33 +67,6 @@ pub struct ArchiveArgs {
     connection: ConnectionArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "archive")]
-struct ArchiveLine<'a> {
-    #[serde(flatten)]
-    report: &'a ArchiveReport,
-    #[serde(flatten)]
-    made: MadeFields,
-}
-
-/// What is known of an archive that was made, beside its report.
-#[derive(Serialize)]
-pub struct MadeFields {
-    slot: u64,
-    base_slot: Option<u64>,
-    hash: Hash,
-    format: &'static str,
-    zstd_level: Option<i32>,
-}
-
-impl MadeFields {
-    /// Of an archive of this name.
-    pub fn of(name: &ArchiveName, codec: &Codec) -> Self {
-        let (format, zstd_level) = codec::format_and_level(codec);
-        Self { slot: name.slot, base_slot: name.base_slot, hash: name.hash, format, zstd_level }
-    }
-}
-
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
@@ -134,23 +106,8 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::Failed => return Err(ui.check().err().unwrap_or(error)),
         report => report?,
     };
-    print_report(&report, &options.codec, ui);
+    print_report(&report, ui);
     Ok(())
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "archive_preview")]
-struct PreviewLine<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    slot: u64,
-    base_slot: Option<u64>,
-    hash: String,
-    storages: u64,
-    input_bytes: u64,
-    estimated_bytes: u64,
-    sample_bytes: u64,
-    free_bytes: u64,
 }
 
 /// Prints what would be made; an error where there is no room for it.
@@ -160,17 +117,7 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     let [estimated, input, sample, free] =
         [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
     if ui.is_json() {
-        ui.print_json(&PreviewLine {
-            path,
-            slot: name.slot,
-            base_slot: name.base_slot,
-            hash: name.hash.to_string(),
-            storages: *storages,
-            input_bytes: *input_bytes,
-            estimated_bytes: *estimated_bytes,
-            sample_bytes: *sample_bytes,
-            free_bytes: *free_bytes,
-        });
+        ui.print_report("archive_preview", preview);
     } else {
         ui.print_verbatim(&path.shown());
         if !ui.is_quiet() {
@@ -194,19 +141,11 @@ fn kind_of(name: &ArchiveName) -> String {
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "skipped")]
-struct SkippedLine<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    reason: &'static str,
-}
-
 /// With `--skip-existing`: what exists already is no error, but said.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     if ui.is_json() {
-        ui.print_json(&SkippedLine { path, reason: "exists already" });
+        ui.print_report("skipped", &json!({ "path": path.to_string_lossy(), "reason": "exists already" }));
         return Ok(());
     }
     ui.print_verbatim(&path.shown());
@@ -217,17 +156,21 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
 }
 
 /// Prints what was archived.
-pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
+pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, elapsed, .. } = report;
     if ui.is_json() {
-        return ui.print_json(&ArchiveLine { report, made: MadeFields::of(name, codec) });
+        return ui.print_report("archive", report);
     }
     let kind = kind_of(name);
     ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
     if ui.is_quiet() {
         return;
     }
-    ui.print(&format!("  {kind}, {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
+    ui.print(&format!(
+        "  {kind}, {}, {}",
+        values::count_of(*storages, "storage"),
+        codec::show_codec(&report.codec, frames)
+    ));
     ui.print(&format!(
         "  size     {} from {} (ratio {})",
         values::show_bytes(*output_bytes),

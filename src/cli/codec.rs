@@ -113,17 +113,6 @@ impl CodecArgs {
     }
 }
 
-/// How a codec is called in JSON, and its level.
-pub fn format_and_level(codec: &Codec) -> (&'static str, Option<i32>) {
-    match codec.format {
-        Format::Zstd { level, .. } => ("zstd", Some(level)),
-        // Frames that gain nothing are made as by this level.
-        Format::ZstdRecords(_) => ("zstd", Some(ZSTD_LEVEL_DEFAULT)),
-        Format::Lz4 => ("lz4", None),
-        Format::None => ("none", None),
-    }
-}
-
 /// How a codec and what it made are called for people.
 pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
     let has_clusters = codec.layout == RecordLayout::Clustered;

@@ -5,14 +5,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
-use slotpress::{
-    Codec, Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress,
-};
+use slotpress::{Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
 use slotpress_base::text::ShowPath;
 
-use super::archive::{MadeFields, print_root, skip_existing};
+use super::archive::{print_root, skip_existing};
 use super::arguments::WorkerArgs;
 use super::check::{self, CheckArgs};
 use super::codec::{self, CodecArgs};
@@ -79,15 +76,6 @@ enum ForArg {
     Agave,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "recompress")]
-struct RecompressLine<'a> {
-    #[serde(flatten)]
-    report: &'a RecompressReport,
-    #[serde(flatten)]
-    made: MadeFields,
-}
-
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     for archive in [Some(&args.archive), args.base.as_ref(), args.incremental.as_ref()].into_iter().flatten() {
         refuse_url(archive, &|url| {
@@ -130,24 +118,24 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         None => output.sink(args.force),
     };
     match recompress(source, sink, &options, ui) {
-        Ok(report) => print_report(&report, &options.codec, ui),
+        Ok(report) => print_report(&report, ui),
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
+fn print_report(report: &RecompressReport, ui: &Ui) {
     let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, root, .. } = report;
     let RecompressReport { assurance, elapsed, .. } = report;
     if ui.is_json() {
-        return ui.print_json(&RecompressLine { report, made: MadeFields::of(name, codec) });
+        return ui.print_report("recompress", report);
     }
     ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
     if ui.is_quiet() {
         return;
     }
-    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
+    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(&report.codec, frames)));
     ui.print(&format!(
         "  size     {} from {}, {:+.1} % (ratio {} to the tar)",
         values::show_bytes(*output_bytes),

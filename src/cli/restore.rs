@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde_json::json;
 use slotpress::source::IndexPolicy;
 use slotpress::{
     ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
     RestoreTarget, Result, Root, Space, plan_restore, recompress_for_agave, restore,
 };
-use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
@@ -69,14 +68,6 @@ enum TreeArg {
     Archive,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "restore")]
-struct RestoreLine<'a> {
-    #[serde(flatten)]
-    report: &'a RestoreReport,
-    validator_flags: Vec<String>,
-}
-
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     for archive in [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten() {
         refuse_url(archive, &|url| {
@@ -112,46 +103,6 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "restore_preview")]
-struct PreviewLine<'a> {
-    archives: Vec<PreviewArchive<'a>>,
-    space: Vec<SpaceFields<'a>>,
-    #[serde(serialize_with = "text::paths")]
-    existing: &'a [PathBuf],
-}
-
-#[derive(Serialize)]
-struct PreviewArchive<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    slot: Option<u64>,
-    base_slot: Option<u64>,
-    hash: Option<String>,
-    length_bytes: u64,
-    unpacked_bytes: u64,
-    is_exact: bool,
-}
-
-#[derive(Serialize)]
-pub struct SpaceFields<'a> {
-    #[serde(serialize_with = "text::path")]
-    dir: &'a Path,
-    needed_bytes: u64,
-    free_bytes: u64,
-}
-
-impl<'a> SpaceFields<'a> {
-    pub fn of(space: &'a [Space]) -> Vec<Self> {
-        let of = |Space { dir, needed_bytes, free_bytes }: &'a Space| Self {
-            dir,
-            needed_bytes: *needed_bytes,
-            free_bytes: *free_bytes,
-        };
-        space.iter().map(of).collect()
-    }
-}
-
 /// Prints what would be written, and what would be replaced.
 pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
     for Space { dir, needed_bytes, free_bytes } in space {
@@ -166,23 +117,7 @@ pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: Ex
 fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
     let RestorePreview { archives, space, existing, .. } = preview;
     if ui.is_json() {
-        let archive = |one: &'_ ArchiveToRestore| one.name.clone();
-        ui.print_json(&PreviewLine {
-            archives: archives
-                .iter()
-                .map(|one| PreviewArchive {
-                    path: &one.path,
-                    slot: archive(one).map(|name| name.slot),
-                    base_slot: archive(one).and_then(|name| name.base_slot),
-                    hash: archive(one).map(|name| name.hash.to_string()),
-                    length_bytes: one.length_bytes,
-                    unpacked_bytes: one.unpacked_bytes,
-                    is_exact: one.is_exact,
-                })
-                .collect(),
-            space: SpaceFields::of(space),
-            existing,
-        });
+        ui.print_report("restore_preview", preview);
     } else if !ui.is_quiet() {
         for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact, .. } in archives {
             ui.print_verbatim(&path.shown());
@@ -219,7 +154,7 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
         RestoreLayout::Archive => Vec::new(),
     };
     if ui.is_json() {
-        return ui.print_json(&RestoreLine { report, validator_flags: flags });
+        return ui.print_reports("restore", report, &json!({ "validator_flags": flags }));
     }
     ui.print_verbatim(&report.path.shown());
     if ui.is_quiet() {

@@ -24,7 +24,9 @@ use slotpress_base::{
     Elapsed, Error, ErrorKind, Forward, Hint, IoPolicy, Part, Progress, ProgressEvent, Result, ShowPath, Space, Step,
     Stopwatch, Until, available_threads, quantity, text,
 };
-use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root};
+use slotpress_format::{
+    ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root, name_and_parts,
+};
 use slotpress_read::archive::source::written;
 use slotpress_read::{
     Assurance, CheckMode, CheckOptions, Client, NamedArchive, Recycler, Rule, SizeLimit, StateOutcome, judge_expected,
@@ -116,6 +118,7 @@ pub struct RecompressReport {
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Its name.
+    #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
     /// Storages inside.
     pub storages: u64,
@@ -136,6 +139,9 @@ pub struct RecompressReport {
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// How it was compressed.
+    #[serde(flatten)]
+    pub codec: Codec,
 }
 
 /// Frames on their way from the decoding to the encoding side: enough that neither waits for the other's next step.
@@ -340,6 +346,7 @@ fn recompress_open<'a>(
         root,
         assurance,
         elapsed: stopwatch.elapsed(),
+        codec: options.codec.clone(),
     })
 }
 

@@ -7,8 +7,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, Progress, Result, ShowPath, Space};
-use slotpress_format::ArchiveName;
+use serde::Serialize;
+use slotpress_base::{Error, Progress, Result, ShowPath, Space, text};
+use slotpress_format::{ArchiveName, name_parts};
 use slotpress_read::archive::Archive;
 use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
 
@@ -20,7 +21,7 @@ use super::{RestoreLayout, RestorePlan, is_standard_input};
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What a restore would read and write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestorePreview {
     /// The archives, in their order.
@@ -28,16 +29,19 @@ pub struct RestorePreview {
     /// What would be written, by file system.
     pub space: Vec<Space>,
     /// What there is of a state that would be replaced.
+    #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
 }
 
 /// An archive of a restore.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveToRestore {
     /// The file.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// What its name says of slot and hash; a file of another name tells them when it is read.
+    #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
     /// Its length in bytes.
     pub length_bytes: u64,
