@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use slotpress::machine::{NICENESS_MAX, stand_back};
 use slotpress::serve::{
@@ -101,35 +102,13 @@ fn timeout(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
+/// Where archives are served.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "serve")]
-struct ListeningLine {
+struct ListeningFields {
     listen: SocketAddr,
     url: String,
     metrics: Option<SocketAddr>,
     archives: usize,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "answered")]
-struct AnsweredLine<'a> {
-    time: String,
-    #[serde(flatten)]
-    answered: &'a Answered,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "served")]
-struct TransferLine<'a> {
-    time: String,
-    name: &'a str,
-    client: SocketAddr,
-    offset_bytes: u64,
-    requests: u64,
-    total_bytes: u64,
-    sent_bytes: u64,
-    elapsed_seconds: f64,
-    complete: bool,
 }
 
 /// Serves until it is asked to stop.
@@ -176,29 +155,20 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
         Event::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
             if ui.is_json() {
-                ui.print_json(&ListeningLine { listen, url, metrics, archives });
-                return;
+                return ui.print_report("serve", &ListeningFields { listen, url, metrics, archives });
             }
             ui.print(&format!("serving {} on {url}", values::count_of(archives as u64, "archive")));
             if let Some(metrics) = metrics {
                 ui.print(&format!("metrics on http://{metrics}/metrics"));
             }
         }
-        Event::Finished(finished) if ui.is_json() => ui.print_json(&TransferLine {
-            time: time_now(),
-            name: &finished.name,
-            client: finished.client,
-            offset_bytes: finished.range.start,
-            requests: finished.requests,
-            total_bytes: finished.total_bytes,
-            sent_bytes: finished.sent_bytes,
-            elapsed_seconds: finished.elapsed.as_secs_f64(),
-            complete: finished.is_complete,
-        }),
+        Event::Finished(finished) if ui.is_json() => {
+            ui.print_reports("served", &json!({ "time": time_now() }), &finished);
+        }
         Event::Finished(finished) => ui.log(&format!("{} {}", time_now(), line(&finished))),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) if ui.is_json() => {
-            ui.print_json(&AnsweredLine { time: time_now(), answered: &answered });
+            ui.print_reports("answered", &json!({ "time": time_now() }), &answered);
         }
         Event::Answered(Answered { client, request, status, sent_bytes }) => {
             let request = if request.is_empty() { "connection refused:" } else { &request };

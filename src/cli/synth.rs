@@ -1,14 +1,12 @@
 //! `slotpress synth`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use slotpress::Result;
 use slotpress::synth::{
     AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer, memory_of, synth,
 };
-use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
@@ -112,22 +110,6 @@ impl From<Agave> for AgaveVersion {
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "synth")]
-struct SynthLine<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    slot: u64,
-    hash: String,
-    capitalization_lamports: u64,
-    capitalization_lamports_text: String,
-    accounts: u64,
-    storages: u64,
-    storage_bytes: u64,
-    written_bytes: u64,
-    elapsed_seconds: f64,
-}
-
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     let mut options = SynthOptions::new(&args.out_dir, args.size)
         .seed(args.seed)
@@ -152,22 +134,12 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
 
 /// Prints what was made.
 pub fn print_report(report: &SynthReport, ui: &Ui) {
-    for SynthState { ledger_dir, slot, hash, capitalization, accounts, storages, storage_bytes } in &report.states {
+    for state in &report.states {
         if ui.is_json() {
-            ui.print_json(&SynthLine {
-                path: ledger_dir,
-                slot: *slot,
-                hash: hash.to_string(),
-                capitalization_lamports: *capitalization,
-                capitalization_lamports_text: capitalization.to_string(),
-                accounts: *accounts,
-                storages: *storages,
-                storage_bytes: *storage_bytes,
-                written_bytes: report.written_bytes,
-                elapsed_seconds: report.elapsed.as_secs_f64(),
-            });
+            ui.print_reports("synth", state, report);
             continue;
         }
+        let SynthState { ledger_dir, slot, accounts, storages, storage_bytes, .. } = state;
         ui.print_verbatim(&ledger_dir.shown());
         if ui.is_quiet() {
             continue;

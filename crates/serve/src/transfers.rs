@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slotpress_base::range_bytes;
 
 use super::metrics::Metrics;
@@ -55,9 +55,11 @@ pub struct Finished {
     pub name: String,
     /// Who got it.
     pub client: SocketAddr,
-    /// Which bytes were asked for; of several ranges, from the first to the last.
+    /// Which bytes were asked for; of several ranges, from the first to the last. A report has the first byte's offset.
+    #[serde(rename = "offset_bytes", serialize_with = "start")]
     pub range: Range<u64>,
     /// Whether these are all, in one request.
+    #[serde(skip)]
     pub is_whole: bool,
     /// Requests that it took.
     pub requests: u64,
@@ -69,7 +71,12 @@ pub struct Finished {
     #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
     pub elapsed: Duration,
     /// Whether all of it was sent.
+    #[serde(rename = "complete")]
     pub is_complete: bool,
+}
+
+fn start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    range.start.serialize(serializer)
 }
 
 /// A request that was answered without a transfer, or a connection that was refused.

@@ -55,7 +55,8 @@ pub use firedancer::archive_like_firedancer;
 use layout::Layout;
 pub use mix::Mix;
 use rayon::prelude::*;
-use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, available_threads, quantity};
+use serde::Serialize;
+use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, available_threads, quantity, text};
 use slotpress_format::{Hash, STORAGES_MAX};
 use storage::{StateSums, build};
 pub use version::AgaveVersion;
@@ -102,15 +103,17 @@ impl SynthOptions {
 }
 
 /// A state of the ledger, as a validator stopped at its slot leaves it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SynthState {
     /// The ledger directory: holds `snapshots` and `accounts`.
+    #[serde(rename = "path", serialize_with = "text::path")]
     pub ledger_dir: PathBuf,
     /// The slot of the bank.
     pub slot: u64,
     /// The hash that an archive of this state carries in its name.
     pub hash: Hash,
     /// Lamports in existence.
+    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
     pub capitalization: u64,
     /// Accounts with lamports.
     pub accounts: u64,
@@ -121,13 +124,15 @@ pub struct SynthState {
 }
 
 /// What was made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SynthReport {
-    /// The full state; then the incremental one, where one was asked for.
+    /// The full state; then the incremental one, where one was asked for. Each is a report of its own.
+    #[serde(skip)]
     pub states: Vec<SynthState>,
     /// Bytes of all files that were written. A storage that both states share counts once.
     pub written_bytes: u64,
     /// How long it took.
+    #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 

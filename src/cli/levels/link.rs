@@ -146,7 +146,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     }
     let report = LinkReport::new(question, input.total_bytes, &rows);
     if ui.is_json() {
-        ui.print_json(&view::LinkLine::new(&report));
+        ui.print_report("link", &report);
     }
     // Warnings come before the advice that depends on them.
     doubts(&rows).iter().for_each(|line| ui.warn(line));

@@ -1,5 +1,7 @@
 //! Levels side by side over one link: time to a node that can be started, bytes and price of egress.
 
+use serde::Serialize;
+
 use crate::levels::link::break_even::{BreakEven, break_evens};
 use crate::levels::link::model::{Load, Way};
 use crate::levels::link::network::Limit;
@@ -7,10 +9,11 @@ use crate::levels::link::question::{LinkQuestion, LinkRow};
 use crate::levels::link::recommend::{LinkRecommendation, recommend};
 use crate::levels::{LevelRow, REFERENCE_CODEC};
 
-/// The answers for a link and a ledger.
-#[derive(Clone, Debug, PartialEq)]
+/// The answers for a link and a ledger. Rows, break-evens and recommendations are reports of their own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     /// The question.
+    #[serde(flatten)]
     pub question: LinkQuestion,
     /// Bytes of tar of the whole input.
     pub tar_bytes: u64,
@@ -19,10 +22,13 @@ pub struct LinkReport {
     /// The limit of that rate.
     pub limit: Limit,
     /// Uncompressed, then the levels in ascending order, codec by codec.
+    #[serde(skip)]
     pub rows: Vec<LinkRow>,
     /// Between neighbouring rows, for each way.
+    #[serde(skip)]
     pub break_evens: Vec<BreakEven>,
     /// The recommendation for each way.
+    #[serde(skip)]
     pub recommendations: Vec<LinkRecommendation>,
 }
 

@@ -1,6 +1,5 @@
 //! The section of a link: times at each level, break-even bandwidths, recommendations.
 
-use serde::Serialize;
 use slotpress_base::TimeUnit;
 use slotpress_base::quantity::{self};
 
@@ -8,7 +7,7 @@ use super::break_even::BreakEven;
 use super::curves;
 use super::model::Way;
 use super::network::{CongestionControl, Limit};
-use super::question::{LinkQuestion, LinkRow};
+use super::question::LinkRow;
 use super::report::LinkReport;
 use super::units::{show_bandwidth, show_loss, show_rtt};
 use crate::levels::REFERENCE_CODEC;
@@ -172,23 +171,4 @@ fn describe(report: &LinkReport) -> Vec<String> {
             quantity::rate(ends.place_bytes_per_second)
         ),
     ]
-}
-
-/// The link, and the machines at its ends, as a line of JSON.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "link")]
-pub struct LinkLine {
-    #[serde(flatten)]
-    question: LinkQuestion,
-    tar_bytes: u64,
-    node_bytes_per_second: f64,
-    limit: Limit,
-}
-
-impl LinkLine {
-    /// The line of a report.
-    pub fn new(report: &LinkReport) -> Self {
-        let LinkReport { question, tar_bytes, node_bytes_per_second, limit, .. } = *report;
-        Self { question, tar_bytes, node_bytes_per_second, limit }
-    }
 }
