@@ -1,11 +1,13 @@
 //! `slotpress publish`
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 use slotpress::catalog::Keep;
 use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
@@ -153,46 +155,13 @@ enum WriterArg {
     Firedancer,
 }
 
-/// A line of JSON.
+/// What only the program knows of an event.
 #[derive(Serialize)]
-#[serde(tag = "type")]
-enum Line<'a> {
-    #[serde(rename = "publish_plan")]
-    Plan { name: String, targets: &'a [String] },
-    #[serde(rename = "publish_started")]
-    Started { time: String, snapshots: String, targets: &'a [String], metrics: Option<SocketAddr> },
-    #[serde(rename = "publish_pinned")]
-    Pinned { time: String, name: String },
-    #[serde(rename = "publish_skipped")]
-    Skipped { time: String, name: String, reason: &'a str },
-    #[serde(rename = "publish_prepared")]
-    Prepared {
-        time: String,
-        name: String,
-        state: &'static str,
-        size_bytes: u64,
-        root: Option<String>,
-        elapsed_seconds: f64,
-    },
-    #[serde(rename = "publish_refused")]
-    Refused { time: String, name: String, message: String, kept: Option<String> },
-    #[serde(rename = "published")]
-    Published {
-        time: String,
-        name: String,
-        target: &'a str,
-        kept: bool,
-        state: &'static str,
-        size_bytes: u64,
-        root: Option<String>,
-        elapsed_seconds: f64,
-    },
-    #[serde(rename = "publish_pruned")]
-    Pruned { time: String, target: &'a str, names: &'a [String] },
-    #[serde(rename = "publish_failed")]
-    Failed { time: String, message: String, hint: Option<String>, target: Option<&'a str>, retry_seconds: Option<f64> },
-    #[serde(rename = "publish_keep_bytes")]
-    KeepBytes { time: String, target: &'a str, size_bytes: u64, limit_bytes: u64 },
+struct EventFields<'a> {
+    time: String,
+    /// What to do about a failure, in flags; null where there is no advice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<Option<Cow<'a, str>>>,
 }
 
 /// Publishes.
@@ -207,7 +176,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     }
     for (name, targets) in first {
         match ui.is_json() {
-            true => ui.print_json(&Line::Plan { name: name.to_string(), targets: &targets }),
+            true => ui.print_report("publish_plan", &json!({ "name": name, "targets": targets })),
             false => ui.print(&format!("would publish {name} to {}", targets.join(", "))),
         }
     }
@@ -264,10 +233,12 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
 
 fn show(event: &Event, ui: &Ui) {
     if ui.is_json() {
-        if let Some(line) = line(event) {
-            ui.print_json(&line);
-        }
-        return;
+        let Some(kind) = event.kind() else { return };
+        let hint = match event {
+            Event::Failed { error, .. } => Some(error.hint().map(hints::text)),
+            _ => None,
+        };
+        return ui.print_reports(kind, &EventFields { time: time_now(), hint }, event);
     }
     let (level, text) = words(event);
     match event {
@@ -283,7 +254,7 @@ fn words(event: &Event) -> (Level, String) {
             let metrics = metrics.map_or(String::new(), |at| format!("; metrics on http://{at}/metrics"));
             (Level::Info, format!("publishing {} to {}{metrics}", snapshots.shown(), targets.join(", ")))
         }
-        Event::Pinned(name) => (Level::Info, format!("pinned {name}")),
+        Event::Pinned { name } => (Level::Info, format!("pinned {name}")),
         Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
         Event::Prepared { name, state, bytes, elapsed, .. } => {
             let (state, size, time) = (state.as_str(), values::show_bytes(*bytes), values::show_duration(*elapsed));
@@ -299,7 +270,7 @@ fn words(event: &Event) -> (Level, String) {
             (Level::Info, format!("{verb} {name} on {target}: {size} in {time}"))
         }
         Event::Pruned { target, names } => (Level::Info, format!("removed from {target}: {}", names.join(", "))),
-        Event::Failed { error, target, retry } => {
+        Event::Failed { error, target, retry, .. } => {
             let target = target.as_ref().map_or(String::new(), |target| format!("{target}: "));
             let retry = retry.map_or(String::new(), |retry| format!("; next try in {}", values::show_duration(retry)));
             let hint = error.hint().map_or(String::new(), |hint| format!(" ({})", hints::text(hint)));
@@ -309,58 +280,7 @@ fn words(event: &Event) -> (Level, String) {
             let (bytes, bytes_max) = (values::show_bytes(*bytes), values::show_bytes(*bytes_max));
             (Level::Warning, format!("{target}: what is kept takes {bytes} of {bytes_max} (--keep-bytes)"))
         }
-        Event::HookFailed(error) => (Level::Error, format!("failed: {error}")),
         Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),
         other => (Level::Info, format!("{other:?}")),
     }
-}
-
-fn line(event: &Event) -> Option<Line<'_>> {
-    let time = time_now();
-    Some(match event {
-        Event::Watching { snapshots, targets, metrics } => {
-            Line::Started { time, snapshots: snapshots.shown(), targets, metrics: *metrics }
-        }
-        Event::Pinned(name) => Line::Pinned { time, name: name.to_string() },
-        Event::Skipped { name, why } => Line::Skipped { time, name: name.to_string(), reason: why },
-        Event::Prepared { name, state, bytes, root, elapsed } => Line::Prepared {
-            time,
-            name: name.to_string(),
-            state: state.as_str(),
-            size_bytes: *bytes,
-            root: root.map(|root| root.to_string()),
-            elapsed_seconds: elapsed.as_secs_f64(),
-        },
-        Event::Refused { name, error, kept } => Line::Refused {
-            time,
-            name: name.to_string(),
-            message: error.to_string(),
-            kept: kept.as_ref().map(|kept| kept.shown()),
-        },
-        Event::Published(published) => Line::Published {
-            time,
-            name: published.name.to_string(),
-            target: &published.target,
-            kept: published.is_kept,
-            state: published.state.as_str(),
-            size_bytes: published.bytes,
-            root: published.root.map(|root| root.to_string()),
-            elapsed_seconds: published.elapsed.as_secs_f64(),
-        },
-        Event::Pruned { target, names } => Line::Pruned { time, target, names },
-        Event::Failed { error, target, retry } => Line::Failed {
-            time,
-            message: error.to_string(),
-            hint: error.hint().map(|hint| hints::text(hint).into_owned()),
-            target: target.as_deref(),
-            retry_seconds: retry.map(|retry| retry.as_secs_f64()),
-        },
-        Event::HookFailed(error) => {
-            Line::Failed { time, message: error.to_string(), hint: None, target: None, retry_seconds: None }
-        }
-        Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
-            Line::KeepBytes { time, target, size_bytes: *bytes, limit_bytes: *bytes_max }
-        }
-        _ => return None,
-    })
 }

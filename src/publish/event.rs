@@ -4,18 +4,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slotpress_base::Error;
+use serde::Serialize;
+use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Root};
 
 use super::journal::State;
 
-/// What happens.
-#[derive(Clone, Debug)]
+/// What happens. [`Event::kind`] is the type of the report.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 #[non_exhaustive]
 pub enum Event {
     /// It watches.
     Watching {
         /// The validator's directory.
+        #[serde(serialize_with = "text::path")]
         snapshots: PathBuf,
         /// Where to.
         targets: Vec<String>,
@@ -23,12 +26,16 @@ pub enum Event {
         metrics: Option<SocketAddr>,
     },
     /// An archive is safe from the validator's purge.
-    Pinned(ArchiveName),
+    Pinned {
+        /// The archive.
+        name: ArchiveName,
+    },
     /// An archive cannot be pinned, or has no room, and is left out.
     Skipped {
         /// The archive.
         name: ArchiveName,
         /// Why.
+        #[serde(rename = "reason")]
         why: String,
     },
     /// An archive is checked, and ready.
@@ -38,10 +45,12 @@ pub enum Event {
         /// How its state was checked.
         state: State,
         /// Its length now, in bytes.
+        #[serde(rename = "size_bytes")]
         bytes: u64,
         /// What stands for all of its bytes.
         root: Option<Root>,
         /// How long that took.
+        #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
     /// An archive is damaged, and is not published.
@@ -49,8 +58,10 @@ pub enum Event {
         /// The archive.
         name: ArchiveName,
         /// What is wrong with it.
+        #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// Where it is kept.
+        #[serde(serialize_with = "text::optional_path")]
         kept: Option<PathBuf>,
     },
     /// An archive is published on a target.
@@ -62,50 +73,74 @@ pub enum Event {
         /// The archives.
         names: Vec<String>,
     },
-    /// Something failed, and will be tried again.
+    /// Something failed.
     Failed {
         /// What.
+        #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// The target, where it is one's.
         target: Option<String>,
         /// When it is tried again; none: not in this run.
+        #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
+        /// Whether it is a program of the operator that failed.
+        #[serde(skip)]
+        is_of_hook: bool,
     },
     /// Kept archives take most of what they may.
     KeepIsNearlyFull {
         /// The target.
         target: String,
         /// What they take, in bytes.
+        #[serde(rename = "size_bytes")]
         bytes: u64,
         /// What they may.
+        #[serde(rename = "limit_bytes")]
         bytes_max: u64,
     },
-    /// A program of the operator failed.
-    HookFailed(Error),
     /// Asked to stop.
     Stopping,
 }
 
 /// An archive that got to a target.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Published {
     /// The archive.
     pub name: ArchiveName,
     /// The target.
     pub target: String,
     /// Whether it is kept apart.
+    #[serde(rename = "kept")]
     pub is_kept: bool,
-    /// Its length in bytes.
-    pub bytes: u64,
     /// How its state was checked.
     pub state: State,
+    /// Its length in bytes.
+    #[serde(rename = "size_bytes")]
+    pub bytes: u64,
     /// What stands for all of its bytes.
     pub root: Option<Root>,
     /// How long that took.
+    #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 
 impl Event {
+    /// The type of its report; none for what is not reported.
+    pub fn kind(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Watching { .. } => "publish_started",
+            Self::Pinned { .. } => "publish_pinned",
+            Self::Skipped { .. } => "publish_skipped",
+            Self::Prepared { .. } => "publish_prepared",
+            Self::Refused { .. } => "publish_refused",
+            Self::Published(_) => "published",
+            Self::Pruned { .. } => "publish_pruned",
+            Self::Failed { .. } => "publish_failed",
+            Self::KeepIsNearlyFull { .. } => "publish_keep_bytes",
+            Self::Stopping => return None,
+        })
+    }
+
     /// What a program of the operator is told; `None` for what none is for. Whether it is a failure.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let name = |name: &ArchiveName| {
@@ -132,7 +167,7 @@ impl Event {
             Self::Skipped { name: archive, why } => {
                 Some((true, [name(archive).to_vec(), vec![("PUBLISH_ERROR", why.clone())]].concat()))
             }
-            Self::Failed { error, target, .. } => {
+            Self::Failed { error, target, is_of_hook: false, .. } => {
                 let target = ("PUBLISH_TARGET", target.clone().unwrap_or_default());
                 Some((true, vec![("PUBLISH_ERROR", error.to_string()), target]))
             }

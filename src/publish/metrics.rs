@@ -140,9 +140,8 @@ impl Metrics {
             Event::Refused { .. } => failure("archive"),
             Event::Skipped { .. } => failure("skipped"),
             Event::Failed { target: Some(_), .. } => failure("target"),
-            Event::Failed { .. } => failure("other"),
-            Event::HookFailed(_) => {
-                self.hook_failures.inc();
+            Event::Failed { is_of_hook, .. } => {
+                self.hook_failures.inc_by(u64::from(*is_of_hook));
                 failure("other");
             }
             _ => {}

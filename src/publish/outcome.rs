@@ -50,7 +50,7 @@ impl Publisher<'_> {
                             false => target.attempts.failed(self.options.is_once),
                         };
                         let target = self.names.get(at).cloned();
-                        self.tell(Event::Failed { error, target, retry });
+                        self.tell(Event::Failed { error, target, retry, is_of_hook: false });
                     }
                 }
             }
@@ -83,14 +83,14 @@ impl Publisher<'_> {
         let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
         if !is_of_archive {
             let retry = self.failing.failed(key(source), self.options.is_once);
-            self.tell(Event::Failed { error, target: None, retry });
+            self.tell(Event::Failed { error, target: None, retry, is_of_hook: false });
         } else if is_changed {
             // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
             self.pins.unpin(source)?;
             let retry = self.failing.failed(key(source), self.options.is_once);
             let error =
                 Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
-            self.tell(Event::Failed { error, target: None, retry });
+            self.tell(Event::Failed { error, target: None, retry, is_of_hook: false });
         } else {
             let kept = self.pins.quarantine(source);
             self.notes.change(|journal| was.map(|was| journal.refuse(source, was)))?;

@@ -192,7 +192,7 @@ impl Publisher<'_> {
             Err(error) if self.options.is_once => return Err(error),
             Err(error) => {
                 let retry = self.looking.failed(false);
-                self.tell(Event::Failed { error, target: None, retry });
+                self.tell(Event::Failed { error, target: None, retry, is_of_hook: false });
             }
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Publisher<'_> {
             return;
         }
         // What is tried again may work: then all is well in the end.
-        if let Event::Failed { error, retry: None, .. } | Event::Refused { error, .. } = &event {
+        if let Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } = &event {
             self.worst.add(error);
         }
         self.metrics.count(&event);
@@ -315,7 +315,7 @@ impl Publisher<'_> {
             self.notes.change(|journal| journal.pins.insert(name.to_string(), Identity::from(&archive)))?;
             let written_by = self.writers.written_by(self.options, &self.now.seen, &archive);
             match self.pins.pin(&archive, written_by)? {
-                Pinned::Yes => self.tell(Event::Pinned(name)),
+                Pinned::Yes => self.tell(Event::Pinned { name }),
                 // Once: not for ever.
                 Pinned::NotNow if self.options.is_once && self.failing.is_due(&key(&name)) => {
                     self.failing.failed(key(&name), true);

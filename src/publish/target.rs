@@ -115,7 +115,7 @@ impl Target<'_> {
         }
         let name = self.at.to_string();
         self.notes.pardon(&name, &self.notes.condemned(&name))?;
-        (self.tell)(Event::Failed { error: changed(dir.path()), target: Some(name), retry: None });
+        (self.tell)(Event::Failed { error: changed(dir.path()), target: Some(name), retry: None, is_of_hook: false });
         Ok(false)
     }
 
@@ -199,7 +199,7 @@ impl Target<'_> {
         (self.tell)(Event::Pruned { target: name.clone(), names: gone });
         if let Some(error) = failed {
             // What was to be published is: the rest goes another time.
-            (self.tell)(Event::Failed { error, target: Some(name), retry: None });
+            (self.tell)(Event::Failed { error, target: Some(name), retry: None, is_of_hook: false });
         }
         Ok(index)
     }

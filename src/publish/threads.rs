@@ -166,7 +166,8 @@ fn tell_all(
         if let Some(program) = program
             && let Err(error) = hooks::run(program, &facts, options.hook_timeout, background.progress)
         {
-            let _ = messages.send(Message::Event(Event::HookFailed(error)));
+            let failed = Event::Failed { error, target: None, retry: None, is_of_hook: true };
+            let _ = messages.send(Message::Event(failed));
         }
     }
 }
