@@ -19,6 +19,7 @@ mod forged;
 mod frame_hashes;
 mod inspect;
 mod interrupts;
+#[cfg(all(feature = "serve", feature = "stores"))]
 mod json;
 mod kill;
 mod levels;
