@@ -359,7 +359,9 @@ fn agaves_incremental_archive_goes_on_a_converted_full_one() {
             let restored =
                 run(command("restore").args([&made, &newer]).arg("--ledger").arg(dir.path().join("refused")));
             assert!(
-                restored.0 == 3 && restored.2.contains("--incremental") && !restored.2.contains("do not use"),
+                restored.0 == 3
+                    && restored.2.contains("convert that for this one")
+                    && !restored.2.contains("do not use"),
                 "{}",
                 restored.2
             );
