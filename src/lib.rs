@@ -68,7 +68,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is on a server is read by ranges: `archive_at_url`, of the feature `net`, gives what [`verify`], [`inspect_archive`] and
+//! What is on a server is read by ranges: `archive_at_url`, of the feature `net`, gives what [`verify`], [`inspect::inspect_archive`] and
 //! [`visit_accounts`] take.
 //!
 //! # Fetch, bootstrap, serve

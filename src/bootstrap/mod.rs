@@ -179,8 +179,8 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 /// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
 ///
 /// # Errors
-/// Of [`ErrorKind::Network`](crate::ErrorKind::Network) where a later run may do better: what has arrived is kept for it. Of
-/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where the state is not what it should be: nothing of it is left in place.
+/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it. Of
+/// [`ErrorKind::Damaged`] where the state is not what it should be: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     run(client, options, None, progress)
 }

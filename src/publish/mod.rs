@@ -1,7 +1,7 @@
 //! Publishing beside a running validator: watch its directory, pin what is new, check and recompress it, put it where others
 //! take it from, prune there; for ever, or once.
 //!
-//! [`plan`] decides, and is pure. The calling thread looks, pins and hands out work; one thread prepares archives, and each
+//! `plan` decides, and is pure. The calling thread looks, pins and hands out work; one thread prepares archives, and each
 //! target has one. A run may be killed anywhere: what there is to do follows from what is in the directory of pins, from the
 //! journal in it, and from the targets.
 

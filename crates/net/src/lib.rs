@@ -4,7 +4,7 @@
 //!
 //! A [`Client`] has threads of its own for the network; its callers are ordinary threads that block, and that
 //! can be told to stop at any time. Answers are untrusted: lengths, names, places and redirects are checked here.
-//! [`UrlSource`](url_source::UrlSource) reads an archive by ranges; [`servers`] tells what a SOURCE argument is. Not
+//! [`UrlSource`] reads an archive by ranges; [`servers`] tells what a SOURCE argument is. Not
 //! here: what is kept on disk, and which archive is worth having.
 //!
 //! Transfers are HTTP/1.1, so that two ranges are two connections; bodies come as they are stored
