@@ -11,6 +11,9 @@ use super::json::ErrorLine;
 /// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;
 
+/// Flags that are gone: the command, the flag, and what replaces it. A line stays for one release.
+const REMOVED: &[(&str, &str, &str)] = &[];
+
 /// The arguments with their control characters escaped, for messages that repeat them.
 pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
@@ -19,6 +22,9 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
 /// Prints what clap has to say: help and versions as they are, errors as the arguments ask for, with the variable of the
 /// environment that a value comes from.
 pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
+    if let Some((message, hint)) = removed(REMOVED, &error, arguments) {
+        return print_error(message, &hint, arguments);
+    }
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
     let variable = variable.or_else(|| meant(&error, arguments));
     if variable.is_some() {
@@ -33,9 +39,29 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
         return variable.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
     let (message, hint) = message_and_hint(error);
-    let hint = variable.unwrap_or(hint);
-    let line = ErrorLine { message, hint: Some(&hint), exit_code: EXIT_CODE };
-    writeln!(io::stderr(), "{}", text::json(&line))
+    print_error(message, &variable.unwrap_or(hint), arguments)
+}
+
+/// Prints an error as the arguments ask for.
+fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Result<()> {
+    match wants_json(arguments) {
+        true => {
+            let line = ErrorLine { message, hint: Some(hint), exit_code: EXIT_CODE };
+            writeln!(io::stderr(), "{}", text::json(&line))
+        }
+        false => writeln!(io::stderr(), "error: {message}\nhint: {hint}"),
+    }
+}
+
+/// Message and hint for a flag that the command had in an earlier release.
+fn removed(table: &[(&str, &str, &str)], error: &clap::Error, arguments: &[OsString]) -> Option<(String, String)> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let known = super::command();
+    let given = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let command = given.into_iter().find(|argument| known.find_subcommand(argument).is_some())?;
+    let (_, flag, replacement) = table.iter().find(|(of, flag, _)| *of == command && flag == unknown)?;
+    (error.kind() == ErrorKind::UnknownArgument)
+        .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
 
 /// What a flag is called here that other programs have; where an output goes that was given like an input.
@@ -75,4 +101,38 @@ fn message_and_hint(error: &clap::Error) -> (String, String) {
     let hint = parts.filter(|part| !part.starts_with("For more information")).collect::<Vec<_>>().join("; ");
     let message = message.strip_prefix("error: ").unwrap_or(&message).to_string();
     (message, if hint.is_empty() { HELP.to_string() } else { hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn removed_of(line: &str) -> Option<(String, String)> {
+        const TABLE: &[(&str, &str, &str)] = &[("levels", "--gone", "leave it out")];
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        removed(TABLE, &crate::cli::command().try_get_matches_from(&arguments).expect_err("no such flag"), &arguments)
+    }
+
+    #[test]
+    fn removed_flags() {
+        let expected = ("`levels` no longer has --gone".to_string(), "leave it out".to_string());
+        for line in ["levels x --gone", "levels --gone x", "--json levels x --gone=9", "levels link x --gone 9"] {
+            assert_eq!(removed_of(&format!("slotpress {line}")).as_ref(), Some(&expected), "{line}");
+        }
+        for line in ["verify levels --gone", "levels x --away", "levels x --repeat gone"] {
+            assert_eq!(removed_of(&format!("slotpress {line}")), None, "{line}");
+        }
+    }
+
+    /// A flag that exists is parsed, and not reported: its line would never be read.
+    #[test]
+    fn what_is_removed_is_not_there() {
+        for (name, flag, _) in REMOVED {
+            let command = crate::cli::command();
+            let command = command.find_subcommand(name).expect("a command");
+            let all = std::iter::once(command).chain(command.get_subcommands());
+            let mut flags = all.flat_map(|command| command.get_arguments()).filter_map(|arg| arg.get_long());
+            assert!(flags.all(|long| format!("--{long}") != *flag), "{name} {flag}");
+        }
+    }
 }
