@@ -1,4 +1,4 @@
-//! `slotpress levels link`: what adds up, what is refused before any work, files and Markdown.
+//! `slotpress levels link`: what adds up, what is refused before any work, and files.
 
 use std::fs;
 
@@ -83,8 +83,6 @@ fn a_screen_and_files() {
         .arg(fixture(FULL_3500))
         .arg("--csv")
         .arg(path("t.csv"))
-        .arg("--markdown")
-        .arg(path("t.md"))
         .assert()
         .success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
@@ -95,7 +93,6 @@ fn a_screen_and_files() {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert_eq!(fs::read_to_string(path("t.csv")).expect("written").lines().count(), 5);
-    assert!(fs::read_to_string(path("t.md")).expect("written").contains("| uncompressed |"));
 }
 
 /// Before any work starts: the input, which is none, is not even looked at.

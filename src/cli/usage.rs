@@ -12,7 +12,16 @@ use super::json::ErrorLine;
 pub const EXIT_CODE: u8 = 2;
 
 /// Flags that are gone: the command, the flag, and what replaces it. A line stays for one release.
-const REMOVED: &[(&str, &str, &str)] = &[];
+const REMOVED: &[(&str, &str, &str)] = &[
+    (
+        "levels",
+        "--end-to-end",
+        "clustered records are rows of the table; for times with your disk, time `archive` and `restore` themselves",
+    ),
+    ("levels", "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
+    ("levels", "--scratch", "leave it out: all is measured in memory, and nothing is written"),
+    ("levels", "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
+];
 
 /// The arguments with their control characters escaped, for messages that repeat them.
 pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {

@@ -2,14 +2,13 @@
 //!
 //! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them
 //! at every level with the encoders that `archive` and `restore` use, checks the result, and passes on a [`LevelRow`]
-//! as soon as it is ready. [`end_to_end`] does the same with whole archives on disk. [`recommend`] chooses, each
-//! `view` makes a section of a [`report`], which is rendered for terminals, pages, Markdown, CSV and JSON.
+//! as soon as it is ready. [`recommend`] chooses, each `view` makes a section of a [`report`], which is rendered for
+//! terminals, pages, CSV and JSON.
 //! `docs/levels.md` explains the numbers.
 
 pub mod codec;
 pub mod content;
 pub mod doubts;
-pub mod end_to_end;
 pub mod flags;
 pub mod frames;
 pub mod input;
@@ -74,7 +73,7 @@ pub struct LevelRow {
     pub decompress_cpu_percent: f64,
     /// CPU time of the workers for one run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
-    /// Memory of the workers; in an end-to-end run, of the process.
+    /// Memory of the workers.
     pub peak_memory_bytes: u64,
     /// For a sample: the error of the ratio and of the estimated size, in percent, that about 95 of 100 samples stay
     /// within.

@@ -11,11 +11,10 @@
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
-use slotpress_format::ledger::names::Extension;
 use slotpress_read::rules::clients::readers;
 use slotpress_read::{Client, readers_in_words};
 
-use crate::levels::flags::{codec_of, flags_of};
+use crate::levels::flags::{flags_of, format_of};
 use crate::levels::{LevelRow, has_codecs};
 
 /// A level, and the reason to choose it.
@@ -37,7 +36,7 @@ impl Choice {
 
     /// The flag of `archive` that asks for it: `--zstd-level 3`, `--format lz4`.
     pub fn flag(&self) -> String {
-        codec_of(&self.codec, self.level).map(|codec| flags_of(&codec)).unwrap_or_default()
+        flags_of(&self.codec, self.level)
     }
 }
 
@@ -105,7 +104,7 @@ pub fn is_plain(row: &LevelRow) -> bool {
 
 /// Whether `archive` writes it and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
-    extension_of(row).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
+    format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
 }
 
 /// The rows that no other beats in both time and size, from the fastest to the smallest.
@@ -268,11 +267,7 @@ fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
 
 /// The clients that do not read it, if any.
 fn clients(row: &LevelRow) -> String {
-    extension_of(row).and_then(readers_in_words).map_or(String::new(), |words| format!("; {words}"))
-}
-
-fn extension_of(row: &LevelRow) -> Option<Extension> {
-    codec_of(&row.codec, row.level).map(|codec| codec.extension())
+    format_of(&row.codec).and_then(readers_in_words).map_or(String::new(), |words| format!("; {words}"))
 }
 
 /// Whether two times differ by less than their runs do.

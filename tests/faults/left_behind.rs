@@ -12,29 +12,6 @@ fn restore(archive: &Path, target: &Path, more: &[&str]) -> (Option<i32>, String
     run(&arguments)
 }
 
-#[test]
-fn scratch_of_a_killed_measurement_goes() {
-    let dir = temp_dir();
-    let [dead, live] = ["dead00", "live00"].map(|name| dir.path().join(format!("slotpress-levels-{name}")));
-    for path in [&dead, &live] {
-        fs::create_dir_all(path.join("restored/accounts/run")).expect("made");
-        fs::write(path.join("restored/accounts/run/1.1"), "left").expect("written");
-    }
-    let theirs = dir.path().join("slotpress-levels-notes.txt");
-    fs::write(&theirs, "a file").expect("written");
-    let lock = fs::File::open(&live).expect("opened");
-    lock.lock().expect("locked");
-    let archive = fixture(FULL_26);
-    let flags = ["--levels", "1", "--repeat", "1", "--min-time", "0", "--quiet", "--end-to-end", "--scratch"];
-    let mut arguments = vec!["levels", text(&archive)];
-    arguments.extend(flags);
-    arguments.push(text(dir.path()));
-    let (code, said) = run(&arguments);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!dead.exists() && live.join("restored/accounts/run/1.1").exists() && theirs.exists());
-    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 2, "{:?}", names(dir.path()));
-}
-
 /// Nothing is made where nothing of a ledger is.
 #[test]
 fn no_lock_outside_of_ledgers() {

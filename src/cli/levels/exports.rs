@@ -13,9 +13,6 @@ pub struct ExportArgs {
     /// Also write the rows as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Also write the report as Markdown
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
     /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -28,8 +25,8 @@ pub struct Exports(Vec<ExportFile>);
 impl ExportArgs {
     /// The files. Refuses what cannot be written to, before anything is measured.
     pub fn files(&self, input: &Path) -> Result<Exports> {
-        let Self { csv, markdown, html } = self;
-        let paths = [(Format::Csv, csv), (Format::Markdown, markdown), (Format::Html, html)];
+        let Self { csv, html } = self;
+        let paths = [(Format::Csv, csv), (Format::Html, html)];
         let files = paths.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
         files.map(|(format, path)| ExportFile::new(format, path, input)).collect::<Result<_>>().map(Exports)
     }

@@ -104,7 +104,6 @@ impl SourceArgs {
             measured_bytes: input.content_bytes(),
             frame_size_bytes: input.frame_size_bytes,
             threads,
-            is_end_to_end: false,
             provenance: self.provenance(),
         }
     }

@@ -1,6 +1,5 @@
 //! `slotpress levels`: the table of levels, and what follows from it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,7 +7,6 @@ use slotpress::levels::codec::FrameCodec;
 use slotpress::levels::codec::list::CodecList;
 use slotpress::levels::content::{InputKind, MEMORY_BYTES_MAX};
 use slotpress::levels::doubts::doubts;
-use slotpress::levels::end_to_end::{EndToEnd, EndToEndOptions};
 use slotpress::levels::measure::measure_levels;
 use slotpress::levels::recommend::recommend;
 use slotpress::levels::report::{Section, Subject, json, terminal};
@@ -33,32 +31,15 @@ pub struct TableArgs {
     #[command(flatten)]
     repeat: RepeatArgs,
     /// Time for measuring all levels, besides reading the input
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, conflicts_with = "end_to_end")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     budget: Duration,
-    /// Measure whole archives and restores on disk instead
-    #[arg(long, conflicts_with = "sample")]
-    end_to_end: bool,
-    /// Measure the presets of `archive` too, with and without --layout clustered
-    #[arg(long, requires = "end_to_end")]
-    presets: bool,
-    /// Directory for the temporary archives and ledgers of --end-to-end [default: TMPDIR, or /tmp]
-    #[arg(long, value_name = "DIR", requires = "end_to_end")]
-    scratch: Option<PathBuf>,
     #[command(flatten)]
     exports: ExportArgs,
 }
 
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let mut list = args.codecs.list()?;
-    if args.end_to_end && !list.is_zstd() {
-        return Err(
-            Error::usage("--end-to-end makes archives with zstd").with_hint("leave out --codec or --end-to-end")
-        );
-    }
-    if args.presets {
-        list.add_presets();
-    }
-    let is_clustered_too = !args.codecs.is_named() && !args.end_to_end;
+    let is_clustered_too = !args.codecs.is_named();
     if is_clustered_too {
         list.add_clustered();
     }
@@ -66,21 +47,6 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let exports = args.exports.files(&args.input.source.path)?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
     let repeat = args.repeat.options(planned.threads);
-    if args.end_to_end {
-        let options = EndToEndOptions {
-            paths: args.input.source.paths(),
-            slot: args.input.source.slot,
-            base_slot: args.input.source.base_slot,
-            frame_size_bytes: args.input.frame_size,
-            scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
-            repeat,
-        };
-        let bench = EndToEnd::prepare(&options, ui)?;
-        let subject = Subject { provenance: args.input.source.provenance(), ..bench.subject() };
-        let mut screen = Screen::new(&list, subject, exports, ui);
-        let result = bench.measure(&list.measuring_order(), ui, &mut |row| screen.row(row));
-        return screen.finish(result);
-    }
     let (input, subject) = args.input.read(planned, ui)?;
     if is_clustered_too && input.kind == InputKind::File {
         list.remove_clustered();

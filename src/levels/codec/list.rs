@@ -9,7 +9,6 @@ use slotpress_base::{Error, Result};
 use super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd};
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 use crate::archive::layout::RecordLayout;
-use crate::levels::flags::PRESETS;
 use crate::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, REFERENCE_LEVEL};
 
 /// What a list can name.
@@ -94,11 +93,6 @@ impl CodecList {
     /// Leaves out what clusters records.
     pub fn remove_clustered(&mut self) {
         self.0.retain(|codec| codec.layout() == RecordLayout::Verbatim);
-    }
-
-    /// Adds the presets of whole archives.
-    pub fn add_presets(&mut self) {
-        self.0.extend(PRESETS.map(FrameCodec::preset));
     }
 
     /// Reads a list. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.

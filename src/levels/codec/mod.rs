@@ -47,11 +47,6 @@ impl FrameCodec {
         Self { name: super::REFERENCE_CODEC, level, parts: zstd::PARTS }
     }
 
-    /// A preset, which only whole archives are made with: it needs to know where records are.
-    pub fn preset(name: &'static str) -> Self {
-        Self { name, level: 0, parts: zstd::PARTS }
-    }
-
     /// For people: `zstd 3`, `lz4`.
     pub fn label(&self) -> String {
         label(self.name, self.level)

@@ -8,10 +8,10 @@ use serde::Serialize;
 use slotpress_base::quantity;
 use slotpress_read::non_reader;
 
-use crate::archive::encode::Codec;
-use crate::levels::flags::{codec_of, flags_of};
+use crate::levels::flags::{flags_of, format_of};
 use crate::levels::link::model::{Stage, Way};
 use crate::levels::link::question::LinkRow;
+use slotpress_format::ledger::names::Extension;
 
 /// Times within this part of the shortest count as the same.
 const SAME: f64 = 0.01;
@@ -36,21 +36,22 @@ pub struct LinkRecommendation {
 
 /// Recommends a row; `None` if there are none. With `any_format`, also formats that some client does not read.
 pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
-    let made = rows.iter().filter_map(|row| Some((row, codec_of(&row.load.codec, row.load.level)?)));
-    let offered = made.filter(|(_, codec)| any_format || non_reader(codec.extension()).is_none());
-    let candidates: Vec<(&LinkRow, Codec)> = offered.collect();
+    let made = rows.iter().filter_map(|row| Some((row, format_of(&row.load.codec)?)));
+    let offered = made.filter(|(_, format)| any_format || non_reader(*format).is_none());
+    let candidates: Vec<(&LinkRow, Extension)> = offered.collect();
     let seconds = |row: &LinkRow| row.times.total(way);
     let soonest = candidates.iter().map(|(row, _)| *row).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
-    let (choice, codec) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
-        |(a, _), (b, _)| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))),
-    )?;
+    let (choice, format) =
+        candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
+            |(a, _), (b, _)| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))),
+        )?;
     Some(LinkRecommendation {
         way,
         codec: choice.load.codec.clone(),
         level: choice.load.level,
-        flag: flags_of(codec),
+        flag: flags_of(&choice.load.codec, choice.load.level),
         seconds: choice.times.total(way),
-        reason: reason(choice, soonest, rows, way, non_reader(codec.extension())),
+        reason: reason(choice, soonest, rows, way, non_reader(*format)),
     })
 }
 

@@ -4,7 +4,6 @@ use slotpress_base::TimeUnit;
 use slotpress_base::quantity::{self};
 
 use super::break_even::BreakEven;
-use super::curves;
 use super::model::Way;
 use super::network::{CongestionControl, Limit};
 use super::question::LinkRow;
@@ -22,17 +21,6 @@ const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the v
 /// The section of a report.
 pub fn section(report: &LinkReport) -> Section {
     let mut blocks = vec![Block::Facts(describe(report))];
-    if report.rows.len() > 1 {
-        for way in Way::ALL {
-            let caption = format!(
-                "Which level boots a node soonest, by bandwidth, {}: the lowest line wins. Shown are the levels that \
-                 win somewhere, and uncompressed where it is near. Colors are codecs; dashes tell the \
-                 levels of one codec apart.",
-                way.as_str()
-            );
-            blocks.push(Block::Chart { svg: curves::picture(report, way), caption });
-        }
-    }
     blocks.extend([Block::Table(table(report)), Block::Text(below(report)), Block::Table(break_evens(report))]);
     let advice = report.recommendations.iter().map(|choice| Advice {
         what: choice.way.as_str().to_string(),

@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::{Error, IoContext, Result, ShowPath};
 
-use super::{Section, Subject, csv, html, markdown};
+use super::{Section, Subject, csv, html};
 
 /// A format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated values.
     Csv,
-    /// A Markdown table.
-    Markdown,
     /// A page to look at.
     Html,
 }
@@ -53,7 +51,6 @@ impl ExportFile {
     pub fn write(&self, subject: &Subject, section: &Section) -> Result<()> {
         match self.format {
             Format::Csv => self.write_text(&csv::csv(section.tables())?),
-            Format::Markdown => self.write_text(&markdown::markdown(subject, section)),
             Format::Html => self.write_text(&html::page(subject, section)),
         }
     }

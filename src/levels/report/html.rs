@@ -4,8 +4,7 @@
 use std::fmt::Write;
 
 use super::chart::{STYLE, escaped};
-use super::markdown::show;
-use super::table::{Column, Emphasis};
+use super::table::{Cell, Column, Emphasis};
 use super::{Advice, Block, Section, Subject, Table, Value};
 
 const PAGE_STYLE: &str = include_str!("page.css");
@@ -126,6 +125,14 @@ fn of_table(table: &Table) -> String {
         table.id,
         note(&table.footnote)
     )
+}
+
+fn show(column: &Column, cell: &Cell) -> String {
+    let shown = column.unit.show(&cell.value);
+    match cell.sign {
+        Some(sign) => format!("{}{sign}{}", shown.trim_end_matches('x'), cell.note),
+        None => shown + &cell.note,
+    }
 }
 
 /// The value that a page sorts by; empty for unknown values, which are sorted last.

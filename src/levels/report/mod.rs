@@ -1,5 +1,5 @@
 //! A report: a section of tables, sentences, advice and charts. Each command of `levels` makes one (its `view`), and
-//! each format renders any: [`terminal`], [`markdown`], [`csv`], [`json`], [`html`].
+//! each format renders any: [`terminal`], [`csv`], [`json`], [`html`].
 //!
 //! A column has a unit; for people a heading and a width on the terminal; for programs a name and decimals. It may be
 //! for only one of the two. Everything here is pure, except [`mod@file`].
@@ -9,7 +9,6 @@ pub mod csv;
 pub mod file;
 pub mod html;
 pub mod json;
-pub mod markdown;
 pub mod table;
 pub mod terminal;
 
@@ -31,8 +30,6 @@ pub struct Subject {
     pub frame_size_bytes: u64,
     /// Threads that work, 1 to 1024.
     pub threads: usize,
-    /// Whether whole archives were made and restored on disk.
-    pub is_end_to_end: bool,
     /// The origin of the numbers, for readers of the page: input, date, CPU and so on, each with its value.
     pub provenance: Vec<(&'static str, String)>,
 }
@@ -47,12 +44,11 @@ impl Subject {
             false => format!("sample of {measured} from {total}"),
         };
         let workers = quantity::count_of(*threads as u64, "worker");
-        let place = if self.is_end_to_end { "on disk" } else { "in memory" };
         let frames = match frame_size_bytes {
             0 => String::new(),
             bytes => format!(", frames of {}", quantity::bytes(*bytes)),
         };
-        format!("{kind}, {amount}{frames}, {workers}, {place}")
+        format!("{kind}, {amount}{frames}, {workers}, in memory")
     }
 }
 

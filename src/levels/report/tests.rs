@@ -52,7 +52,6 @@ pub(crate) fn subject() -> Subject {
         measured_bytes: 1_000_000_000,
         frame_size_bytes: 8 << 20,
         threads: 2,
-        is_end_to_end: false,
         provenance: vec![("input", "/mnt/ledger".to_string())],
     }
 }
@@ -79,14 +78,13 @@ pub(crate) fn sections() -> Vec<(&'static str, Section)> {
     ]
 }
 
-/// What every format makes of every view: the screen, Markdown, CSV, JSON, and a page without its pictures.
+/// What every format makes of every view: the screen, CSV, JSON, and a page without its pictures.
 #[test]
 fn every_view_in_every_format() {
     for (name, section) in sections() {
         let screen = terminal::lines(&section, 80);
         assert!(screen.iter().all(|line| line.chars().count() <= 80), "{}", screen.join("\n"));
         insta::assert_snapshot!(format!("{name}_screen"), screen.join("\n"));
-        insta::assert_snapshot!(format!("{name}_markdown"), markdown::markdown(&subject(), &section));
         let text = csv::csv(section.tables()).expect("made");
         let commas: Vec<usize> = ::csv::ReaderBuilder::new()
             .has_headers(false)
@@ -153,6 +151,4 @@ fn what_comes_from_outside_is_no_markup() {
     // The one script is the page's own.
     assert_eq!(page.matches("<script>").count(), 1, "{page}");
     assert!(page.contains("&lt;script&gt;&quot;'&amp;|"));
-    let text = markdown::markdown(&subject, &section);
-    assert!(text.starts_with("\\<script\\>") && !text.contains("| <script>\"'&| |"), "{text}");
 }
