@@ -4,7 +4,7 @@
 #
 #   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; else a ledger of SIZE (512MiB)
 #
-# Writes levels.json, levels.csv, levels.md and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all cores),
+# Writes levels.txt, levels.csv and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all cores),
 # LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), BUDGET (10min, of each table), SCRATCH (/dev/shm).
 # Needs zstd and about 4 x SIZE of memory; an INPUT that has to be unpacked for zstd -b takes its size in SCRATCH (CHECK=no
 # leaves that out).
@@ -24,11 +24,10 @@ if [ -z "$input" ]; then
     "$slotpress" -q synth "$input" --size "$size" >/dev/null
 fi
 
-"$slotpress" levels "$input" --levels "$levels" --threads "$threads" --budget "${BUDGET:-10min}" --json \
-    --csv "$out/levels.csv" --html "$out/levels.html" >"$out/levels.json"
-column -s, -t "$out/levels.csv" | cut -c1-200
+"$slotpress" levels "$input" --levels "$levels" --threads "$threads" --budget "${BUDGET:-10min}" \
+    --csv "$out/levels.csv" --html "$out/levels.html" | tee "$out/levels.txt"
 [ "${CHECK:-yes}" = yes ] || exit 0
-if grep -q estimated_output_bytes "$out/levels.json"; then
+if grep -q estimated_output_bytes "$out/levels.csv"; then
     echo "the table is of a sample: not compared with zstd -b, which measures whole files" >&2
     exit 0
 fi
@@ -45,7 +44,11 @@ else
     tar=$input
 fi
 
-field() { sed -n "s/.*\"codec\":\"zstd\",\"level\":$1,.*\"$2\":\([0-9.]*\).*/\1/p" "$3"; }
+field() {
+    awk -F, -v level="$1" -v name="$2" '
+        NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i}
+        $at["codec"] == "zstd" && $at["level"] == level {print $at[name]}' "$3"
+}
 
 library=$(sed -n 's/^version = ".*+zstd\.\(.*\)"/\1/p' "$here/Cargo.lock")
 program=$(zstd --version | sed 's/.* v\([0-9.]*\),.*/\1/')
@@ -60,7 +63,7 @@ echo "Size against zstd -b -B8388608 (libzstd $library here, $program there): at
 echo
 worst=0
 while read -r level bytes _; do
-    ours=$(field "${level#-}" output_bytes "$out/levels.json")
+    ours=$(field "${level#-}" output_bytes "$out/levels.csv")
     [ -n "$ours" ] || continue
     apart=$(awk -v a="$ours" -v b="$bytes" 'BEGIN {printf "%.4f", 100*(a/b-1)}')
     printf 'level %-3s %14s %14s   %8s %%\n' "${level#-}" "$ours" "$bytes" "$apart"
@@ -70,7 +73,7 @@ done <"$work/zstd-sizes"
 echo
 echo "Speed against zstd -b on one thread, fastest runs, MB/s"
 echo
-"$slotpress" -q levels "$tar" --codec zstd --levels "$speed_levels" --budget "${BUDGET:-10min}" --threads 1 --min-time 2 --json 2>/dev/null >"$work/ours"
+"$slotpress" -q levels "$tar" --codec zstd --levels "$speed_levels" --budget "${BUDGET:-10min}" --threads 1 --min-time 2 --csv "$work/ours" >/dev/null 2>&1
 zstd -q -b"${speed_levels%%[-,]*}" -e"${speed_levels##*[-,]}" -i2 -B8388608 "$tar" 2>&1 | grep '^-[0-9]' >"$work/zstd-speeds"
 printf '%-9s %22s %8s %25s %8s\n' level "compress: ours, zstd" ratio "decompress: ours, zstd" ratio
 while read -r level _ _ compress _ decompress _; do

@@ -112,7 +112,7 @@ fn screen_and_files() {
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();
     assert!((5..11).contains(&rows), "{}", read("t.csv"));
     assert_eq!(read("t.csv").lines().count(), 1 + rows + 2);
-    assert!(read("t.html").contains("id=\"frames\""));
+    assert!(read("t.html").contains("id=\"frames-table\""));
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|char: char| char != '.' && !char.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let seconds = match unit.trim() {
+        "us" | "µs" => 1e-6,
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,

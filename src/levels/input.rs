@@ -10,9 +10,56 @@ use slotpress_base::{Error, Progress, Result, ShowPath, memory};
 use slotpress_format::FrameCutter;
 
 use crate::archive::layout::Carry;
-use crate::levels::content::{ContentFrame, InputKind, InputOptions};
+use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, Source};
+
+/// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
+/// (docs/levels.md).
+pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// The kind of input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// A ledger directory.
+    Ledger,
+    /// The tree of an archive.
+    UnpackedArchive,
+    /// A snapshot archive, compressed or not.
+    Archive,
+    /// Any other file; its bytes, decompressed if it is compressed.
+    File,
+}
+
+impl InputKind {
+    /// For people, without an article.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::UnpackedArchive => "unpacked archive",
+            Self::Archive => "archive",
+            Self::File => "file",
+        }
+    }
+}
+
+/// The content of a frame.
+#[derive(Debug)]
+pub struct ContentFrame {
+    /// The bytes to compress.
+    pub content: Vec<u8>,
+    /// Bytes before the first entry of a tar stream; more than 0 if the frame begins inside an entry.
+    pub until_entry_bytes: u64,
+    /// For clustering, of a frame that begins inside an entry of a tar stream.
+    pub carry: Option<Carry>,
+}
+
+impl ContentFrame {
+    /// A frame that begins with an entry.
+    pub fn new(content: Vec<u8>) -> Self {
+        Self { content, until_entry_bytes: 0, carry: None }
+    }
+}
 
 /// The input in memory, whole or sampled.
 #[derive(Debug)]
@@ -41,7 +88,10 @@ impl Input {
     }
 
     /// Reads the input, or a sample of it, into memory.
-    pub fn read(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+    ///
+    /// # Errors
+    /// It cannot be read, is damaged, or the sample is none.
+    pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
         let source = Source::open(options, progress)?;
         let total_bytes: u64 = source.entry_lengths().sum();
@@ -69,8 +119,8 @@ impl Input {
 }
 
 /// The number of frames in the sample; `None` if everything is measured.
-fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
-    let InputOptions { sample_bytes, memory_bytes_max, .. } = options;
+fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
+    let MeasureOptions { sample_bytes, memory_bytes_max, .. } = options;
     // Frames are cut between entries, so they are shorter than their size on average.
     let frames_in = |some: u64| (u128::from(some) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
     let Some(sample_bytes) = sample_bytes else {

@@ -19,14 +19,12 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, ThreadStopwatch, quantity};
 
 use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
-use crate::levels::codec::{FrameCodec, FrameDecode, FrameEncoder};
-use crate::levels::content::InputKind;
-use crate::levels::input::Input;
+use crate::levels::codec::{FrameCodec, FrameDecode, FrameEncoder, REFERENCE_CODEC, REFERENCE_LEVEL};
+use crate::levels::input::{Input, InputKind};
 use crate::levels::latency::{Latency, Times};
-use crate::levels::runs::{Runs, row};
 use crate::levels::sample::size_error_percent;
-use crate::levels::statistics::{Warning, shape_warning};
-use crate::levels::{LevelRow, RepeatOptions};
+use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning, shape_warning};
+use crate::levels::{LevelRow, MeasureOptions};
 
 /// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
@@ -36,15 +34,19 @@ const WARM_UP_TIME: Duration = Duration::from_millis(500);
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Measures each codec in turn on the frames of an input; `on_row` gets each row when it is ready. Returns the codecs for
-/// which the budget was too short; the first one is always measured.
-pub fn measure_levels<'c>(
+/// Measures each codec in turn on the frames of an input, the reference first; `on_row` gets each row when it is ready.
+/// Returns the codecs for which the budget was too short; the first one is always measured.
+///
+/// # Errors
+/// A codec does not bring back the same bytes, the input has no records to cluster, or the user asked to stop.
+pub fn measure_levels(
     input: &Input,
-    codecs: &'c [FrameCodec],
-    options: &RepeatOptions,
+    options: &MeasureOptions,
     progress: &dyn Progress,
     on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
-) -> Result<&'c [FrameCodec]> {
+) -> Result<Vec<FrameCodec>> {
+    let mut codecs = options.codecs.clone();
+    codecs.sort_by_key(|codec| (codec.name, codec.level) != (REFERENCE_CODEC, REFERENCE_LEVEL));
     let is_clustered = |codec: &&FrameCodec| codec.layout() == RecordLayout::Clustered;
     if let Some(codec) = codecs.iter().find(is_clustered).filter(|_| input.kind == InputKind::File) {
         return Err(Error::usage(format!("{}: the input holds no records to cluster", codec.label()))
@@ -52,20 +54,21 @@ pub fn measure_levels<'c>(
     }
     let pieces = input.frames.iter().map(|frame| frame.content.as_slice()).collect();
     let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
-    let mut bench = Bench { carries, ..Bench::new(pieces, *options, progress) };
+    let mut bench = Bench { carries, ..Bench::new(pieces, options, progress) };
     let end = options.budget.map(|budget| Instant::now() + budget);
     // Levels take very different times for the same bytes: the percentage is that of the level.
     let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());
-    for (number, codec) in codecs.iter().enumerate() {
+    for number in 0..codecs.len() {
+        let codec = codecs[number];
         // What is left is for all that is left.
         let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| Instant::now() + share(end));
         bench.end = end.filter(|_| number > 0);
-        let mut row = match bench.measure(codec, &codec.label()) {
+        let mut row = match bench.measure(&codec, &codec.label()) {
             Ok(measured) => measured.row,
             Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
-                return Ok(&codecs[number..]);
+                return Ok(codecs.split_off(number));
             }
             Err(error) => return Err(error),
         };
@@ -76,7 +79,7 @@ pub fn measure_levels<'c>(
         }
         on_row(row)?;
     }
-    Ok(&[])
+    Ok(Vec::new())
 }
 
 /// Pieces of content, and what they compress to.
@@ -85,7 +88,7 @@ pub struct Bench<'a> {
     batches: Vec<Range<usize>>,
     /// Of each batch. Kept from codec to codec, so that only the very first run has to map memory.
     compressed: Vec<Mutex<Batch>>,
-    options: RepeatOptions,
+    options: &'a MeasureOptions,
     /// Every piece is timed, and those that a warm-up of this time does not reach are left out.
     each: Option<Duration>,
     /// For clustering, of pieces that are frames.
@@ -148,7 +151,7 @@ impl<C: ?Sized> Worker<C> {
 
 impl<'a> Bench<'a> {
     /// Pieces to measure codecs on.
-    pub fn new(pieces: Vec<&'a [u8]>, options: RepeatOptions, progress: &'a dyn Progress) -> Self {
+    pub fn new(pieces: Vec<&'a [u8]>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
         let mut batches: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (number, piece) in pieces.iter().enumerate() {
@@ -383,6 +386,69 @@ impl<'a> Bench<'a> {
         let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
         let busy = Elapsed { wall: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
         Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
+    }
+}
+
+/// Runs that count.
+struct Runs {
+    /// What they do, for warnings.
+    what: &'static str,
+    /// What each took.
+    taken: Vec<Elapsed>,
+    /// What the workers took, added up; zero if they were not measured.
+    busy: Elapsed,
+    /// Times of single pieces, if each was timed.
+    latency: Latency,
+}
+
+impl Runs {
+    /// Empty.
+    fn new(what: &'static str) -> Self {
+        Self { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() }
+    }
+
+    fn seconds(&self) -> Vec<f64> {
+        self.taken.iter().map(|taken| taken.wall.as_secs_f64()).collect()
+    }
+
+    fn median(&self, of: impl Fn(&Elapsed) -> f64) -> f64 {
+        median(&self.taken.iter().map(of).collect::<Vec<_>>())
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> = run_warning(self.what, &self.seconds()).into_iter().collect();
+        // A worker only computes: if it took more time than CPU time, it had to wait for a core.
+        let lost_percent = 100.0 - self.busy.cpu_percent();
+        let is_measured = !self.busy.wall.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
+        if is_measured && lost_percent > LOST_PERCENT_MAX {
+            warnings.push(Warning::OtherLoad { lost_percent });
+        }
+        warnings
+    }
+}
+
+/// The row of a codec; memory is up to the caller.
+fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs, decompress: &Runs) -> LevelRow {
+    let mut warnings = compress.warnings();
+    for warning in decompress.warnings() {
+        let is_known = |known: &Warning| std::mem::discriminant(known) == std::mem::discriminant(&warning);
+        if !warnings.iter().any(is_known) {
+            warnings.push(warning);
+        }
+    }
+    LevelRow {
+        codec: codec.name.to_string(),
+        level: codec.level,
+        input_bytes,
+        output_bytes,
+        compress: Summary::of(&compress.seconds()),
+        compress_runs: compress.taken.clone(),
+        decompress: Summary::of(&decompress.seconds()),
+        cpu_percent: compress.median(Elapsed::cpu_percent),
+        compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
+        decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
+        warnings,
+        ..LevelRow::default()
     }
 }
 

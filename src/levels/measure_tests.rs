@@ -4,7 +4,7 @@ use slotpress_base::{ErrorKind, NoProgress};
 
 use super::*;
 use crate::levels::codec::{NewDecoder, Parts};
-use crate::levels::content::{ContentFrame, InputKind};
+use crate::levels::input::{ContentFrame, InputKind};
 
 fn input(frames: usize) -> Input {
     let frame = |number: usize| ContentFrame::new((0..70_000).map(|at| ((at / 7 + number) % 251) as u8).collect());
@@ -14,13 +14,13 @@ fn input(frames: usize) -> Input {
     Input { kind: InputKind::File, total_bytes, total_frames, frame_size_bytes: 70_000, frames }
 }
 
-fn options(threads: usize) -> RepeatOptions {
-    RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads, budget: None }
+fn options(threads: usize) -> MeasureOptions {
+    MeasureOptions::new("").repeat(2).threads(threads)
 }
 
 fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
     let mut rows = Vec::new();
-    let result = measure_levels(&input(5), codecs, &options(threads), progress, &mut |row| {
+    let result = measure_levels(&input(5), &options(threads).codecs(codecs.to_vec()), progress, &mut |row| {
         rows.push(row);
         Ok(())
     });
@@ -98,8 +98,8 @@ fn an_interruption_keeps_what_was_measured() {
 fn a_budget_bounds_the_time() {
     let codecs = [1, 2, 3].map(FrameCodec::zstd);
     let mut rows = Vec::new();
-    let options = RepeatOptions { budget: Some(Duration::ZERO), ..options(1) };
-    let left = measure_levels(&input(5), &codecs, &options, &NoProgress, &mut |row| {
+    let options = options(1).codecs(codecs.to_vec()).budget(Some(Duration::ZERO));
+    let left = measure_levels(&input(5), &options, &NoProgress, &mut |row| {
         rows.push(row);
         Ok(())
     });

@@ -11,11 +11,12 @@
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
+use slotpress_format::ledger::names::Extension;
 use slotpress_read::rules::clients::readers;
 use slotpress_read::{Client, readers_in_words};
 
-use crate::levels::flags::{flags_of, format_of};
-use crate::levels::{LevelRow, has_codecs};
+use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
+use crate::levels::{LevelRow, Summary};
 
 /// A level, and the reason to choose it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,10 @@ pub struct Choice {
 }
 
 impl Choice {
+    fn new(row: &LevelRow, reason: String) -> Self {
+        Self { codec: row.codec.clone(), level: row.level, reason }
+    }
+
     /// Whether it is the choice of this row.
     pub fn is_of(&self, row: &LevelRow) -> bool {
         (&self.codec, self.level) == (&row.codec, row.level)
@@ -66,45 +71,101 @@ pub struct Recommendation {
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     // If workers had to wait for cores, elapsed time depends on other programs.
     let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
-    let by_cpu: Vec<LevelRow>;
-    let rows = match is_by_cpu {
-        true => {
-            by_cpu = rows.iter().map(LevelRow::by_cpu_time).collect();
-            &by_cpu
-        }
-        false => rows,
-    };
-    let names = Names { has_codecs: has_codecs(rows), is_by_cpu };
+    let rows: Vec<LevelRow> = rows.iter().map(|row| if is_by_cpu { by_cpu_time(row) } else { row.clone() }).collect();
     let offered: Vec<&LevelRow> = rows.iter().filter(|row| is_offered(row)).collect();
     let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
     let knees = knees_of_runs(&offered, is_by_cpu);
-    let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row));
-    let other_reason =
-        |row| format!("{}; archive does not make it, and validators may not read it", names.against(row, fastest));
+    let is_disturbed = |choice: &&Choice| !choice.is_of(knee);
+
+    let time = if is_by_cpu { "CPU time" } else { "time" };
+    let none_is_faster =
+        if is_by_cpu { "no measured choice takes less CPU time" } else { "no measured choice is faster" };
+    // `3.1 % smaller than zstd 1 in 1.60 times its time`
+    let against = |row: &LevelRow| {
+        let factor = quantity::times(row.time_factor_of(fastest));
+        format!("{} than {} in {factor} times its {time}", size_difference(row, fastest), fastest.label())
+    };
+    let choice = |row: &LevelRow, reason: String| {
+        let clients = format_of(&row.codec).and_then(readers_in_words);
+        Choice::new(row, reason + &clients.map_or(String::new(), |words| format!("; {words}")))
+    };
+
+    let mut shortest_reason = none_is_faster.to_string();
+    if !is_by_cpu {
+        shortest_reason += &format!(" ({})", quantity::rate(fastest.compress_bytes_per_second()));
+    }
+    let is_rival = |row: &&&LevelRow| !row.is_same_codec(fastest) && is_within_deviation(row, fastest);
+    let rivals: Vec<String> = offered.iter().filter(is_rival).map(|row| row.label()).collect();
+    if !rivals.is_empty() {
+        shortest_reason += &format!("; {} cannot be distinguished from it", rivals.join(", "));
+    }
+    let smallest_reason = match smallest.is_same_codec(fastest) {
+        true => "no measured choice is smaller, and none is faster".to_string(),
+        false => format!("no measured choice is smaller ({})", against(smallest)),
+    };
+    let next = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1).map(|next| {
+        let factor = quantity::times(next.time_factor_of(knee));
+        format!("{} is only {} in {factor} times the {time}", next.label(), size_difference(next, knee))
+    });
+    let knee_reason = match (knee.is_same_codec(fastest), next) {
+        (true, None) => "every other measured choice is slower and no smaller".to_string(),
+        (true, Some(next)) => format!("{none_is_faster}; {next}"),
+        (false, None) => against(knee),
+        (false, Some(next)) => format!("{}; beyond it, {next}", against(knee)),
+    };
+    let others = pareto_curve(&rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row)).map(|row| {
+        Choice::new(row, format!("{}; archive does not make it, and validators may not read it", against(row)))
+    });
     Some(Recommendation {
-        shortest_time: choice(fastest, names.shortest_reason(fastest, &offered) + &clients(fastest)),
-        smallest_size: choice(smallest, names.smallest_reason(smallest, fastest) + &clients(smallest)),
-        knee: choice(knee, names.knee_reason(knee, fastest, &curve) + &clients(knee)),
-        measured_well_enough: is_steady(&knees, knee),
+        shortest_time: choice(fastest, shortest_reason),
+        smallest_size: choice(smallest, smallest_reason),
+        knee: choice(knee, knee_reason),
+        // One run in four may be disturbed.
+        measured_well_enough: knees.iter().filter(is_disturbed).count() * 4 <= knees.len(),
         other_load_cores: None,
         knees_of_runs: by_number(&knees),
-        others: others.map(|row| choice(row, other_reason(row))).collect(),
+        others: others.collect(),
     })
 }
 
-/// The codec that copies in memory, which is never recommended.
-const NO_CODEC: &str = "none";
+/// The format that `archive` writes with the codec of that name; `None` if it does not have it.
+pub(super) fn format_of(codec: &str) -> Option<Extension> {
+    match codec {
+        REFERENCE_CODEC | CLUSTERED_CODEC => Some(Extension::TarZstd),
+        "lz4" => Some(Extension::TarLz4),
+        "none" => Some(Extension::Tar),
+        _ => None,
+    }
+}
 
-/// Whether the row is such a copy.
+/// The flags of `archive` and `recompress` that ask for it.
+pub(super) fn flags_of(codec: &str, level: i32) -> String {
+    match codec {
+        REFERENCE_CODEC => format!("--zstd-level {level}"),
+        CLUSTERED_CODEC => format!("--layout clustered --zstd-level {level}"),
+        format => format!("--format {format}"),
+    }
+}
+
+/// Whether it is a copy in memory, which is never recommended.
 pub fn is_plain(row: &LevelRow) -> bool {
-    row.codec == NO_CODEC
+    row.codec == "none"
 }
 
 /// Whether `archive` writes it and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
     format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
+}
+
+/// The same row with CPU time in place of elapsed time.
+fn by_cpu_time(row: &LevelRow) -> LevelRow {
+    let median = row.compress_cpu_seconds;
+    let scale = median / row.compress.median.max(1e-9);
+    let Summary { min, max, deviation, runs, .. } = row.compress;
+    let compress = Summary { median, min: min * scale, max: max * scale, deviation: deviation * scale, runs };
+    LevelRow { compress, ..row.clone() }
 }
 
 /// The rows that no other beats in both time and size, from the fastest to the smallest.
@@ -157,18 +218,13 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
         };
         let rows: Vec<LevelRow> = rows.iter().map(in_run).collect();
         let curve = pareto_curve(&rows);
-        knee_of(&curve).or(curve.first().copied()).map(|knee| choice(knee, String::new()))
+        knee_of(&curve).or(curve.first().copied()).map(|knee| Choice::new(knee, String::new()))
     };
     (0..runs.min(RUNS_MAX)).filter_map(knee_of_run).collect()
 }
 
 /// More runs than these tell nothing more.
 const RUNS_MAX: usize = 100;
-
-/// Whether at most a quarter of single runs give another answer: one run in four may be disturbed.
-fn is_steady(knees: &[Choice], knee: &LevelRow) -> bool {
-    knees.iter().filter(|choice| !choice.is_of(knee)).count() * 4 <= knees.len()
-}
 
 /// The flags of choices, each once, the most frequent first.
 fn by_number(choices: &[Choice]) -> Vec<String> {
@@ -183,91 +239,12 @@ fn by_number(choices: &[Choice]) -> Vec<String> {
     counts.into_iter().map(|(_, flag)| flag).collect()
 }
 
-fn choice(row: &LevelRow, reason: String) -> Choice {
-    Choice { codec: row.codec.clone(), level: row.level, reason }
-}
-
-/// Names of rows in reasons: by level if all are of zstd.
-struct Names {
-    has_codecs: bool,
-    is_by_cpu: bool,
-}
-
-impl Names {
-    fn of(&self, row: &LevelRow) -> String {
-        if self.has_codecs { row.label() } else { format!("level {}", row.level) }
-    }
-
-    fn any(&self) -> &'static str {
-        if self.has_codecs { "choice" } else { "level" }
-    }
-
-    fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
-        let reason = match self.is_by_cpu {
-            true => self.none_is_faster(),
-            false => {
-                format!("{} ({})", self.none_is_faster(), quantity::rate(fastest.compress_bytes_per_second()))
-            }
-        };
-        let is_rival = |row: &&&LevelRow| !row.is_same_codec(fastest) && is_within_deviation(row, fastest);
-        let rivals: Vec<String> = rows.iter().filter(is_rival).map(|row| self.of(row)).collect();
-        match rivals.is_empty() {
-            true => reason,
-            false => format!("{reason}; {} cannot be distinguished from it", rivals.join(", ")),
-        }
-    }
-
-    fn none_is_faster(&self) -> String {
-        let what = if self.is_by_cpu { "takes less CPU time" } else { "is faster" };
-        format!("no measured {} {what}", self.any())
-    }
-
-    fn smallest_reason(&self, smallest: &LevelRow, fastest: &LevelRow) -> String {
-        match smallest.is_same_codec(fastest) {
-            true => format!("no measured {} is smaller, and none is faster", self.any()),
-            false => format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)),
-        }
-    }
-
-    fn knee_reason(&self, knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> String {
-        let next = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1);
-        let next = next.map(|next| format!("{} is only {}", self.of(next), self.difference(next, knee)));
-        match (knee.is_same_codec(fastest), next) {
-            (true, None) => format!("every other measured {} is slower and no smaller", self.any()),
-            (true, Some(next)) => format!("{}; {next}", self.none_is_faster()),
-            (false, None) => self.against(knee, fastest),
-            (false, Some(next)) => format!("{}; beyond it, {next}", self.against(knee, fastest)),
-        }
-    }
-
-    /// `3.1 % smaller than level 1 in 1.6 times its time`
-    fn against(&self, row: &LevelRow, other: &LevelRow) -> String {
-        let (factor, time) = (quantity::times(row.time_factor_of(other)), self.time());
-        format!("{} than {} in {factor} times its {time}", size_difference(row, other), self.of(other))
-    }
-
-    /// `0.8 % smaller in 1.2 times the time`
-    fn difference(&self, row: &LevelRow, other: &LevelRow) -> String {
-        let factor = quantity::times(row.time_factor_of(other));
-        format!("{} in {factor} times the {}", size_difference(row, other), self.time())
-    }
-
-    fn time(&self) -> &'static str {
-        if self.is_by_cpu { "CPU time" } else { "time" }
-    }
-}
-
 /// `3.1 % smaller`, `3.1 % larger`
 fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
     match 100.0 - row.size_percent_of(other) {
         saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
         saved => format!("{:.1} % larger", -saved),
     }
-}
-
-/// The clients that do not read it, if any.
-fn clients(row: &LevelRow) -> String {
-    format_of(&row.codec).and_then(readers_in_words).map_or(String::new(), |words| format!("; {words}"))
 }
 
 /// Whether two times differ by less than their runs do.
@@ -282,8 +259,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::levels::report::tests::row;
-    use crate::levels::statistics::Summary;
+    use crate::levels::tests::row;
 
     /// The published table of Agave pull request 2729 (docs/levels.md): level, size in GB, seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [
@@ -315,14 +291,14 @@ mod tests {
         let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
         let Recommendation { shortest_time, smallest_size, knee, .. } = recommendation;
         assert_eq!((shortest_time.level, smallest_size.level, knee.level), (1, 10, 4));
-        insta::assert_snapshot!(smallest_size.reason, @"no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)");
-        insta::assert_snapshot!(knee.reason, @"5.7 % smaller than level 1 in 1.92 times its time; beyond it, level 7 is only 1.2 % smaller in 2.49 times the time");
+        insta::assert_snapshot!(smallest_size.reason, @"no measured choice is smaller (8.0 % smaller than zstd 1 in 6.78 times its time)");
+        insta::assert_snapshot!(knee.reason, @"5.7 % smaller than zstd 1 in 1.92 times its time; beyond it, zstd 7 is only 1.2 % smaller in 2.49 times the time");
     }
 
     /// Another load makes the slower levels look even slower: what counts then is CPU time.
     #[test]
     fn under_load_cpu_time_counts() {
-        use crate::levels::statistics::Warning;
+        use crate::levels::Warning;
         let mut rows = rows(&[(1, 87, 10.0), (2, 85, 40.0), (3, 83, 20.0)]);
         for (row, cpu) in rows.iter_mut().zip([8.0, 10.0, 20.0]) {
             row.compress_cpu_seconds = cpu;
@@ -332,7 +308,7 @@ mod tests {
         assert_eq!((rows[1].time_factor_of(&rows[0]), rows[2].time_factor_of(&rows[0])), (1.25, 2.0));
         let found = recommend(&rows).expect("three levels");
         assert_eq!((found.shortest_time.level, found.smallest_size.level, found.knee.level), (1, 3, 2));
-        assert_eq!(found.shortest_time.reason, "no measured level takes less CPU time");
+        assert_eq!(found.shortest_time.reason, "no measured choice takes less CPU time");
         assert!(found.knee.reason.contains("in 1.25 times its CPU time"), "{}", found.knee.reason);
     }
 
@@ -368,7 +344,7 @@ mod tests {
     #[test]
     fn three_levels_of_which_one_is_of_no_use() {
         let reason = recommend(&rows(&[(1, 87, 10.0), (2, 88, 12.0), (3, 83, 20.0)])).expect("levels").knee.reason;
-        assert_eq!(reason, "no measured level is faster; level 3 is only 4.6 % smaller in 2.00 times the time");
+        assert_eq!(reason, "no measured choice is faster; zstd 3 is only 4.6 % smaller in 2.00 times the time");
     }
 
     /// What `archive` makes is recommended; what it does not make is named as such, and a copy not at all.

@@ -13,7 +13,8 @@ use slotpress_read::{Compression, FrameOffsets, IndexPolicy, Plan, read_range};
 
 use crate::archive::encode::{Codec, encode_frames};
 use crate::archive::layout::content_buffer;
-use crate::levels::content::{ContentFrame, InputKind, InputOptions};
+use crate::levels::MeasureOptions;
+use crate::levels::input::{ContentFrame, InputKind};
 
 /// A frame to load, and the place of its content in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,7 @@ impl Source {
     }
 
     /// Opens the input. If it has no index, all of it is decoded once.
-    pub fn open(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+    pub fn open(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
         let metadata = std::fs::metadata(path).or_path("read", path)?;
         if metadata.is_dir() {
@@ -100,7 +101,7 @@ impl Source {
         Self::survey(archive, options.threads, progress)
     }
 
-    fn open_ledger(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+    fn open_ledger(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         let is_unpacked = options.paths.is_unpacked_archive();
         let lock = if is_unpacked { None } else { Some(LedgerLock::acquire(&options.paths.ledger)?) };
         let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;

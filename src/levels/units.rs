@@ -2,7 +2,7 @@
 
 use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRecord, Records, TarEvent};
 
-use crate::levels::content::ContentFrame;
+use crate::levels::input::ContentFrame;
 
 /// The storages that lie completely in a frame of a snapshot; none of other content.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {

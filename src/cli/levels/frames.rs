@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::codec::FRAME_SIZE_BYTES_MAX;
-use slotpress::levels::frames::bundle::UnitChoice;
-use slotpress::levels::frames::measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames};
-use slotpress::levels::frames::{FramesReport, view};
-use slotpress::levels::report::Subject;
+use slotpress::levels::{
+    BundleRow, BundleUnit, FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, Latency, PIECES_MAX, UnitChoice,
+    UnitKind, measure_frames,
+};
 use slotpress::{Progress, Result};
 use slotpress_base::quantity;
 
-use super::exports::ExportArgs;
+use super::chart::Chart;
 use super::input::{SourceArgs, one_codec};
+use super::page::ExportArgs;
+use super::report::{Report, Table, TableOf, Unit, json};
 use super::{is_interrupted, show};
 use crate::cli::ui::Ui;
 use crate::cli::values;
@@ -101,19 +103,20 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
         pieces_max: PIECES_MAX,
         first_pass_max: FIRST_PASS_MAX,
     };
-    let exports = args.exports.files(&args.source.path)?;
+    args.exports.check(&args.source.path)?;
 
-    let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
-    // Frames of many sizes, on one core.
-    let subject = Subject { frame_size_bytes: 0, ..args.source.subject(&input, 1) };
-    let (report, result) = measure_frames(&input, &codec, &options, ui);
+    let held_bytes = args.source.held_bytes(MEMORY_BYTES_MAX);
+    let whole = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(SIZE_BYTES_MAX);
+    let input = args.source.read(&whole, ui)?;
+    let subject = args.source.subject(&input, "one worker");
+    let (frames, result) = measure_frames(&input, &codec, &options, ui);
     // After an interruption, the sizes that were measured are shown.
-    if report.sizes.is_empty() || (result.is_err() && !is_interrupted(&result)) {
+    if frames.sizes.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
-    show(&view::section(&report), &subject, &exports, ui)?;
+    show(&report(&frames), &subject, &args.exports, ui)?;
     if result.is_ok() {
-        left_out(&report, &options).iter().for_each(|line| ui.warn(line));
+        left_out(&frames, &options).iter().for_each(|line| ui.warn(line));
     }
     result
 }
@@ -135,9 +138,280 @@ fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
     lines
 }
 
+fn report(frames: &FramesReport) -> Report {
+    let point = |row: &FrameSizeRow| (row.frame_size_bytes as f64, row.row.ratio(), String::new());
+    let points: Vec<_> = frames.sizes.iter().map(point).collect();
+    let chart = Chart {
+        caption: "Ratio by frame size: small frames hold too little to compress well.".to_string(),
+        x_label: "frame size (logarithmic)",
+        is_of_bytes: true,
+        y_label: "ratio".to_string(),
+        line: points.iter().map(|point| (point.0, point.1)).collect(),
+        series: vec![(frames.codec.label(), points)],
+        best: None,
+    };
+    let compress = latency(frames, "compress-table", "compress", |row| &row.compress);
+    let decompress = latency(frames, "decompress-table", "decompress", |row| &row.decompress);
+    let bundles = frames.bundle_unit.as_ref().filter(|_| !frames.bundles.is_empty());
+    Report {
+        facts: vec![format!(
+            "{}, one core; each frame alone; every time contains {} of reading the clock",
+            frames.codec.label(),
+            quantity::time(frames.timer_seconds)
+        )],
+        chart: (frames.sizes.len() > 1).then_some(chart),
+        tables: [sizes(frames), compress, decompress]
+            .into_iter()
+            .chain(bundles.map(|unit| self::bundles(frames, unit)))
+            .collect(),
+        text: explain(frames),
+        ..Report::default()
+    }
+}
+
+fn sizes(frames: &FramesReport) -> Table {
+    let table = TableOf::new("frames-table", "frame_size", &frames.sizes)
+        .data("codec", |_| frames.codec.name)
+        .data("level", |_| frames.codec.level)
+        .both("frame", Unit::Bytes, "frame_size_bytes", |row| row.frame_size_bytes)
+        .both("frames", Unit::Count, "frames", |row| row.frames)
+        .data("input_bytes", |row| row.row.input_bytes)
+        .data("output_bytes", |row| row.row.output_bytes)
+        .both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
+        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .shown("compress MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
+        .shown("decompress MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
+        .data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
+        .data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
+        .both("memory per worker", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
+        .data("compress", |row| json(&row.compress))
+        .data("decompress", |row| json(&row.decompress))
+        .data("timer_seconds", |_| frames.timer_seconds)
+        .finish();
+    Table { spare: &[6, 2, 1], widths: &[8, 9, 5, 8, 8, 10, 10], ..table }
+}
+
+fn latency(frames: &FramesReport, id: &'static str, what: &str, of: impl Fn(&FrameSizeRow) -> &Latency) -> Table {
+    let table = TableOf::new(id, "", &frames.sizes)
+        .shown("frame", Unit::Bytes, |row| row.frame_size_bytes)
+        .shown("average", Unit::Time, |row| of(row).average_seconds)
+        .shown("+-", Unit::Time, |row| of(row).deviation_seconds)
+        .shown("min", Unit::Time, |row| of(row).min_seconds)
+        .shown("50", Unit::Time, |row| of(row).p50_seconds)
+        .shown("90", Unit::Time, |row| of(row).p90_seconds)
+        .shown("99", Unit::Time, |row| of(row).p99_seconds)
+        .shown("99.99", Unit::Time, |row| of(row).p99_99_seconds)
+        .shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
+        .shown("max", Unit::Time, |row| of(row).max_seconds)
+        .finish();
+    let title = format!("{what}: time of one frame, percentiles");
+    Table { title, spare: &[5, 7, 8, 3, 2], ..table }
+}
+
+fn bundles(frames: &FramesReport, unit: &BundleUnit) -> Table {
+    let name = match unit.kind {
+        UnitKind::Record => "record",
+        UnitKind::Line => "line",
+        UnitKind::Piece => "piece",
+    };
+    let table = TableOf::new("bundles-table", "bundle", &frames.bundles)
+        .data("codec", |_| frames.codec.name)
+        .data("level", |_| frames.codec.level)
+        .both(format!("{name}s per frame"), Unit::Count, "units_per_frame", |row| row.units_per_frame)
+        .data("unit", |_| json(unit))
+        .data("frames", |row| row.frames)
+        .data("input_bytes", |row| row.row.input_bytes)
+        .both("compressed", Unit::Bytes, "output_bytes", |row| row.row.output_bytes)
+        .data("ratio", |row| row.row.ratio())
+        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .data("alone_bytes", |row| row.alone_bytes)
+        .both("against one %", Unit::Percent, "saving_against_one_percent", BundleRow::saving_against_one_percent)
+        .both("compress", Unit::Time, "compress_seconds", |row| row.row.compress.median)
+        .both("decompress", Unit::Time, "decompress_seconds", |row| row.row.decompress.median)
+        .finish();
+    let title = format!(
+        "Bundling: {} of {} on average, several per frame:",
+        quantity::count_of(unit.units, name),
+        quantity::bytes(unit.average_bytes.round() as u64)
+    );
+    Table { title, spare: &[1, 3], ..table }
+}
+
+/// The default of `archive`.
+const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
+
+/// Frames of this size hold few accounts, and are still much larger than one account.
+const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
+
+/// A few sentences; none if there is nothing to compare.
+fn explain(report: &FramesReport) -> Vec<String> {
+    let rows = &report.sizes;
+    let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
+    let size = |row: &FrameSizeRow| quantity::bytes(row.frame_size_bytes);
+    let memory = |row: &FrameSizeRow| quantity::bytes(row.row.peak_memory_bytes);
+    let (default, largest) = (at(DEFAULT_FRAME_SIZE_BYTES), rows.last());
+    let is_smaller = |a: &FrameSizeRow, b: &FrameSizeRow| a.frame_size_bytes < b.frame_size_bytes;
+    let mut sentences: Vec<String> = growing(rows).into_iter().collect();
+    if let (Some(default), Some(largest)) = (default, largest)
+        && is_smaller(default, largest)
+    {
+        sentences.push(format!(
+            "{} is the default of archives: {} than at {}, with {} of memory for each worker instead of {}.",
+            size(default),
+            larger(default, largest),
+            size(largest),
+            memory(default),
+            memory(largest),
+        ));
+    }
+    if let (Some(small), Some(large)) = (at(RANDOM_ACCESS_BYTES), default.or(largest))
+        && is_smaller(small, large)
+    {
+        sentences.push(random_access(small, large));
+    }
+    let Some(default) = default else { return sentences };
+    if let Some(half) = rows.iter().rev().find(|row| is_smaller(row, default)) {
+        sentences.push(format!(
+            "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
+             the last frame with few more. There, and for small ledgers, {} pays ({}).",
+            quantity::count(report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES)),
+            size(default),
+            size(half),
+            larger(half, default),
+        ));
+    }
+    sentences
+}
+
+/// The sizes that save nothing.
+fn growing(rows: &[FrameSizeRow]) -> Option<String> {
+    let last = rows.iter().take_while(|row| row.row.saving_percent() <= 0.0).last()?;
+    let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
+    Some(format!(
+        "Frames of {}{below} save nothing: the overhead of a frame is larger than the saving.",
+        quantity::bytes(last.frame_size_bytes)
+    ))
+}
+
+/// The frame size for reading single accounts, which decodes one frame.
+fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
+    let time =
+        |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
+    format!(
+        "Where single accounts are read, {} pays: a frame decodes in {} instead of {}, and the archive gets {}.",
+        quantity::bytes(small.frame_size_bytes),
+        time(small),
+        time(large),
+        larger(small, large),
+    )
+}
+
+/// The difference in size of the same content between two frame sizes.
+fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
+    let percent = 100.0 * (than.row.ratio() / row.row.ratio().max(1e-12) - 1.0);
+    match percent {
+        percent if percent >= 0.05 => format!("{percent:.1} % larger"),
+        percent if percent <= -0.05 => format!("{:.1} % smaller", -percent),
+        _ => "no larger".to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use slotpress::levels::{FrameCodec, LevelRow, Summary};
+
     use super::*;
+
+    fn level_row(input_bytes: u64, output_bytes: u64, peak_memory_bytes: u64) -> LevelRow {
+        let mut row = LevelRow::default();
+        (row.input_bytes, row.output_bytes, row.peak_memory_bytes) = (input_bytes, output_bytes, peak_memory_bytes);
+        (row.compress, row.decompress) = (Summary::of(&[0.0123]), Summary::of(&[0.0045]));
+        row
+    }
+
+    /// Fixed numbers, which follow from the size.
+    fn row(frame_size_bytes: u64) -> FrameSizeRow {
+        let bytes = frame_size_bytes as f64;
+        let latency = |bytes_per_second: f64, samples: u64| {
+            let average_seconds = 400e-9 + bytes / bytes_per_second;
+            let above = |one_in: u64, factor: f64| (samples >= one_in).then_some(average_seconds * factor);
+            Latency {
+                samples,
+                average_seconds,
+                deviation_seconds: average_seconds * 0.2,
+                min_seconds: average_seconds * 0.8,
+                max_seconds: average_seconds * 40.0,
+                p50_seconds: above(2, 0.95),
+                p90_seconds: above(10, 1.2),
+                p99_seconds: above(100, 2.0),
+                p99_99_seconds: above(10_000, 5.0),
+                p99_9999_seconds: above(1_000_000, 30.0),
+            }
+        };
+        let frames = ((64u64 << 20) / frame_size_bytes).min(1_200_000);
+        let input_bytes = frames * frame_size_bytes;
+        let output_bytes = frames * (21 + (bytes * (0.28 + 2.0 / bytes.sqrt())) as u64);
+        FrameSizeRow {
+            frame_size_bytes,
+            frames,
+            row: level_row(input_bytes, output_bytes, 2 * frame_size_bytes + 600_000),
+            compress: latency(750e6, frames),
+            decompress: latency(2.5e9, frames),
+        }
+    }
+
+    fn frames() -> FramesReport {
+        let bundle = |units_per_frame: u64, output_bytes| BundleRow {
+            units_per_frame,
+            frames: 10_000u64.div_ceil(units_per_frame),
+            row: level_row(3_000_000, output_bytes, 0),
+            alone_bytes: 2_800_000,
+        };
+        FramesReport {
+            codec: FrameCodec::zstd(1),
+            timer_seconds: 25e-9,
+            total_bytes: 1 << 30,
+            sizes: [32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row).into(),
+            bundle_unit: Some(BundleUnit { kind: UnitKind::Record, units: 10_000, average_bytes: 300.2 }),
+            bundles: vec![bundle(1, 2_800_000), bundle(175, 1_100_000)],
+        }
+    }
+
+    #[test]
+    fn a_screen() {
+        let lines = report(&frames()).lines(80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    /// Rows of two types share a header; fields of an object have both names.
+    #[test]
+    fn values_for_programs() {
+        insta::assert_snapshot!(report(&frames()).csv().expect("made"));
+    }
+
+    #[test]
+    fn sentences_follow_from_rows() {
+        let sentences = explain(&frames());
+        assert_eq!(sentences.len(), 4, "{sentences:#?}");
+        assert!(sentences[0].starts_with("Frames of 32 B save nothing"), "{sentences:#?}");
+        let mut small = frames();
+        small.sizes.retain(|row| (128..8 << 20).contains(&row.frame_size_bytes));
+        let sentences = explain(&small);
+        assert!(sentences.len() == 1 && sentences[0].starts_with("Where single accounts"), "{sentences:#?}");
+        small.sizes.clear();
+        assert!(explain(&small).is_empty());
+    }
+
+    #[test]
+    fn comparisons() {
+        let report = frames();
+        let mut row = report.sizes[1].clone();
+        assert_eq!(larger(&row, &report.sizes[1]), "no larger");
+        row.row.output_bytes = row.row.output_bytes * 11 / 10;
+        assert_eq!(larger(&row, &report.sizes[1]), "10.0 % larger");
+        assert_eq!(larger(&report.sizes[1], &row), "9.1 % smaller");
+    }
 
     #[test]
     fn lists() {

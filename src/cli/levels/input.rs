@@ -1,19 +1,17 @@
 //! Flags that several commands of `levels` have: input, codecs, number of runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::codec::{check_frame_size, clustering_bytes};
-use slotpress::levels::codec::FrameCodec;
-use slotpress::levels::codec::list::{CodecList, zstd_levels};
-use slotpress::levels::content::{InputOptions, MEMORY_BYTES_MAX};
-use slotpress::levels::input::Input;
-use slotpress::levels::report::Subject;
-use slotpress::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions};
+use slotpress::codec::check_frame_size;
+use slotpress::levels::{
+    CLUSTERED_CODEC, FrameCodec, Input, MEMORY_BYTES_MAX, MeasureOptions, REFERENCE_CODEC, parse_codecs, parse_levels,
+};
 use slotpress::{Error, LedgerPaths, Progress, Result};
 use slotpress_base::quantity;
 
+use super::page::Subject;
 use super::provenance;
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
@@ -30,13 +28,13 @@ pub struct SourceArgs {
     sample: Option<u64>,
     /// Random seed of the sample
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
-    pub seed: u64,
+    seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
-    pub slot: Option<u64>,
+    slot: Option<u64>,
     /// Measure the incremental archive based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
-    pub base_slot: Option<u64>,
+    base_slot: Option<u64>,
     #[command(flatten)]
     directories: DirectoryArgs,
 }
@@ -45,7 +43,7 @@ pub struct SourceArgs {
 #[derive(Debug, Args)]
 pub struct InputArgs {
     #[command(flatten)]
-    pub source: SourceArgs,
+    source: SourceArgs,
     #[command(flatten)]
     workers: WorkerArgs,
     /// Frame size before compression, 64KiB to 32MiB
@@ -54,37 +52,30 @@ pub struct InputArgs {
 }
 
 impl SourceArgs {
-    /// The input's path, and a ledger's other directories.
-    pub fn paths(&self) -> LedgerPaths {
-        match self.path.is_dir() || self.directories.is_given() {
+    /// The input, read by so many threads, of which so many bytes are held in memory.
+    pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
+        let paths = match self.path.is_dir() || self.directories.is_given() {
             true => self.directories.paths(&self.path),
             false => LedgerPaths::new(&self.path),
-        }
-    }
-
-    /// Reads the input in frames of one size, or a sample of it. Without `--sample`, it is limited in size; a warning
-    /// says so.
-    pub fn read(&self, frame_size_bytes: u64, threads: usize, bytes_max: u64, ui: &Ui) -> Result<Input> {
-        self.read_held(frame_size_bytes, threads, self.held_bytes(bytes_max), ui)
+        };
+        MeasureOptions::new("")
+            .paths(paths)
+            .slot(self.slot)
+            .base_slot(self.base_slot)
+            .sample_bytes(self.sample)
+            .seed(self.seed)
+            .memory_bytes_max(held_bytes.min(MEMORY_BYTES_MAX))
+            .threads(threads)
     }
 
     /// The maximum bytes that are held in memory: `--sample`, or a part of the available memory.
-    fn held_bytes(&self, bytes_max: u64) -> u64 {
+    pub fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
     }
 
-    fn read_held(&self, frame_size_bytes: u64, threads: usize, held_bytes: u64, ui: &Ui) -> Result<Input> {
-        let options = InputOptions {
-            paths: self.paths(),
-            slot: self.slot,
-            base_slot: self.base_slot,
-            frame_size_bytes,
-            sample_bytes: self.sample,
-            seed: self.seed,
-            memory_bytes_max: held_bytes.min(MEMORY_BYTES_MAX),
-            threads,
-        };
-        let input = Input::read(&options, ui)?;
+    /// Reads the input, or a sample of it. Without `--sample`, it is limited in size; a warning says so.
+    pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<Input> {
+        let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
             ui.warn(&format!(
                 "the input has {}; a sample of {} is measured (use --sample for another size)",
@@ -95,27 +86,16 @@ impl SourceArgs {
         Ok(input)
     }
 
-    /// The description of the input, for headings.
-    pub fn subject(&self, input: &Input, threads: usize) -> Subject {
-        Subject {
-            name: self.name(),
-            kind: input.kind.as_str(),
-            total_bytes: input.total_bytes,
-            measured_bytes: input.content_bytes(),
-            frame_size_bytes: input.frame_size_bytes,
-            threads,
-            provenance: self.provenance(),
-        }
-    }
-
-    /// The origin of the numbers, for pages.
-    pub fn provenance(&self) -> Vec<(&'static str, String)> {
-        provenance::of_this_run(&self.path)
-    }
-
-    fn name(&self) -> String {
+    /// The description of the input, and of how it is measured.
+    pub fn subject(&self, input: &Input, how: &str) -> Subject {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
-        path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
+        let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
+        let amount = if total == measured { total } else { format!("sample of {measured} from {total}") };
+        Subject {
+            name: path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned()),
+            about: format!("{}, {amount}, {how}, in memory", input.kind.as_str()),
+            provenance: provenance::of_this_run(&self.path),
+        }
     }
 }
 
@@ -125,47 +105,34 @@ impl InputArgs {
         check_frame_size(self.frame_size)
     }
 
-    /// Threads and memory: as many workers as fit, with the most demanding of some codecs, beside the content and its
+    /// Where the input is.
+    pub fn path(&self) -> &Path {
+        &self.source.path
+    }
+
+    /// What is measured, with as many workers as fit, with the most demanding of some codecs, beside the content and its
     /// compressed copy.
     ///
     /// # Errors
     /// Not even one fits.
-    pub fn plan(&self, bytes_max: u64, codecs: &[FrameCodec], ui: &Ui) -> Result<Planned> {
-        let held_bytes = self.source.held_bytes(bytes_max);
-        let worker_bytes = || worker_bytes(codecs, self.frame_size);
+    pub fn plan(&self, codecs: Vec<FrameCodec>, ui: &Ui) -> Result<MeasureOptions> {
+        let held_bytes = self.source.held_bytes(MEMORY_BYTES_MAX);
+        let worker_bytes = || {
+            let of = |codec: &FrameCodec| codec.worker_bytes(self.frame_size);
+            codecs.iter().try_fold(0, |most, codec| of(codec).map(|bytes| most.max(bytes)))
+        };
         let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
-        Ok(Planned { threads, held_bytes })
+        Ok(self.source.options(threads, held_bytes).frame_size_bytes(self.frame_size).codecs(codecs))
     }
 
     /// Reads the input, or a sample of it.
-    pub fn read(&self, planned: Planned, ui: &Ui) -> Result<(Input, Subject)> {
-        let input = self.source.read_held(self.frame_size, planned.threads, planned.held_bytes, ui)?;
-        let subject = self.source.subject(&input, planned.threads);
+    pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<(Input, Subject)> {
+        let input = self.source.read(options, ui)?;
+        let workers = quantity::count_of(options.threads as u64, "worker");
+        let how = format!("frames of {}, {workers}", quantity::bytes(options.frame_size_bytes));
+        let subject = self.source.subject(&input, &how);
         Ok((input, subject))
     }
-}
-
-/// Threads and memory of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Planned {
-    /// Workers.
-    pub threads: usize,
-    /// Bytes of the input that are held in memory at most.
-    held_bytes: u64,
-}
-
-/// Memory of one worker with the most demanding of some codecs: its context after use, because most of it is allocated
-/// then, and a frame before, compressed, and after.
-fn worker_bytes(codecs: &[FrameCodec], frame_size_bytes: u64) -> Result<u64> {
-    let frame = vec![0; frame_size_bytes as usize];
-    let mut compressed = Vec::new();
-    let mut bytes_of = |codec: &FrameCodec| -> Result<u64> {
-        let mut encoder = codec.new_encoder()?;
-        encoder.encode(&frame, &mut compressed)?;
-        let buffers_bytes = (codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
-        Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(codec.layout(), false, frame_size_bytes))
-    };
-    codecs.iter().try_fold(0, |most, codec| bytes_of(codec).map(|bytes| most.max(bytes)))
 }
 
 /// The codecs to compare.
@@ -185,10 +152,10 @@ pub struct CodecArgs {
 
 impl CodecArgs {
     /// What `--codec` and `--levels` ask for.
-    pub fn list(&self) -> Result<CodecList> {
-        let levels = zstd_levels(self.levels.as_deref().unwrap_or("1-10"))?;
+    pub fn list(&self) -> Result<Vec<FrameCodec>> {
+        let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
         let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
-        let list = CodecList::parse(codec, &levels)?;
+        let list = parse_codecs(codec, &levels)?;
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
@@ -215,16 +182,15 @@ pub struct RepeatArgs {
 }
 
 impl RepeatArgs {
-    /// The same as options.
-    pub fn options(&self, threads: usize) -> RepeatOptions {
-        RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads, budget: None }
+    /// Measures so often.
+    pub fn apply(&self, options: MeasureOptions) -> MeasureOptions {
+        options.repeat(self.repeat as usize).min_time(self.min_time)
     }
 }
 
 /// Reads the one codec of a command that measures only one.
 pub fn one_codec(text: &str) -> Result<FrameCodec> {
-    let list: CodecList = text.parse()?;
-    match list.codecs() {
+    match parse_codecs(text, &[1])?.as_slice() {
         [codec] if codec.name == CLUSTERED_CODEC => {
             Err(Error::usage("records are clustered in whole frames of an archive, not in what is measured here")
                 .with_hint("`slotpress levels` measures them"))

@@ -1,21 +1,25 @@
 //! `slotpress levels link`: which level boots nodes soonest over a link.
 
-use clap::{Args, ValueEnum};
-use slotpress::levels::content::MEMORY_BYTES_MAX;
-use slotpress::levels::doubts::doubts;
-use slotpress::levels::link::model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND};
-use slotpress::levels::link::network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES};
-use slotpress::levels::link::question::LinkQuestion;
-use slotpress::levels::link::report::LinkReport;
-use slotpress::levels::link::{units, view};
-use slotpress::levels::measure::measure_levels;
-use slotpress::{Progress, Result};
+use std::time::Duration;
 
-use super::exports::ExportArgs;
+use clap::{Args, ValueEnum};
+use slotpress::Result;
+use slotpress::levels::{
+    BreakEven, CongestionControl, Limit, Link, LinkQuestion, LinkReport, LinkRow, MSS_BYTES, PLACE_BYTES_PER_SECOND,
+    READ_BYTES_PER_SECOND, Sooner, WINDOW_BYTES, Way, label, measure_levels,
+};
+use slotpress_base::{TimeUnit, quantity};
+
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
-use super::{is_interrupted, show};
+use super::page::ExportArgs;
+use super::report::{Advice, Report, Table, TableOf, Unit};
+use super::{doubts, is_interrupted, show};
 use crate::cli::ui::Ui;
 use crate::cli::values;
+
+/// The meaning of the times.
+const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
+    every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
 
 /// Find the level with which nodes start soonest over a link
 ///
@@ -41,13 +45,13 @@ pub struct LinkArgs {
 #[command(next_help_heading = "Link")]
 struct LinkFlags {
     /// Bandwidth of the sender's link, shared by all nodes: 1Gbit, 100Mbit, 12.5MB/s
-    #[arg(long, value_name = "RATE", value_parser = units::parse_bandwidth, allow_hyphen_values = true)]
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth, allow_hyphen_values = true)]
     bandwidth: f64,
     /// Round-trip time: 60ms, 0.5ms, 0
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_rtt, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_rtt, allow_hyphen_values = true)]
     rtt: f64,
     /// Random packet loss: 0.1%, 0.001
-    #[arg(long, value_name = "PART", default_value = "0", value_parser = units::parse_loss, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PART", default_value = "0", value_parser = parse_loss, allow_hyphen_values = true)]
     loss: f64,
     /// Number of connections of each node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -56,7 +60,7 @@ struct LinkFlags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: u32,
     /// Price of a GB (10^9 bytes) of egress, in any currency
-    #[arg(long, value_name = "PRICE", value_parser = units::parse_price, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
     /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar (not read by Agave)
     #[arg(long)]
@@ -72,10 +76,10 @@ struct LinkFlags {
           value_parser = clap::value_parser!(u32).range(64..=65_535))]
     mss: u32,
     /// How fast the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
-    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_hyphen_values = true)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     read_rate: Option<f64>,
     /// How fast a node writes storages and syncs them [default: 1GB/s, an NVMe disk]
-    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_hyphen_values = true)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     place_rate: Option<f64>,
 }
 
@@ -115,27 +119,28 @@ impl LinkFlags {
             mss_bytes: self.mss,
         };
         link.check()?;
-        let ends = Ends {
+        Ok(LinkQuestion {
+            link,
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
             frame_size_bytes: input.frame_size,
             threads,
-        };
-        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
+            egress_price_per_gb: self.egress_price,
+            any_format: self.any_format,
+        })
     }
 }
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
-    let list = args.codecs.list()?;
+    let codecs = args.codecs.list()?;
     args.input.check()?;
-    let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
-    let question = args.link.question(&args.input, planned.threads)?;
-    let exports = args.exports.files(&args.input.source.path)?;
+    let options = args.repeat.apply(args.input.plan(codecs, ui)?);
+    let question = args.link.question(&args.input, options.threads)?;
+    args.exports.check(args.input.path())?;
 
-    let (input, subject) = args.input.read(planned, ui)?;
-    let repeat = args.repeat.options(planned.threads);
+    let (input, subject) = args.input.read(&options, ui)?;
     let mut rows = Vec::new();
-    let result = measure_levels(&input, &list.measuring_order(), &repeat, ui, &mut |row| {
+    let result = measure_levels(&input, &options, ui, &mut |row| {
         rows.push(row);
         Ok(())
     })
@@ -144,16 +149,317 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
-    let report = LinkReport::new(question, input.total_bytes, &rows);
+    let link = LinkReport::new(question, input.total_bytes, &rows);
     if ui.is_json() {
-        ui.print_report("link", &report);
+        ui.print_report("link", &link);
     }
-    // Warnings come before the advice that depends on them.
-    doubts(&rows).iter().for_each(|line| ui.warn(line));
-    show(&view::section(&report), &subject, &exports, ui)?;
+    let report = Report { doubts: doubts(&rows), ..report(&link) };
+    show(&report, &subject, &args.exports, ui)?;
     if ui.is_json() {
-        report.break_evens.iter().for_each(|line| ui.print_json(line));
-        report.recommendations.iter().for_each(|line| ui.print_json(line));
+        link.break_evens.iter().for_each(|line| ui.print_json(line));
+        link.recommendations.iter().for_each(|line| ui.print_json(line));
     }
     result
+}
+
+fn report(link: &LinkReport) -> Report {
+    let advice = link.recommendations.iter().map(|choice| Advice {
+        what: choice.way.as_str().to_string(),
+        choice: choice.flag.clone(),
+        reason: choice.reason.clone(),
+    });
+    Report {
+        facts: describe(link),
+        tables: vec![times(link), break_evens(link)],
+        advice: advice.collect(),
+        ..Report::default()
+    }
+}
+
+fn times(link: &LinkReport) -> Table {
+    let unit = |row: &LinkRow| TimeUnit::of_column(row.times.streaming_seconds);
+    let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::Seconds, unit));
+    let table = TableOf::new("link-table", "link_level", &link.rows)
+        .shown("level", Unit::Text, |row| row.load.name())
+        .data("codec", |row| row.load.codec.clone())
+        .data("level", |row| row.load.level)
+        .data("tar_bytes", |row| row.load.tar_bytes)
+        .both("size", Unit::Bytes, "archive_bytes", |row| row.load.archive_bytes)
+        .data("size_error_percent", |row| row.load.size_error_percent)
+        .data("compress_seconds", |row| row.load.compress_seconds)
+        .data("decompress_seconds", |row| row.load.decompress_seconds)
+        .both("archive", unit, "archive_seconds", |row| row.times.seconds[0])
+        .both("send", unit, "send_seconds", |row| row.times.seconds[1])
+        .both("decode", unit, "decode_seconds", |row| row.times.seconds[2])
+        .both("place", unit, "place_seconds", |row| row.times.seconds[3])
+        .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
+        .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(Way::StoreAndForward))
+        .data("slowest_stage", |row| row.times.slowest().as_str());
+    // Where egress has a price, the terminal has no room for its bytes.
+    let egress = |row: &LinkRow| row.egress_bytes;
+    let price = |row: &LinkRow| row.egress_price;
+    let table = match link.question.egress_price_per_gb {
+        Some(_) => table.data("egress_bytes", egress).both("price", Unit::Price, "egress_price", price),
+        None => table.both("egress", Unit::Bytes, "egress_bytes", egress).data("egress_price", price),
+    };
+    let mut notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
+    let error = link.rows.iter().filter_map(|row| row.load.size_error_percent).fold(0.0, f64::max);
+    if error > 0.0 {
+        notes.push(format!("Of a sample: sizes, and times to send, are within {}.", quantity::percent(error)));
+    }
+    if let Some(price) = link.question.egress_price_per_gb {
+        let nodes = quantity::count_of(link.question.link.nodes.into(), "node");
+        notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
+    }
+    let best = link.recommendations.iter().find(|choice| choice.way == Way::Streaming);
+    let is_best =
+        |row: &LinkRow| best.is_some_and(|best| (&best.codec, best.level) == (&row.load.codec, row.load.level));
+    let spare = &[5, 4, 2, 3, 8];
+    Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
+}
+
+/// A level against the next lighter one, for each way of sending.
+fn break_evens(link: &LinkReport) -> Table {
+    let of = |way: Way| link.break_evens.iter().filter(move |one| one.way == way);
+    let pairs: Vec<(&BreakEven, &BreakEven)> = of(Way::Streaming).zip(of(Way::StoreAndForward)).collect();
+    let table = TableOf::new("break-even-table", "", &pairs)
+        .shown("level", Unit::Text, |(one, _)| label(&one.heavier_codec, one.heavier_level))
+        .shown("against", Unit::Text, |(one, _)| label(&one.lighter_codec, one.lighter_level))
+        .shown("streaming", Unit::Text, |(streaming, _)| heavier_at(streaming))
+        .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
+        .finish();
+    let path = &link.question.link;
+    let what = if path.with_bandwidth(f64::MAX).limit() == Limit::Loss { "loss" } else { "the window" };
+    let limit = |bits| format!("From {} on, {what} is the limit.", show_bandwidth(bits));
+    Table {
+        title: "Break-even: the bandwidths at which a level starts a node sooner than the next lighter one".to_string(),
+        notes: path.useful_bits_per_second().map(limit).into_iter().collect(),
+        spare: &[3, 1],
+        ..table
+    }
+}
+
+/// The bandwidths at which the heavier level boots a node sooner: `below 297 Mbit/s`, `any`, `none`.
+fn heavier_at(pair: &BreakEven) -> String {
+    let from = [None].into_iter().chain(pair.ranges.iter().map(|range| range.up_to_bits_per_second));
+    let mut ranges = from.zip(&pair.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
+    let Some((from, range)) = ranges.next() else { return "none".to_string() };
+    let [from, to] = [from, range.up_to_bits_per_second].map(|end| end.map(show_bandwidth));
+    let text = match (from, to) {
+        (None, None) => "any".to_string(),
+        (None, Some(to)) => format!("below {to}"),
+        (Some(from), None) => format!("above {from}"),
+        (Some(from), Some(to)) => format!("{from} to {to}"),
+    };
+    // Rare, and for a narrow column; JSON has all of them.
+    if ranges.next().is_some() { text + ", ..." } else { text }
+}
+
+/// The link and the machines at its ends.
+fn describe(report: &LinkReport) -> Vec<String> {
+    let link = &report.question.link;
+    let control = match link.congestion_control {
+        CongestionControl::Reno => "Reno",
+        CongestionControl::Cubic => "CUBIC",
+        CongestionControl::Bbr => "BBR",
+    };
+    let limit = match report.limit {
+        Limit::Bandwidth if link.nodes > 1 => "a share of the bandwidth".to_string(),
+        Limit::Bandwidth => "the bandwidth".to_string(),
+        Limit::Window => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
+        Limit::Loss => format!("loss, as {control} answers to it"),
+    };
+    vec![
+        format!(
+            "link {}, round trip {}, loss {}, {control}, {}, {} each",
+            show_bandwidth(link.bandwidth_bits_per_second),
+            show_rtt(link.rtt_seconds),
+            show_loss(link.loss),
+            quantity::count_of(link.nodes.into(), "node"),
+            quantity::count_of(link.streams.into(), "stream"),
+        ),
+        format!("a node gets {} of archive; the limit is {limit}", quantity::rate(report.node_bytes_per_second)),
+        format!(
+            "disks read {} (--read-rate) and place {} (--place-rate)",
+            quantity::rate(report.question.read_bytes_per_second),
+            quantity::rate(report.question.place_bytes_per_second)
+        ),
+    ]
+}
+
+/// A bandwidth in bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. A small b is a bit, a large B a byte; k, M, G
+/// and T count in 1000, Ki, Mi, Gi and Ti in 1024.
+fn parse_bandwidth(text: &str) -> Result<f64, String> {
+    /// A pebibit per second: more is a typing error.
+    const BITS_MAX: f64 = 1e15;
+    let number = text.trim();
+    let number = number.strip_suffix("/s").or(number.strip_suffix("ps")).unwrap_or(number);
+    let (number, bits) = match number.strip_suffix("bit").or(number.strip_suffix('b')) {
+        Some(number) => (Some(number), 1.0),
+        None => (number.strip_suffix('B'), 8.0),
+    };
+    let found = number.and_then(|number| values::size(&format!("{number}B")).ok()).map(|number| number as f64 * bits);
+    let is_possible = |bits: &f64| *bits > 0.0 && *bits <= BITS_MAX;
+    found.filter(is_possible).ok_or("above 0, and below any link; like 1Gbit, 100Mbit, 12.5MB/s".to_string())
+}
+
+/// A rate of a disk in bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    parse_bandwidth(text).map(|bits| bits / 8.0).map_err(|_| "above 0; like 1GB/s, 500MB/s".to_string())
+}
+
+/// A round trip in seconds: `60ms`, `0.5ms`, `500us`, `0`.
+fn parse_rtt(text: &str) -> Result<f64, String> {
+    /// Longer than to the moon and back.
+    const RTT_MAX: Duration = Duration::from_secs(60);
+    // A lone number would be seconds, which nobody means.
+    match values::duration(text) {
+        Ok(time) if time <= RTT_MAX && (time.is_zero() || text.trim().ends_with('s')) => Ok(time.as_secs_f64()),
+        _ => Err("round trips are up to 60 s, like 60ms, 0.5ms, 0".to_string()),
+    }
+}
+
+/// A loss as a part of 1: `0.1%`, `0.001`, `0`.
+fn parse_loss(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.trim().strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+    match number.trim().parse::<f64>().map(|number| number / whole) {
+        Ok(loss) if (0.0..1.0).contains(&loss) => Ok(loss),
+        _ => Err("0 or more, and below 100 %; losses look like 0.1%, 0.001".to_string()),
+    }
+}
+
+/// A price: 0 or more, of any currency.
+fn parse_price(text: &str) -> Result<f64, String> {
+    /// More is a typing error.
+    const PRICE_MAX: f64 = 1e6;
+    match text.trim().parse::<f64>() {
+        Ok(price) if (0.0..=PRICE_MAX).contains(&price) => Ok(price),
+        _ => Err(format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09")),
+    }
+}
+
+/// `410 Mbit/s`, `1.25 Gbit/s`: three digits.
+fn show_bandwidth(bits_per_second: f64) -> String {
+    // From 999.5 on, three digits are shown of the next unit.
+    let (value, prefix) = match bits_per_second {
+        bits if bits < 999.5 => (bits, ""),
+        bits if bits < 999.5e3 => (bits / 1e3, "k"),
+        bits if bits < 999.5e6 => (bits / 1e6, "M"),
+        bits if bits < 999.5e9 => (bits / 1e9, "G"),
+        bits => (bits / 1e12, "T"),
+    };
+    let number = quantity::significant(value);
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
+    format!("{number} {prefix}bit/s")
+}
+
+/// `60 ms`, `0.5 ms`, `0 ms`.
+fn show_rtt(seconds: f64) -> String {
+    let text = format!("{:.3}", seconds * 1e3);
+    format!("{} ms", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// `0.1 %`, `0 %`.
+fn show_loss(loss: f64) -> String {
+    let text = format!("{:.6}", loss * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bandwidths() {
+        for (text, bits) in [
+            ("1Gbit", 1e9),
+            ("100Mbit", 1e8),
+            ("100 mbit/s", 1e8),
+            ("12.5MB/s", 1e8),
+            ("12.5MBps", 1e8),
+            ("940Mbps", 940e6),
+            ("940Mb/s", 940e6),
+            ("56kbit", 56e3),
+            ("1MiB/s", 8.0 * 1048576.0),
+            ("1000bit", 1e3),
+        ] {
+            assert_eq!(parse_bandwidth(text), Ok(bits), "{text}");
+        }
+        for text in
+            ["", "0Gbit", "-1Gbit", "nan", "infGbit", "1e9", "1", "1Gbyte", "1G", "Gbit", "1Xbit", "9999Tbit", "1é"]
+        {
+            assert!(parse_bandwidth(text).is_err(), "{text}");
+        }
+        assert!(parse_bandwidth("0").is_err_and(|error| error.contains("above 0")));
+        assert_eq!(parse_rate("1GB/s"), Ok(1e9));
+        assert!(parse_rate("x").is_err_and(|error| error.contains("1GB/s")));
+    }
+
+    #[test]
+    fn delays_losses_and_prices() {
+        let rtts = ["60ms", "0", "0ms", "500us", "0.06s"].map(parse_rtt);
+        assert_eq!(rtts, [Ok(0.06), Ok(0.0), Ok(0.0), Ok(0.0005), Ok(0.06)]);
+        for text in ["", "60", "-1ms", "nan", "nanms", "1h", "61s", "ms"] {
+            assert!(parse_rtt(text).is_err(), "{text}");
+        }
+        assert_eq!(["0.1%", "0.001", "0", "50 %"].map(parse_loss), [Ok(0.001), Ok(0.001), Ok(0.0), Ok(0.5)]);
+        for text in ["", "100%", "1", "5", "-1%", "nan", "nan%", "%", "0.1ms"] {
+            assert!(parse_loss(text).is_err(), "{text}");
+        }
+        assert_eq!(["0.09", "0"].map(parse_price), [Ok(0.09), Ok(0.0)]);
+        for text in ["", "-1", "nan", "inf", "1e99", "x"] {
+            assert!(parse_price(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shown() {
+        let shown = [410.4e6, 1.25e9, 1e9, 999.6e6, 56e3, 12.0, 99.96e9].map(show_bandwidth);
+        assert_eq!(shown, ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]);
+        assert_eq!([0.06, 0.0, 0.0005].map(show_rtt), ["60 ms", "0 ms", "0.5 ms"]);
+        assert_eq!([0.001, 0.0].map(show_loss), ["0.1 %", "0 %"]);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_text_never_panics(text in "[-+0-9.a-zA-Zµé%/ ]{0,12}") {
+            let _ = (parse_bandwidth(&text), parse_rtt(&text), parse_loss(&text), parse_price(&text));
+        }
+
+        #[test]
+        fn what_is_shown_can_be_read(log in 3.0f64..13.0) {
+            let bits = 10f64.powf(log);
+            let read = parse_bandwidth(&show_bandwidth(bits)).expect("a bandwidth");
+            prop_assert!((read / bits - 1.0).abs() < 0.006);
+        }
+    }
+
+    #[test]
+    fn a_screen() {
+        let link = Link {
+            bandwidth_bits_per_second: 1e9,
+            rtt_seconds: 0.06,
+            loss: 0.0,
+            streams: 1,
+            nodes: 3,
+            congestion_control: CongestionControl::Cubic,
+            window_bytes: WINDOW_BYTES,
+            mss_bytes: MSS_BYTES,
+        };
+        let question = LinkQuestion {
+            link,
+            read_bytes_per_second: READ_BYTES_PER_SECOND,
+            place_bytes_per_second: PLACE_BYTES_PER_SECOND,
+            frame_size_bytes: 8 << 20,
+            threads: 2,
+            egress_price_per_gb: Some(0.09),
+            any_format: false,
+        };
+        let rows = [1, -1, 2, 3, 4].map(|level| crate::cli::levels::table::tests::row("zstd", level));
+        let lines = report(&LinkReport::new(question, 100_000_000_000, &rows)).lines(80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
 }

@@ -1,18 +1,24 @@
-//! `slotpress levels`: one file per command, [`input`] for the flags that all of them have.
+//! `slotpress levels`: one file per command, which measures and words a [`report`]; [`input`] for the flags that all of
+//! them have.
 
-mod exports;
+mod chart;
 mod frames;
 pub mod input;
 mod link;
+mod page;
 mod provenance;
+mod report;
 mod sizes;
 mod table;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use slotpress::levels::report::{Section, Subject, json, terminal};
-use slotpress::{ErrorKind, Result};
+use std::mem::{Discriminant, discriminant};
 
-use self::exports::Exports;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use slotpress::levels::{LevelRow, Warning};
+use slotpress::{ErrorKind, Progress, Result};
+
+use self::page::{ExportArgs, Subject};
+use self::report::Report;
 use super::ui::Ui;
 
 /// The table, or a subcommand. Written by hand, because clap's derived code requires the table's INPUT even if a
@@ -77,17 +83,36 @@ fn is_interrupted(result: &Result<()>) -> bool {
 /// Prints the heading of a report.
 fn print_name(subject: &Subject, ui: &Ui) {
     ui.print(&subject.name);
-    ui.print(&format!("  {}", subject.describe()));
+    ui.print(&format!("  {}", subject.about));
 }
 
-/// Writes the files, and prints what was found: as text, or the rows as lines of JSON.
-fn show(section: &Section, subject: &Subject, exports: &Exports, ui: &Ui) -> Result<()> {
-    exports.write(subject, section)?;
+/// Writes the files, and prints what was found: as text, or the rows as lines of JSON. Warnings come first.
+fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
+    report.doubts.iter().for_each(|line| ui.warn(line));
+    exports.write(subject, report)?;
     if ui.is_json() {
-        section.tables().flat_map(json::lines).for_each(|line| ui.print_json(&line));
+        report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
     } else if !ui.is_quiet() {
         print_name(subject, ui);
-        terminal::lines(section, ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
+        report.lines(ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
     }
     Ok(())
+}
+
+/// One sentence for each kind of warning, with the rows that it applies to.
+fn doubts(rows: &[LevelRow]) -> Vec<String> {
+    let mut told: Vec<Discriminant<Warning>> = Vec::new();
+    let mut lines = Vec::new();
+    for warning in rows.iter().flat_map(|row| &row.warnings) {
+        let kind = discriminant(warning);
+        if told.contains(&kind) {
+            continue;
+        }
+        told.push(kind);
+        let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| discriminant(other) == kind);
+        let labels: Vec<String> = rows.iter().filter(is_same).map(LevelRow::label).collect();
+        let is_all = labels.len() == rows.len() && rows.len() > 1;
+        lines.push(format!("{}: {warning}", if is_all { "all".to_string() } else { labels.join(", ") }));
+    }
+    lines
 }

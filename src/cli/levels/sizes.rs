@@ -3,12 +3,13 @@
 use clap::{Args, ValueEnum};
 use slotpress::Result;
 use slotpress::codec::FRAME_SIZE_BYTES_MAX;
-use slotpress::levels::content::MEMORY_BYTES_MAX;
-use slotpress::levels::sizes::measure::measure_sizes;
-use slotpress::levels::sizes::{SizeUnit, view};
+use slotpress::levels::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
+use slotpress_base::quantity;
 
-use super::exports::ExportArgs;
+use super::chart::Chart;
 use super::input::{RepeatArgs, SourceArgs, one_codec};
+use super::page::ExportArgs;
+use super::report::{Report, Table, TableOf, Unit};
 use super::show;
 use crate::cli::ui::Ui;
 use crate::cli::values;
@@ -44,14 +45,88 @@ enum UnitArg {
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let exports = args.exports.files(&args.source.path)?;
+    args.exports.check(&args.source.path)?;
+    let held_bytes = args.source.held_bytes(MEMORY_BYTES_MAX);
     // The largest frames, so that few storages are cut.
-    let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
-    let subject = args.source.subject(&input, 1);
+    let options = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(FRAME_SIZE_BYTES_MAX);
+    let input = args.source.read(&options, ui)?;
+    let subject = args.source.subject(&input, "one worker");
     let unit = match args.unit {
         UnitArg::Storage => SizeUnit::Storage,
         UnitArg::Record => SizeUnit::Record,
     };
-    let report = measure_sizes(&input, unit, &codec, &args.repeat.options(1), ui)?;
-    show(&view::section(&report), &subject, &exports, ui)
+    let sizes = measure_sizes(&input, unit, &codec, &args.repeat.apply(options), ui)?;
+    show(&report(&sizes), &subject, &args.exports, ui)
+}
+
+fn report(sizes: &SizesReport) -> Report {
+    let unit = sizes.unit.as_str();
+    let measured: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.measured_units > 0).collect();
+    let point = |row: &&SizeClassRow| {
+        let average_bytes = row.average(row.row.input_bytes as f64).unwrap_or_default();
+        (average_bytes, row.row.saving_percent(), String::new())
+    };
+    let points: Vec<_> = measured.iter().map(point).collect();
+    let chart = Chart {
+        caption: format!("What compressing saves, by the size of a {unit}; below 0, it grows."),
+        x_label: "size before compressing (logarithmic)",
+        is_of_bytes: true,
+        y_label: "saving in %".to_string(),
+        line: points.iter().map(|point| (point.0, point.1)).collect(),
+        series: vec![(sizes.codec.label(), points)],
+        best: None,
+    };
+    Report {
+        facts: vec![format!("each {unit} alone, {}, one core", sizes.codec.label())],
+        chart: (!measured.is_empty()).then_some(chart),
+        tables: vec![table(sizes)],
+        text: vec![conclusion(sizes, &measured)],
+        ..Report::default()
+    }
+}
+
+/// Classes that have units, then all.
+fn table(sizes: &SizesReport) -> Table {
+    let rows: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.units > 0).chain([&sizes.all]).collect();
+    let all = rows.len() - 1;
+    let table = TableOf::new("sizes-table", "unit_size_class", rows)
+        .data("unit", |_| sizes.unit.as_str())
+        .data("codec", |_| sizes.codec.name)
+        .data("level", |_| sizes.codec.level)
+        .both("size", Unit::Text, "class", |row| row.class.clone())
+        .data("from_bytes", |row| row.from_bytes)
+        .data("below_bytes", |row| row.below_bytes)
+        .both("count", Unit::Count, "units", |row| row.units)
+        .data("unit_bytes", |row| row.unit_bytes)
+        .data("measured_units", |row| row.measured_units)
+        .data("input_bytes", |row| row.row.input_bytes)
+        .data("output_bytes", |row| row.row.output_bytes)
+        .data("compress_seconds", |row| row.row.compress.median)
+        .data("decompress_seconds", |row| row.row.decompress.median)
+        .shown("average", Unit::Bytes, |row| row.average(row.row.input_bytes as f64))
+        .shown("compressed", Unit::Bytes, |row| row.average(row.row.output_bytes as f64))
+        .both("saving %", Unit::Percent, "saving_percent", SizeClassRow::saving_percent)
+        .shown("compress", Unit::Time, |row| row.average(row.row.compress.median))
+        .shown("decompress", Unit::Time, |row| row.average(row.row.decompress.median))
+        .finish();
+    Table { best: Some(all), spare: &[3, 1, 2, 6], ..table }
+}
+
+/// The conclusion, in a sentence or two.
+fn conclusion(sizes: &SizesReport, measured: &[&SizeClassRow]) -> String {
+    let unit = sizes.unit.as_str();
+    let grown = measured.iter().filter(|row| row.row.saving_percent() <= 0.0);
+    let grown: Vec<&str> = grown.map(|row| row.class.as_str()).collect();
+    let text = match grown.as_slice() {
+        [] => format!("{unit}s of every size are smaller when they are compressed alone"),
+        classes => format!("{unit}s of {} grow when they are compressed alone", classes.join(", ")),
+    };
+    match sizes.all.saving_percent().map(quantity::percent) {
+        Some(saved) => {
+            format!(
+                "{text}; all of them, each by itself, save {saved}. An archive bundles them: compare slotpress levels"
+            )
+        }
+        None => text,
+    }
 }

@@ -3,21 +3,19 @@
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::levels::codec::FrameCodec;
-use slotpress::levels::codec::list::CodecList;
-use slotpress::levels::content::{InputKind, MEMORY_BYTES_MAX};
-use slotpress::levels::doubts::doubts;
-use slotpress::levels::measure::measure_levels;
-use slotpress::levels::recommend::recommend;
-use slotpress::levels::report::{Section, Subject, json, terminal};
-use slotpress::levels::view::LevelsView;
-use slotpress::levels::{LevelRow, RepeatOptions, reference_row, view};
+use slotpress::levels::{
+    Choice, FrameCodec, InputKind, LevelRow, REFERENCE_CODEC, Recommendation, add_clustered, in_order, is_plain, label,
+    measure_levels, pareto_curve, recommend, reference_row,
+};
 use slotpress::machine::LoadWatch;
 use slotpress::{Error, Progress, Result};
+use slotpress_base::{TimeUnit, quantity};
 
-use super::exports::{ExportArgs, Exports};
+use super::chart::{Chart, Series};
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
-use super::{is_interrupted, print_name};
+use super::page::{ExportArgs, Subject};
+use super::report::{Advice, Report, Table, TableOf, Unit, advice_lines, json};
+use super::{doubts, is_interrupted, print_name};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -38,26 +36,23 @@ pub struct TableArgs {
 }
 
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
-    let mut list = args.codecs.list()?;
+    let mut codecs = args.codecs.list()?;
     let is_clustered_too = !args.codecs.is_named();
     if is_clustered_too {
-        list.add_clustered();
+        add_clustered(&mut codecs);
     }
     args.input.check()?;
-    let exports = args.exports.files(&args.input.source.path)?;
-    let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
-    let repeat = args.repeat.options(planned.threads);
-    let (input, subject) = args.input.read(planned, ui)?;
+    args.exports.check(args.input.path())?;
+    let mut options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget));
+    let (input, subject) = args.input.read(&options, ui)?;
     if is_clustered_too && input.kind == InputKind::File {
-        list.remove_clustered();
+        options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
     }
-    let levels = values::count_of(list.codecs().len() as u64, "level");
+    let levels = values::count_of(options.codecs.len() as u64, "level");
     let budget = values::show_age(args.budget);
     ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
-    let repeat = RepeatOptions { budget: Some(args.budget), ..repeat };
-    let mut screen = Screen::new(&list, subject, exports, ui);
-    let codecs = list.measuring_order();
-    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row)).map(|left| {
+    let mut screen = Screen { subject, exports: &args.exports, rows: Vec::new(), load: LoadWatch::start(), ui };
+    let result = measure_levels(&input, &options, ui, &mut |row| screen.row(row)).map(|left| {
         let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
         if !labels.is_empty() {
             let labels = labels.join(", ");
@@ -69,19 +64,14 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
 
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
-    codec_width: Option<usize>,
     subject: Subject,
-    exports: Exports,
+    exports: &'a ExportArgs,
     rows: Vec<LevelRow>,
     load: Option<LoadWatch>,
     ui: &'a Ui,
 }
 
-impl<'a> Screen<'a> {
-    fn new(list: &CodecList, subject: Subject, exports: Exports, ui: &'a Ui) -> Self {
-        Self { codec_width: list.width(), subject, exports, rows: Vec::new(), load: LoadWatch::start(), ui }
-    }
-
+impl Screen<'_> {
     fn is_table(&self) -> bool {
         !self.ui.is_json() && !self.ui.is_quiet()
     }
@@ -90,22 +80,25 @@ impl<'a> Screen<'a> {
         lines.iter().for_each(|line| self.ui.print_verbatim(line));
     }
 
+    fn export(&self) -> Result<()> {
+        if self.exports.is_empty() { Ok(()) } else { self.exports.write(&self.subject, &report(&self.rows)) }
+    }
+
     fn row(&mut self, row: LevelRow) -> Result<()> {
         self.rows.push(row);
         let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
-        let (table, columns) = (LevelsView::new(reference, self.codec_width).table(&[row]), self.ui.columns());
-        if self.is_table() && self.rows.len() == 1 {
-            print_name(&self.subject, self.ui);
-            self.print(terminal::header_lines(&table, columns));
-        }
+        // Notes are of all rows.
+        let table = Table { notes: Vec::new(), ..table(&[row], reference) };
+        let is_first = self.rows.len() == 1;
         if self.is_table() {
-            self.ui.print_verbatim(&terminal::row_line(&table, 0, columns));
+            if is_first {
+                print_name(&self.subject, self.ui);
+            }
+            self.print(table.lines(self.ui.columns(), is_first));
         } else if self.ui.is_json() {
-            json::lines(&table).iter().for_each(|line| self.ui.print_json(line));
+            table.json_lines().for_each(|line| self.ui.print_json(&line));
         }
-        if let Some(section) = view::section(&self.rows).filter(|_| !self.exports.is_empty()) {
-            self.exports.write(&self.subject, &section)?;
-        }
+        self.export()?;
         // Results are no longer read, and no file is written.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
     }
@@ -118,33 +111,265 @@ impl<'a> Screen<'a> {
         if result.is_err() && !is_interrupted(&result) {
             return result;
         }
-        if self.is_table() && self.rows.iter().any(LevelRow::has_waited) {
-            self.ui.print(&view::by_cpu_time());
+        let report = report(&self.rows);
+        if self.is_table() {
+            report.tables.iter().flat_map(|table| &table.notes).for_each(|note| self.ui.print(note));
         }
         // Warnings come before the advice that depends on them.
-        doubts(&self.rows).iter().for_each(|line| self.ui.warn(line));
+        report.doubts.iter().for_each(|line| self.ui.warn(line));
         let load = self.load.and_then(|load| load.others());
         if let Some(load) = load {
             self.subject.provenance.push(("load", format!("{load} meanwhile")));
-            if let Some(section) = view::section(&self.rows).filter(|_| !self.exports.is_empty()) {
-                self.exports.write(&self.subject, &section)?;
-            }
+            self.export()?;
             if self.is_table() {
                 self.ui.print(&format!("{load} meanwhile"));
             }
         }
-        if let Some(mut recommendation) = recommend(&self.rows) {
-            recommendation.other_load_cores = load.map(|load| load.used_cores);
-            if self.ui.is_json() {
-                self.ui.print_json(&recommendation);
-            } else if self.is_table() {
-                if self.rows.len() > 1 {
-                    self.ui.print("");
-                }
-                let section = Section { blocks: view::conclusion(&recommendation, &self.rows), ..Section::default() };
-                self.print(terminal::lines(&section, self.ui.columns()));
+        if self.ui.is_json() {
+            if let Some(found) = recommend(&self.rows) {
+                let other_load_cores = load.map(|load| load.used_cores);
+                self.ui.print_json(&Recommendation { other_load_cores, ..found });
             }
+        } else if self.is_table() {
+            if self.rows.len() > 1 {
+                self.ui.print("");
+            }
+            self.print(advice_lines(&report.advice, self.ui.columns()));
+            report.text.iter().for_each(|line| self.ui.print(line));
         }
         result
+    }
+}
+
+fn report(rows: &[LevelRow]) -> Report {
+    let Some(reference) = reference_row(rows) else { return Report::default() };
+    let sorted = in_order(rows);
+    let found = recommend(rows);
+    let is_best = |row: &&LevelRow| {
+        found.as_ref().is_some_and(|found| rows.len() > 1 && found.measured_well_enough && found.knee.is_of(row))
+    };
+    let table = Table { best: sorted.iter().position(is_best), ..table(&sorted, reference) };
+    let (text, advice) = match (rows, &found) {
+        ([row], Some(_)) => (estimate(row).into_iter().collect(), Vec::new()),
+        (_, Some(found)) => (Vec::new(), advice(found, rows)),
+        (_, None) => (Vec::new(), Vec::new()),
+    };
+    let chart = (rows.len() > 1).then(|| chart(&sorted, sorted.iter().copied().find(is_best)));
+    Report { chart, tables: vec![table], text, doubts: doubts(rows), advice, ..Report::default() }
+}
+
+/// Rows compared with a reference.
+fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
+    let compress = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
+    let decompress = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
+    // A mark says that CPU times are compared.
+    let factor = |row: &LevelRow| {
+        let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
+        quantity::times(row.time_factor_of(reference)) + mark
+    };
+    let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
+        .shown("codec", Unit::Text, LevelRow::label)
+        .data("codec", |row| row.codec.clone())
+        .data("level", |row| row.level)
+        .data("input_bytes", |row| row.input_bytes)
+        .both("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
+        .both("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
+        .both("size %", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
+        .both("comp. time", compress, "compress_seconds", |row| row.compress.median)
+        .data("compress_seconds_min", |row| row.compress.min)
+        .data("compress_seconds_max", |row| row.compress.max)
+        .data("compress_runs", |row| row.compress.runs)
+        .data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
+        .shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
+        .shown("time x", Unit::Factor, factor)
+        .data("compress_time_factor", |row| row.time_factor_of(reference))
+        .both("CPU %", Unit::Whole, "cpu_percent", |row| row.cpu_percent)
+        .both("decomp. time", decompress, "decompress_seconds", |row| row.decompress.median)
+        .data("decompress_seconds_min", |row| row.decompress.min)
+        .data("decompress_seconds_max", |row| row.decompress.max)
+        .data("decompress_runs", |row| row.decompress.runs)
+        .data("decompress_mb_per_second", |row| row.decompress_bytes_per_second() / 1e6)
+        .shown("MiB/s", Unit::Rate, LevelRow::decompress_bytes_per_second)
+        .data("decompress_cpu_percent", |row| row.decompress_cpu_percent)
+        .both("memory", Unit::Bytes, "peak_memory_bytes", |row| row.peak_memory_bytes);
+    if rows.iter().any(|row| row.estimated_output_bytes.is_some()) {
+        table = table
+            .data("size_error_percent", |row| row.size_error_percent)
+            .data("estimated_output_bytes", |row| row.estimated_output_bytes);
+    }
+    let mark = "* compared by CPU time: workers had to wait for a core (another load runs)".to_string();
+    Table {
+        title: format!("size %, time x: against {}", reference.label()),
+        notes: rows.iter().any(|row| row.is_by_cpu_against(reference)).then_some(mark).into_iter().collect(),
+        spare: &[10, 7, 8, 9, 4, 5, 2],
+        widths: &[11, 8, 5, 5, 7, 5, 5, 4, 7, 5, 8],
+        ..table.data("warnings", |row| json(&row.warnings)).finish()
+    }
+}
+
+/// Size against time: a point per level, a line through those that no other beats.
+fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
+    // A copy in memory would compress the scale for the others.
+    let compressed: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
+    let shown = if compressed.is_empty() { rows.to_vec() } else { compressed };
+    let largest = shown.iter().map(|row| row.output_bytes).max().unwrap_or_default();
+    let (scale, y_label) = [(30, "GiB"), (20, "MiB"), (10, "KiB")]
+        .into_iter()
+        .find(|(bits, _)| largest >> bits > 0)
+        .map_or((1.0, "B"), |(bits, unit)| (f64::from(1u32 << bits), unit));
+    let at = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / scale);
+    let mut series: Vec<Series> = Vec::new();
+    for row in &shown {
+        if series.last().is_none_or(|(codec, _)| *codec != row.codec) {
+            series.push((row.codec.clone(), Vec::new()));
+        }
+        let level = if row.level == 0 { String::new() } else { row.level.to_string() };
+        if let Some((_, points)) = series.last_mut() {
+            points.push((at(row).0, at(row).1, level));
+        }
+    }
+    let own: Vec<LevelRow> = shown.iter().map(|row| (*row).clone()).collect();
+    Chart {
+        caption: "Further left is faster, further down is smaller. The line joins what nothing beats in both size and \
+                  time; the ring is the best of both."
+            .to_string(),
+        x_label: "time to compress (logarithmic)",
+        is_of_bytes: false,
+        y_label: format!("size in {y_label}"),
+        series,
+        line: pareto_curve(&own).into_iter().map(at).collect(),
+        best: best.map(at),
+    }
+}
+
+fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
+    let of = |what: &str, choice: &Choice, flag: String| {
+        let estimate = rows.iter().find(|row| choice.is_of(row)).and_then(estimate);
+        let reason = [Some(choice.reason.clone()), estimate].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        Advice { what: what.to_string(), choice: flag, reason }
+    };
+    let best = match found.measured_well_enough {
+        true => of("best of both", &found.knee, found.knee.flag()),
+        false => Advice {
+            what: "best of both".to_string(),
+            choice: "not measured well enough".to_string(),
+            reason: format!(
+                "single runs give {}; stop other programs, or measure for longer (--min-time 5 --budget 5min)",
+                found.knees_of_runs.join(" or ")
+            ),
+        },
+    };
+    let named = [("shortest time", &found.shortest_time), ("smallest size", &found.smallest_size)];
+    let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
+    let others = found.others.iter().map(|other| of("no archive", other, label(&other.codec, other.level)));
+    named.chain([best]).chain(others).collect()
+}
+
+/// The size of the whole, if a sample was measured.
+fn estimate(row: &LevelRow) -> Option<String> {
+    let (bytes, error) = (row.estimated_output_bytes?, row.size_error_percent?);
+    Some(format!("the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use slotpress::levels::{Summary, Warning};
+
+    use super::*;
+
+    /// A row with fixed numbers, which follow from the level.
+    pub(crate) fn row(codec: &str, level: i32) -> LevelRow {
+        let step = f64::from(level.clamp(-10, 30));
+        let seconds = 1.5 * 1.4f64.powf(step);
+        let mut row = LevelRow::default();
+        (row.codec, row.level) = (codec.to_string(), level);
+        row.input_bytes = 1_000_000_000;
+        row.output_bytes = (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64;
+        row.compress = Summary::of(&[seconds * 0.99, seconds, seconds * 1.02]);
+        row.decompress = Summary::of(&[0.6]);
+        (row.cpu_percent, row.decompress_cpu_percent) = (198.4, 199.0);
+        row.compress_cpu_seconds = 1.984 * seconds;
+        row.peak_memory_bytes = 64 << 20;
+        row
+    }
+
+    /// Rows of several codecs, `none` among them, one of them measured under load.
+    fn rows() -> Vec<LevelRow> {
+        let mut rows: Vec<LevelRow> = [("zstd", 1), ("zstd", -1000), ("zstd", 4), ("clustered", 1), ("none", 0)]
+            .map(|(codec, level)| row(codec, level))
+            .into();
+        rows[3].output_bytes -= 20_000_000;
+        rows[3].warnings = vec![Warning::OtherLoad { lost_percent: 60.0 }];
+        (rows[4].output_bytes, rows[4].peak_memory_bytes) = (1_000_000_000, 0);
+        rows[4].compress = Summary::of(&[0.05]);
+        rows
+    }
+
+    /// The same table, whether it is printed at once or row by row.
+    #[test]
+    fn a_screen() {
+        let report = report(&rows());
+        let lines = report.lines(80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
+        for row in in_order(&rows()) {
+            let alone = table(&[row], &rows()[0]).lines(80, false);
+            assert!(alone.len() == 1 && lines.contains(&alone[0]), "{alone:?}");
+        }
+    }
+
+    #[test]
+    fn a_sample() {
+        let mut rows = vec![row("zstd", 1), row("zstd", 3)];
+        for row in &mut rows {
+            (row.size_error_percent, row.estimated_output_bytes) = (Some(1.25), Some(row.output_bytes * 93));
+        }
+        assert!(report(&rows).advice.iter().all(|one| one.reason.ends_with(" GiB ± 1.2 %")), "{:?}", report(&rows));
+        insta::assert_snapshot!(report(&rows).csv().expect("made"));
+        let alone = report(&rows[..1]);
+        assert!(alone.advice.is_empty() && alone.text.len() == 1 && alone.chart.is_none(), "{alone:?}");
+        assert!(report(&[]).tables.is_empty());
+    }
+
+    #[test]
+    fn a_series_per_codec_and_one_ring() {
+        let mut rows = rows();
+        let chart = report(&rows).chart.expect("several rows");
+        let shape: Vec<_> = chart.series.iter().map(|(codec, points)| (codec.as_str(), points.len())).collect();
+        assert_eq!(shape, [("zstd", 3), ("clustered", 1)], "a copy in memory is left out");
+        let svg = chart.svg().expect("drawn");
+        assert_eq!((svg.matches("r=\"4\"").count(), svg.matches("r=\"8\"").count()), (4, 1));
+        assert_eq!(chart.legend().len(), 2);
+        rows.truncate(2);
+        assert!(report(&rows).chart.expect("two rows").legend().is_empty());
+    }
+
+    #[test]
+    fn each_kind_of_doubt_once() {
+        let mut rows = vec![row("zstd", 1), row("zstd", 3), row("lz4", 0)];
+        assert!(doubts(&rows).is_empty());
+        for (row, lost_percent) in rows.iter_mut().skip(1).zip([20.0, 30.0]) {
+            row.warnings = vec![Warning::OtherLoad { lost_percent }];
+        }
+        let said = doubts(&rows);
+        assert!(said.len() == 1 && said[0].starts_with("zstd 3, lz4: the workers waited 20 %"), "{said:?}");
+        rows[0].warnings = rows[1].warnings.clone();
+        assert!(doubts(&rows)[0].starts_with("all: "));
+    }
+
+    proptest! {
+        /// Whatever was measured, it has a chart of finite numbers.
+        #[test]
+        fn any_rows_make_a_chart(levels in proptest::collection::vec((1u64..1 << 50, 0f64..1e6), 2..12)) {
+            let rows = levels.iter().zip(1..).map(|((size, seconds), level)| {
+                let mut row = row("zstd", level);
+                (row.output_bytes, row.compress.median) = (*size, *seconds);
+                row
+            });
+            let chart = report(&rows.collect::<Vec<_>>()).chart.expect("several rows");
+            let svg = chart.svg().expect("drawn");
+            prop_assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.len() < 50_000, "{}", svg);
+        }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 use slotpress_base::{Error, Result};
 
-use super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd};
+use super::{
+    CLUSTERED_CODEC, FrameCodec, Parts, REFERENCE_CODEC, REFERENCE_LEVEL, bzip2, lz4, lzo, none, snappy, zlib, zstd,
+};
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
-use crate::archive::layout::RecordLayout;
-use crate::levels::{CLUSTERED_CODEC, REFERENCE_CODEC, REFERENCE_LEVEL};
 
 /// What a list can name.
 struct Known {
@@ -51,92 +50,58 @@ const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<Parts> = None;
 
-/// Codecs at levels, in the order in which they were given, each once; never empty.
-#[derive(Clone, Debug)]
-pub struct CodecList(Vec<FrameCodec>);
-
 /// More codecs and levels than this are a typing error: each is measured for seconds.
 const CODECS_MAX: usize = 1100;
 
-impl CodecList {
-    /// The codecs.
-    pub fn codecs(&self) -> &[FrameCodec] {
-        &self.0
-    }
-
-    /// The codecs in the order in which they are measured: the reference first.
-    pub fn measuring_order(mut self) -> Vec<FrameCodec> {
-        self.0.sort_by_key(|codec| (codec.name, codec.level) != (REFERENCE_CODEC, REFERENCE_LEVEL));
-        self.0
-    }
-
-    /// Whether all of them are levels of zstd.
-    pub fn is_zstd(&self) -> bool {
-        self.0.iter().all(|codec| codec.name == REFERENCE_CODEC)
-    }
-
-    /// The characters of the longest name, unless all of them are levels of zstd.
-    pub fn width(&self) -> Option<usize> {
-        let widths = self.0.iter().map(|codec| codec.label().len());
-        (!self.is_zstd()).then(|| widths.max().unwrap_or_default())
-    }
-
-    /// Adds clustered records, each level beside that of zstd.
-    pub fn add_clustered(&mut self) {
-        let with_clustered = |codec: FrameCodec| {
-            let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);
-            [Some(codec), is_added.then_some(FrameCodec { name: CLUSTERED_CODEC, ..codec })]
+/// Reads a list such as `zstd,lz4,zlib:1,6,9`: codecs at levels in the order in which they are given, each once; never
+/// empty. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.
+///
+/// # Errors
+/// There is no such codec or level, or it is not in this build.
+pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> {
+    let mut list: Vec<FrameCodec> = Vec::new();
+    let mut items = text.split(',').map(str::trim).peekable();
+    while let Some(item) = items.next() {
+        let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
+        let (known, parts) = known_and_built(name.trim())?;
+        let levels = match first {
+            None if known.name == REFERENCE_CODEC => zstd_levels.to_vec(),
+            None => known.default_levels.to_vec(),
+            Some(first) => {
+                let mut levels = vec![first];
+                // Numbers that follow belong to it too.
+                while let Some(more) = items.next_if(|item| !item.starts_with(|char: char| char.is_alphabetic())) {
+                    levels.push(more);
+                }
+                levels_of(known, &levels.join(","))?
+            }
         };
-        self.0 = self.0.drain(..).flat_map(with_clustered).flatten().collect();
-    }
-
-    /// Leaves out what clusters records.
-    pub fn remove_clustered(&mut self) {
-        self.0.retain(|codec| codec.layout() == RecordLayout::Verbatim);
-    }
-
-    /// Reads a list. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.
-    pub fn parse(text: &str, zstd_levels: &[i32]) -> Result<Self> {
-        let mut list: Vec<FrameCodec> = Vec::new();
-        let mut items = text.split(',').map(str::trim).peekable();
-        while let Some(item) = items.next() {
-            let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
-            let (known, parts) = known_and_built(name.trim())?;
-            let levels = match first {
-                None if known.name == REFERENCE_CODEC => zstd_levels.to_vec(),
-                None => known.default_levels.to_vec(),
-                Some(first) => {
-                    let mut levels = vec![first];
-                    // Numbers that follow belong to it too.
-                    while let Some(more) = items.next_if(|item| !item.starts_with(|char: char| char.is_alphabetic())) {
-                        levels.push(more);
-                    }
-                    levels_of(known, &levels.join(","))?
-                }
-            };
-            for level in levels {
-                if !list.iter().any(|codec| (codec.name, codec.level) == (known.name, level)) {
-                    list.push(FrameCodec { name: known.name, level, parts });
-                }
+        for level in levels {
+            if !list.iter().any(|codec| (codec.name, codec.level) == (known.name, level)) {
+                list.push(FrameCodec { name: known.name, level, parts });
             }
         }
-        match list.len() > CODECS_MAX {
-            true => Err(wrong(&format!("{} codecs and levels are too many", list.len()))),
-            false => Ok(Self(list)),
-        }
+    }
+    match list.len() > CODECS_MAX {
+        true => Err(wrong(&format!("{} codecs and levels are too many", list.len()))),
+        false => Ok(list),
     }
 }
 
-impl FromStr for CodecList {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::parse(text, &[REFERENCE_LEVEL])
-    }
+/// Adds clustered records, each level beside that of zstd.
+pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
+    let with_clustered = |codec: FrameCodec| {
+        let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);
+        [Some(codec), is_added.then_some(FrameCodec { name: CLUSTERED_CODEC, ..codec })]
+    };
+    *codecs = codecs.drain(..).flat_map(with_clustered).flatten().collect();
 }
 
-/// Reads levels of zstd: ascending, each once, never empty.
-pub fn zstd_levels(text: &str) -> Result<Vec<i32>> {
+/// Reads levels of zstd, such as `1-10` or `1,3,-5--1`: ascending, each once, never empty.
+///
+/// # Errors
+/// zstd has no such level.
+pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
     levels_of(known_and_built(REFERENCE_CODEC)?.0, text)
 }
 
@@ -164,13 +129,13 @@ fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
         return Err(wrong(&format!("{name} has no levels")));
     }
     let example = if name == REFERENCE_CODEC { ": --levels 1-10, --levels 1,3,-5--1" } else { "" };
-    parse_levels(text, known.levels).map_err(|message| {
+    levels_among(text, known.levels).map_err(|message| {
         Error::usage(format!("{name}: {message}"))
             .with_hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
     })
 }
 
-fn parse_levels(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>, String> {
+fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>, String> {
     let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
     let level = |text: &str| -> Result<i32, String> {
         let level: i32 = text.parse().map_err(|_| format!("{text:?} is not a level"))?;
@@ -191,18 +156,13 @@ fn parse_levels(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
     Ok(levels.into_iter().collect())
 }
 
-fn built_in() -> Vec<&'static str> {
+/// The codecs of this build.
+pub fn built_in() -> Vec<&'static str> {
     KNOWN.iter().filter(|known| known.parts.is_some()).map(|known| known.name).collect()
 }
 
 fn wrong(message: &str) -> Error {
     Error::usage(message).with_hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", built_in().join(", ")))
-}
-
-/// Every codec of this build, as a list.
-#[cfg(test)]
-pub fn all_built_in() -> String {
-    built_in().join(",")
 }
 
 #[cfg(test)]
@@ -212,7 +172,7 @@ mod tests {
     use super::*;
 
     fn labels(text: &str) -> Option<Vec<String>> {
-        CodecList::parse(text, &[1, 3]).ok().map(|list| list.codecs().iter().map(FrameCodec::label).collect())
+        parse_codecs(text, &[1, 3]).ok().map(|list| list.iter().map(FrameCodec::label).collect())
     }
 
     #[test]
@@ -228,8 +188,6 @@ mod tests {
         );
         assert_eq!(labels("lz4,lz4"), Some(vec!["lz4".into()]), "each once");
         assert_eq!(labels("lzo,snappy,lzo:999"), Some(["lzo 1", "lzo 999", "snappy"].map(String::from).into()));
-        let list: CodecList = "lz4,zstd:2,1".parse().expect("a list");
-        assert_eq!(list.measuring_order()[0].label(), "zstd 1");
     }
 
     #[test]
@@ -257,14 +215,14 @@ mod tests {
     #[test]
     fn what_is_not_built_in_is_named() {
         for known in KNOWN.iter().filter(|known| known.parts.is_none()) {
-            let error = known.name.parse::<CodecList>().expect_err("not in this build");
+            let error = parse_codecs(known.name, &[1]).expect_err("not in this build");
             assert_eq!(error.to_string(), format!("{} is not in this build", known.name));
             assert!(error.hint().is_some_and(|hint| hint.to_string().contains("--features")));
         }
     }
 
     fn levels(text: &str) -> Option<Vec<i32>> {
-        zstd_levels(text).ok()
+        parse_levels(text).ok()
     }
 
     #[test]

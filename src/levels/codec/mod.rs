@@ -14,7 +14,16 @@ mod zstd;
 
 use slotpress_base::{Error, Result};
 
-use crate::archive::layout::RecordLayout;
+use crate::archive::layout::{RecordLayout, clustering_bytes};
+
+/// The codec that others are compared with, at level 1 where that is measured.
+pub const REFERENCE_CODEC: &str = "zstd";
+
+/// The level of the reference.
+pub const REFERENCE_LEVEL: i32 = 1;
+
+/// zstd on clustered records (`--layout clustered`), as a codec.
+pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// A codec at one of its levels.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +33,7 @@ pub struct FrameCodec {
     /// The level; 0 if the codec has none.
     pub level: i32,
     /// The functions of the codec.
-    pub parts: Parts,
+    pub(crate) parts: Parts,
 }
 
 /// Makes what one worker decompresses with, at a level.
@@ -44,7 +53,7 @@ pub struct Parts {
 impl FrameCodec {
     /// zstd at a level, as `archive` uses it.
     pub fn zstd(level: i32) -> Self {
-        Self { name: super::REFERENCE_CODEC, level, parts: zstd::PARTS }
+        Self { name: REFERENCE_CODEC, level, parts: zstd::PARTS }
     }
 
     /// For people: `zstd 3`, `lz4`.
@@ -54,21 +63,34 @@ impl FrameCodec {
 
     /// How it wants records to lie in the frames that it compresses.
     pub fn layout(&self) -> RecordLayout {
-        if self.name == super::CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
+        if self.name == CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
+    }
+
+    /// Memory of one worker: its context after use, because most of it is allocated then, and a frame before, compressed,
+    /// and after.
+    ///
+    /// # Errors
+    /// The codec cannot be used.
+    pub fn worker_bytes(&self, frame_size_bytes: u64) -> Result<u64> {
+        let frame = vec![0; frame_size_bytes as usize];
+        let mut encoder = self.new_encoder()?;
+        encoder.encode(&frame, &mut Vec::new())?;
+        let buffers_bytes = (self.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
+        Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), false, frame_size_bytes))
     }
 
     /// What one worker compresses with.
-    pub fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
+    pub(crate) fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
         (self.parts.encoder)(self.level)
     }
 
     /// What one worker decompresses with.
-    pub fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
+    pub(crate) fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
         (self.parts.decoder)(self.level)
     }
 
     /// The largest possible size in bytes of a frame with content of this many bytes.
-    pub fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
+    pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
         (self.parts.bytes_max)(content_bytes)
     }
 }
@@ -152,15 +174,13 @@ fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use list::CodecList;
     use proptest::prelude::*;
 
     use super::*;
 
     /// Every codec of this build, some at more than one level.
     fn all() -> Vec<FrameCodec> {
-        let list: CodecList = list::all_built_in().parse().expect("names of this build");
-        list.codecs().to_vec()
+        list::parse_codecs(&list::built_in().join(","), &[1]).expect("names of this build")
     }
 
     fn noise(length: usize, alphabet: u32) -> Vec<u8> {

@@ -6,8 +6,7 @@
 use slotpress_base::{Error, Result};
 
 use super::UnitKind;
-use crate::levels::content::ContentFrame;
-use crate::levels::input::Input;
+use crate::levels::input::{ContentFrame, Input};
 use crate::levels::units::{lines, pieces, records, storages};
 
 /// Maximum bytes of units that are bundled: each is compressed twice for every row, and a level of 3 MB/s should not

@@ -6,15 +6,16 @@
 
 use serde::Serialize;
 
-use crate::levels::link::model::{Load, Way};
-use crate::levels::link::question::{LinkQuestion, LinkRow};
-use crate::levels::link::units::show_bandwidth;
+use crate::levels::link::{LinkQuestion, LinkRow, Load, Way};
 
 /// The bandwidths that are looked at, by their decimal logarithm.
 const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
 
 /// Steps between them, per factor of ten: a change that comes and goes within 12 % of bandwidth is not seen.
 const STEPS_PER_TEN: usize = 20;
+
+/// Around a crossing, both take the same time for a step at most; for longer, it is a range of its own.
+const CROSSING_STEPS: usize = 2;
 
 /// Halvings of a step: to a millionth of its logarithm, far more than is shown.
 const HALVINGS: usize = 20;
@@ -61,30 +62,6 @@ pub struct BreakEven {
     pub ranges: Vec<Range>,
 }
 
-impl BreakEven {
-    /// The bandwidths at which the heavier level boots a node sooner, for people: `below 297 Mbit/s`, `any`, `none`.
-    pub fn heavier_at(&self) -> String {
-        let from = [None].into_iter().chain(self.ranges.iter().map(|range| range.up_to_bits_per_second));
-        let mut ranges = from.zip(&self.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
-        let Some((from, range)) = ranges.next() else { return "none".to_string() };
-        let [from, to] = [from, range.up_to_bits_per_second].map(|end| end.map(show_bandwidth));
-        let text = match (from, to) {
-            (None, None) => "any".to_string(),
-            (None, Some(to)) => format!("below {to}"),
-            (Some(from), None) => format!("above {from}"),
-            (Some(from), Some(to)) => format!("{from} to {to}"),
-        };
-        // Rare, and for a narrow column; JSON has all of them.
-        if ranges.next().is_some() { text + ", ..." } else { text }
-    }
-
-    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` if there is none.
-    #[cfg(test)]
-    pub fn heavier_below(&self) -> Option<f64> {
-        self.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
-    }
-}
-
 /// Between each row and the one before it of its codec; the first of each codec, and uncompressed.
 pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
     let Some(plain) = rows.first() else { return Vec::new() };
@@ -105,86 +82,58 @@ fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion)
         let (light, heavy) = (seconds(lighter), seconds(heavier));
         (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
     };
-    let ranges = ranges(&lead);
     BreakEven {
         way,
         lighter_codec: lighter.codec.clone(),
         lighter_level: lighter.level,
         heavier_codec: heavier.codec.clone(),
         heavier_level: heavier.level,
-        ranges,
+        ranges: ranges(&lead),
     }
 }
 
-fn sooner(lead: f64) -> Sooner {
-    match lead {
-        lead if lead.abs() <= SAME => Sooner::Same,
-        lead if lead < 0.0 => Sooner::Lighter,
-        _ => Sooner::Heavier,
-    }
-}
-
-/// From a bandwidth on, by its decimal logarithm, the same level is sooner.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    from: f64,
-    sooner: Sooner,
-}
-
-/// How far the heavier level leads at a bandwidth, by its decimal logarithm.
-type Lead<'a> = &'a dyn Fn(f64) -> f64;
-
-fn ranges(lead: Lead<'_>) -> Vec<Range> {
-    let stretches = without_crossings(stretches(lead), lead);
-    let ends = stretches.iter().skip(1).map(|next| Some(10f64.powf(next.from))).chain([None]);
-    let range = |(end, stretch): (Option<f64>, &Stretch)| Range { up_to_bits_per_second: end, sooner: stretch.sooner };
-    ends.zip(&stretches).map(range).collect()
-}
-
-/// Ascending stretches of bandwidth over which the same level is sooner.
-fn stretches(lead: Lead<'_>) -> Vec<Stretch> {
+/// The ranges of bandwidth over which the same level is sooner, by how far the heavier one leads at a bandwidth, given by its
+/// decimal logarithm.
+fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
     let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
-    let mut stretches = vec![Stretch { from: at(0), sooner: sooner(lead(at(0))) }];
-    for step in 1..=steps {
-        let (low, high) = (at(step - 1), at(step));
-        let (before, after) = (sooner(lead(low)), sooner(lead(high)));
-        if before == after {
+    let mut ranges = Vec::new();
+    let mut end = |log: f64, sooner| ranges.push(Range { up_to_bits_per_second: Some(10f64.powf(log)), sooner });
+    // The last step at which one of them was sooner.
+    let mut last: Option<(usize, Sooner)> = None;
+    for step in 0..=steps {
+        let ahead = lead(at(step));
+        if ahead.abs() <= SAME {
             continue;
         }
-        let is_tie = before == Sooner::Same || after == Sooner::Same;
-        let from = match is_tie {
-            true => narrowed(low, high, &|at| sooner(lead(at)) == before),
-            false => crossing(low, high, before, lead),
-        };
-        stretches.push(Stretch { from, sooner: after });
-    }
-    stretches
-}
-
-/// Around a crossing, both levels take nearly the same time. Such a stretch becomes the crossing itself.
-fn without_crossings(stretches: Vec<Stretch>, lead: Lead<'_>) -> Vec<Stretch> {
-    let mut kept: Vec<Stretch> = Vec::new();
-    for after in stretches {
-        match *kept.as_slice() {
-            [.., before, tie] if tie.sooner == Sooner::Same && before.sooner != after.sooner => {
-                kept.pop();
-                let from = crossing(tie.from, after.from, before.sooner, lead);
-                kept.push(Stretch { from, ..after });
+        let sooner = if ahead > 0.0 { Sooner::Heavier } else { Sooner::Lighter };
+        match last {
+            None if step > 0 => end(at(step), Sooner::Same),
+            Some((clear, before)) if step - clear > CROSSING_STEPS => {
+                end(at(clear), before);
+                end(at(step), Sooner::Same);
             }
-            _ => kept.push(after),
+            Some((clear, before)) if before != sooner => {
+                end(last_where(at(clear), at(step), &|log| (lead(log) > 0.0) != (ahead > 0.0)), before);
+            }
+            _ => {}
         }
+        last = Some((step, sooner));
     }
-    kept
-}
-
-/// The bandwidth between `low` and `high` at which the leading level changes.
-fn crossing(low: f64, high: f64, before: Sooner, lead: Lead<'_>) -> f64 {
-    narrowed(low, high, &|at| (lead(at) > 0.0) == (before == Sooner::Heavier))
+    let sooner = match last {
+        None => Sooner::Same,
+        Some((clear, before)) if steps - clear > CROSSING_STEPS => {
+            end(at(clear), before);
+            Sooner::Same
+        }
+        Some((_, before)) => before,
+    };
+    ranges.push(Range { up_to_bits_per_second: None, sooner });
+    ranges
 }
 
 /// Bisects: the last value at which something holds, if it holds at `low` and not at `high`.
-fn narrowed(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
+fn last_where(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
         if holds(middle) { low = middle } else { high = middle }
@@ -197,9 +146,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::levels::link::model::tests::{any_load, ends};
     use crate::levels::link::network::Link;
     use crate::levels::link::network::tests::any_link;
+    use crate::levels::link::tests::{any_load, question};
 
     fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> Load {
         let tar_bytes = 100_000_000_000;
@@ -208,8 +157,13 @@ mod tests {
         Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
     }
 
-    fn question(link: Link) -> LinkQuestion {
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false }
+    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` if there is none.
+    fn heavier_below(found: &BreakEven) -> Option<f64> {
+        found.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
+    }
+
+    fn all(found: &BreakEven) -> Vec<Sooner> {
+        found.ranges.iter().map(|range| range.sooner).collect()
     }
 
     /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.
@@ -217,12 +171,11 @@ mod tests {
     fn by_hand() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
-        let bandwidth = found.heavier_below().expect("a crossing");
+        let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        assert_eq!(found.heavier_at(), "below 170 Mbit/s");
         // Streaming, the link must be faster than level 3 compresses: 140 MB/s.
         let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
-        let bandwidth = found.heavier_below().expect("a crossing");
+        let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
 
@@ -230,16 +183,16 @@ mod tests {
     fn no_crossing() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!((found.heavier_at().as_str(), found.ranges[0].sooner), ("none", Sooner::Lighter));
+        assert_eq!(all(&found), [Sooner::Lighter]);
         let found = break_even(&heavy, &light, Way::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!(found.heavier_at(), "any");
+        assert_eq!(all(&found), [Sooner::Heavier]);
         let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
-        assert_eq!((found.heavier_at().as_str(), found.ranges[0].sooner), ("none", Sooner::Same));
-        assert_eq!(found.heavier_below(), None);
+        assert_eq!(all(&found), [Sooner::Same]);
+        assert_eq!(heavier_below(&found), None);
         // A window of 3 MiB every second is slower than any codec: no bandwidth makes level 1 the better one.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
-        assert_eq!(found.heavier_at(), "any");
+        assert_eq!(all(&found), [Sooner::Heavier]);
     }
 
     proptest! {

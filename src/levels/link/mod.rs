@@ -1,15 +1,425 @@
 //! Which level starts nodes soonest over a link: the time from a ledger here to a ledger there, for each level.
 //!
-//! [`network`] computes the rate of a link, [`model`] the time of the stages, [`question`] holds the question and the
-//! answer for one level, [`report`] sets levels side by side, [`break_even`] finds the bandwidths at
-//! which one level overtakes another, [`recommend`] says it in words, [`view`] shows it. All of it is pure: rows of
-//! measured levels go in, numbers come out. `docs/levels.md` describes the model and its check.
+//! [`network`] computes the rate of a link; here are the stages until a node can be started, and the report that sets
+//! levels side by side; [`break_even`] finds the bandwidths at which one level overtakes another, [`recommend`] chooses.
+//! All of it is pure: rows of measured levels go in, numbers come out. `docs/levels.md` describes the model and its check.
+//!
+//! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage,
+//! and until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each
+//! other stage. There is next to no room between the stages, so that a slow start of the link holds up all of them:
+//! its two round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
+//!
+//! What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
+//! and is not counted.
+//!
+//! Stages have ends of their own to run on: sender and receiver are two machines, each with the cores on which the
+//! levels were measured.
 
 pub mod break_even;
-pub mod model;
 pub mod network;
-pub mod question;
 pub mod recommend;
-pub mod report;
-pub mod units;
-pub mod view;
+
+use serde::Serialize;
+
+use self::break_even::{BreakEven, break_evens};
+use self::network::{Limit, Link};
+use self::recommend::{LinkRecommendation, recommend};
+use crate::levels::codec::{REFERENCE_CODEC, label};
+use crate::levels::{LevelRow, is_plain};
+
+/// The name of the codec that copies.
+const UNCOMPRESSED: &str = "none";
+
+/// Default rate of reading a ledger: that of a validator's NVMe disk, with a reserve.
+pub const READ_BYTES_PER_SECOND: f64 = 2e9;
+
+/// Default rate of writing and syncing storages: half of the above, because there are many files.
+pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
+
+/// A link, the machines at its ends, and the price of egress.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkQuestion {
+    /// The link.
+    #[serde(flatten)]
+    pub link: Link,
+    /// How fast the sender reads its ledger.
+    pub read_bytes_per_second: f64,
+    /// How fast a node writes storages, and has them on disk.
+    pub place_bytes_per_second: f64,
+    /// Bytes of tar in a frame.
+    pub frame_size_bytes: u64,
+    /// Workers that compress, and workers that decompress.
+    pub threads: usize,
+    /// Price of each GB (10^9 bytes) of archive that leaves, in any currency.
+    pub egress_price_per_gb: Option<f64>,
+    /// Whether to recommend formats that some client does not read, too.
+    #[serde(skip)]
+    pub any_format: bool,
+}
+
+impl LinkQuestion {
+    /// Seconds to a node that can be started, over the same link with another bandwidth.
+    pub fn seconds_at(&self, load: &Load, way: Way, bandwidth_bits_per_second: f64) -> f64 {
+        let link = self.link.with_bandwidth(bandwidth_bits_per_second);
+        StageTimes::of(load, &Self { link, ..*self }).total(way)
+    }
+}
+
+/// Measurements of a level, scaled to the whole ledger.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// The codec; `none` for uncompressed.
+    pub codec: String,
+    /// Its level; 0 for uncompressed.
+    pub level: i32,
+    /// Bytes of tar.
+    pub tar_bytes: u64,
+    /// Bytes of the archive.
+    pub archive_bytes: u64,
+    /// For a sample: the error of `archive_bytes`, in percent.
+    pub size_error_percent: Option<f64>,
+    /// Seconds of all workers together to compress all of it.
+    pub compress_seconds: f64,
+    /// Seconds of all workers together to decompress all of it.
+    pub decompress_seconds: f64,
+}
+
+impl Load {
+    /// The load of a measured row, scaled from the sample to the whole.
+    fn of(row: &LevelRow, tar_bytes: u64) -> Self {
+        let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
+        Self {
+            codec: row.codec.clone(),
+            level: row.level,
+            tar_bytes,
+            archive_bytes: row.estimated_output_bytes.unwrap_or((row.output_bytes as f64 * scale) as u64),
+            size_error_percent: row.size_error_percent,
+            compress_seconds: row.compress.median * scale,
+            decompress_seconds: row.decompress.median * scale,
+        }
+    }
+
+    /// The load of a plain tar, which only disks and link limit.
+    fn uncompressed(bytes: u64) -> Self {
+        let row = LevelRow { codec: UNCOMPRESSED.to_string(), ..LevelRow::default() };
+        Self { archive_bytes: bytes, ..Self::of(&row, bytes) }
+    }
+
+    /// `zstd 3`, `lz4`, `uncompressed`.
+    pub fn name(&self) -> String {
+        if self.codec == UNCOMPRESSED { "uncompressed".to_string() } else { label(&self.codec, self.level) }
+    }
+}
+
+/// A step on the way to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Reading the ledger and compressing it.
+    Archive,
+    /// Over the link.
+    Send,
+    /// Decompressing.
+    Decode,
+    /// Writing storages.
+    Place,
+}
+
+impl Stage {
+    /// All, in their order.
+    pub const ALL: [Self; 4] = [Self::Archive, Self::Send, Self::Decode, Self::Place];
+
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Archive => "archive",
+            Self::Send => "send",
+            Self::Decode => "decode",
+            Self::Place => "place",
+        }
+    }
+}
+
+/// How the stages are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// All at once.
+    Streaming,
+    /// One after the other.
+    StoreAndForward,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Streaming, Self::StoreAndForward];
+
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Streaming => "streaming",
+            Self::StoreAndForward => "store and forward",
+        }
+    }
+}
+
+/// The time of each stage, and of all of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageTimes {
+    /// Seconds of [`Stage::ALL`], each on its own.
+    pub seconds: [f64; 4],
+    /// Seconds of all of them at once.
+    pub streaming_seconds: f64,
+}
+
+impl StageTimes {
+    /// Of a load over a link.
+    pub fn of(load: &Load, question: &LinkQuestion) -> Self {
+        let link = &question.link;
+        let (tar_bytes, archive_bytes) = (load.tar_bytes as f64, load.archive_bytes as f64);
+        let frames = (tar_bytes / question.frame_size_bytes.max(1) as f64).max(1.0);
+        let workers = (question.threads.max(1) as f64).min(frames);
+        // Workers read frames ahead of the disk while others compress; what is slower decides.
+        let archive = load.compress_seconds.max(tar_bytes / question.read_bytes_per_second);
+        let send = link.seconds_for(archive_bytes);
+        let decode = load.decompress_seconds;
+        let place = tar_bytes / question.place_bytes_per_second;
+        // A frame is one worker's: the first takes as long as `workers` frames do on average.
+        let send_fill = archive_bytes / link.bytes_per_second() / frames;
+        let archive_fill = archive * workers / frames;
+        let decode_fill = decode * workers / frames;
+        let place_fill = place / frames;
+        let fill = archive_fill + send_fill + decode_fill + place_fill;
+        // The longest of the answers: a stage that takes long to fill counts even if another is a little slower.
+        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
+            .into_iter()
+            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
+            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
+            .fold(send + fill - send_fill, f64::max);
+        Self { seconds: [archive, send, decode, place], streaming_seconds }
+    }
+
+    /// The stage that takes longest.
+    pub fn slowest(&self) -> Stage {
+        let mut stages = Stage::ALL.into_iter().zip(self.seconds);
+        let first = stages.next().unwrap_or((Stage::Archive, 0.0));
+        stages.fold(first, |slowest, stage| if stage.1 > slowest.1 { stage } else { slowest }).0
+    }
+
+    /// From the start until a node has everything in its place.
+    pub fn total(&self, way: Way) -> f64 {
+        match way {
+            Way::StoreAndForward => self.seconds.iter().sum(),
+            Way::Streaming => self.streaming_seconds,
+        }
+    }
+}
+
+/// A level over the link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkRow {
+    /// The measurements, scaled to the whole.
+    pub load: Load,
+    /// Times of the stages, and of all of them.
+    pub times: StageTimes,
+    /// Bytes of archive that leave for all nodes.
+    pub egress_bytes: u64,
+    /// The price of these, in the currency of the question.
+    pub egress_price: Option<f64>,
+}
+
+impl LinkRow {
+    fn new(load: Load, question: &LinkQuestion) -> Self {
+        /// Bytes in a GB of egress, as providers bill it.
+        const EGRESS_GB_BYTES: f64 = 1e9;
+        let egress_bytes = load.archive_bytes.saturating_mul(u64::from(question.link.nodes));
+        let egress_price = question.egress_price_per_gb.map(|price| egress_bytes as f64 / EGRESS_GB_BYTES * price);
+        Self { times: StageTimes::of(&load, question), load, egress_bytes, egress_price }
+    }
+}
+
+/// The answers for a link and a ledger. Rows, break-evens and recommendations are reports of their own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkReport {
+    /// The question.
+    #[serde(flatten)]
+    pub question: LinkQuestion,
+    /// Bytes of tar of the whole input.
+    pub tar_bytes: u64,
+    /// Rate of each node, in bytes of payload per second.
+    pub node_bytes_per_second: f64,
+    /// The limit of that rate.
+    pub limit: Limit,
+    /// Uncompressed, then the levels in ascending order, codec by codec.
+    #[serde(skip)]
+    pub rows: Vec<LinkRow>,
+    /// Between neighbouring rows, for each way.
+    #[serde(skip)]
+    pub break_evens: Vec<BreakEven>,
+    /// The recommendation for each way.
+    #[serde(skip)]
+    pub recommendations: Vec<LinkRecommendation>,
+}
+
+impl LinkReport {
+    /// The report of measured levels, of any codec. A row of the codec `none` is uncompressed; if it was not measured,
+    /// it is computed.
+    pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
+        let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
+        let mut loads: Vec<Load> = others.into_iter().map(|row| Load::of(row, tar_bytes)).collect();
+        // zstd first, which most will take.
+        loads.sort_by_key(|load| (load.codec != REFERENCE_CODEC, load.codec.clone(), load.level));
+        let plain = plain.first().map(|row| Load::of(row, tar_bytes));
+        loads.insert(0, plain.unwrap_or_else(|| Load::uncompressed(tar_bytes)));
+        let rows: Vec<LinkRow> = loads.into_iter().map(|load| LinkRow::new(load, &question)).collect();
+        Self {
+            tar_bytes,
+            node_bytes_per_second: question.link.bytes_per_second(),
+            limit: question.link.limit(),
+            break_evens: break_evens(&rows, &question),
+            recommendations: Way::ALL.iter().filter_map(|way| recommend(&rows, *way, question.any_format)).collect(),
+            rows,
+            question,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::levels::link::network::tests::any_link;
+    use crate::levels::tests::{row, rows};
+
+    pub(crate) fn question(link: Link) -> LinkQuestion {
+        LinkQuestion {
+            link,
+            read_bytes_per_second: READ_BYTES_PER_SECOND,
+            place_bytes_per_second: PLACE_BYTES_PER_SECOND,
+            frame_size_bytes: 8 << 20,
+            threads: 2,
+            egress_price_per_gb: Some(0.09),
+            any_format: false,
+        }
+    }
+
+    fn to_three_nodes() -> LinkQuestion {
+        question(Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) })
+    }
+
+    #[test]
+    fn a_sample_stands_for_the_whole() {
+        let whole = Load::of(&row(1), 1_000_000_000);
+        assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
+        let mut sampled = row(1);
+        sampled.estimated_output_bytes = Some(2_890_000_001);
+        sampled.size_error_percent = Some(1.2);
+        let load = Load::of(&sampled, 10_000_000_000);
+        assert_eq!((load.archive_bytes, load.size_error_percent), (2_890_000_001, Some(1.2)));
+        assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
+    }
+
+    /// By hand: 1 GB at level 1 in 2.1 s, 289 MB over 100 Mbit/s (11.77 MB/s of payload) in 24.55 s, 0.6 s, 1 s.
+    #[test]
+    fn a_sum_and_a_slowest_stage() {
+        let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &question(Link::new(1e8)));
+        let rounded = times.seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
+        assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
+        assert_eq!(times.slowest(), Stage::Send);
+        assert!((times.total(Way::StoreAndForward) - 28.26).abs() < 0.01);
+        // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
+        assert!((times.total(Way::Streaming) - 24.61).abs() < 0.01, "{}", times.total(Way::Streaming));
+        // Where archiving is the slowest stage, the slow start comes on top.
+        let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
+        let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
+        let times = StageTimes::of(&slow, &question(far));
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they
+        // carry; and the frames of the other stages.
+        let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
+        let streaming = times.total(Way::Streaming) - 100.0;
+        assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
+        let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &question(Link::new(1e11)));
+        assert_eq!((plain.seconds[0], plain.slowest()), (0.5, Stage::Place));
+    }
+
+    prop_compose! {
+        pub(crate) fn any_load()(
+            tar_bytes in 1u64..1 << 44,
+            ratio in 0.01f64..1.1,
+            compress in 0.0f64..1e5,
+            decompress in 0.0f64..1e4,
+            level in -1000i32..=22,
+        ) -> Load {
+            Load {
+                codec: "zstd".to_string(),
+                level,
+                tar_bytes,
+                archive_bytes: (tar_bytes as f64 * ratio) as u64,
+                size_error_percent: None,
+                compress_seconds: compress,
+                decompress_seconds: decompress,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn streaming_lies_between_the_slowest_stage_and_the_sum(
+            load in any_load(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
+        ) {
+            let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
+            let times = StageTimes::of(&load, &question);
+            let slowest = times.seconds.iter().copied().fold(0.0, f64::max);
+            let (streaming, sum) = (times.total(Way::Streaming), times.total(Way::StoreAndForward));
+            prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
+            prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
+        }
+
+        #[test]
+        fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
+            let wider = link.with_bandwidth(link.bandwidth_bits_per_second * factor);
+            for way in Way::ALL {
+                let seconds = |link: &Link| StageTimes::of(&load, &question(*link)).total(way);
+                prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
+            }
+        }
+
+        #[test]
+        fn less_work_never_takes_longer(load in any_load(), link in any_link()) {
+            let less = Load {
+                archive_bytes: load.archive_bytes / 2,
+                compress_seconds: load.compress_seconds / 2.0,
+                ..load.clone()
+            };
+            for way in Way::ALL {
+                let seconds = |load| StageTimes::of(load, &question(link)).total(way);
+                prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_add_up() {
+        let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
+        assert_eq!(report.rows.iter().map(|row| row.load.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
+        for row in &report.rows {
+            assert!((row.times.total(Way::StoreAndForward) - row.times.seconds.iter().sum::<f64>()).abs() < 1e-9);
+            assert_eq!(row.egress_bytes, row.load.archive_bytes * 3);
+            let price = row.egress_price.expect("asked for");
+            assert!((price - row.egress_bytes as f64 * 0.09e-9).abs() < 1e-6);
+            assert_eq!(report.question.seconds_at(&row.load, Way::Streaming, 1e9), row.times.streaming_seconds);
+        }
+    }
+
+    #[test]
+    fn a_measured_plain_row_is_the_uncompressed_one() {
+        let mut plain = rows()[0].clone();
+        plain.codec = "none".to_string();
+        plain.level = 0;
+        plain.output_bytes = plain.input_bytes;
+        let report = LinkReport::new(to_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
+        assert_eq!(report.rows.len(), 2);
+        assert!(report.rows[0].load.name() == "uncompressed" && report.rows[0].times.seconds[0] > 2.0);
+    }
+}

@@ -8,9 +8,8 @@ use serde::Serialize;
 use slotpress_base::quantity;
 use slotpress_read::non_reader;
 
-use crate::levels::flags::{flags_of, format_of};
-use crate::levels::link::model::{Stage, Way};
-use crate::levels::link::question::LinkRow;
+use crate::levels::link::{LinkRow, Stage, UNCOMPRESSED, Way};
+use crate::levels::recommend::{flags_of, format_of};
 use slotpress_format::ledger::names::Extension;
 
 /// Times within this part of the shortest count as the same.
@@ -63,7 +62,7 @@ fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way, non_r
         (sooner >= 0.5).then(|| format!("{sooner:.0} % sooner than {}", against(other)))
     };
     let compared: Vec<String> =
-        [others(&|row| row.load.is_uncompressed()), others(&|row| row.load.codec == "zstd" && row.load.level == 1)]
+        [others(&|row| row.load.codec == UNCOMPRESSED), others(&|row| row.load.codec == "zstd" && row.load.level == 1)]
             .into_iter()
             .flatten()
             .collect();
@@ -81,7 +80,7 @@ fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way, non_r
 }
 
 fn against(row: &LinkRow) -> String {
-    if row.load.is_uncompressed() { "uncompressed".to_string() } else { format!("with {}", row.load.name()) }
+    if row.load.codec == UNCOMPRESSED { row.load.name() } else { format!("with {}", row.load.name()) }
 }
 
 fn slowest(choice: &LinkRow, way: Way) -> &'static str {
@@ -98,21 +97,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::levels::link::LinkReport;
     use crate::levels::link::network::Link;
-    use crate::levels::link::report::LinkReport;
-    use crate::levels::link::report::tests::question;
+    use crate::levels::link::tests::question;
 
     fn of(bandwidth: f64, rtt_seconds: f64) -> LinkReport {
         asking(bandwidth, rtt_seconds, true)
     }
 
     fn asking(bandwidth: f64, rtt_seconds: f64, any_format: bool) -> LinkReport {
-        let question = crate::levels::link::question::LinkQuestion {
-            link: Link { rtt_seconds, ..Link::new(bandwidth) },
-            any_format,
-            ..question()
-        };
-        LinkReport::new(question, 100_000_000_000, &crate::levels::report::tests::rows())
+        let link = Link { rtt_seconds, nodes: 3, ..Link::new(bandwidth) };
+        let question = crate::levels::link::LinkQuestion { any_format, ..question(link) };
+        LinkReport::new(question, 100_000_000_000, &crate::levels::tests::rows())
     }
 
     #[test]

@@ -1,16 +1,37 @@
-//! Measuring size classes: units are counted, then some of each class, evenly spread, are measured on one core.
+//! Size classes: how much storages, or single records, save when each is compressed alone.
 //!
-//! A class is timed as a whole, because one small unit takes less time than reading the clock.
+//! Units are counted, then some of each class, evenly spread, are measured on one core. A class is timed as a whole,
+//! because one small unit takes less time than reading the clock. Classes are in units of 1000 bytes, as transactions and
+//! blocks have been measured by others.
 
+use serde::Serialize;
 use slotpress_base::{Error, Progress, Result};
 
-use super::class::{CLASSES, class_of, empty_rows};
-use super::{SizeClassRow, SizeUnit, SizesReport};
-use crate::levels::RepeatOptions;
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
 use crate::levels::measure::Bench;
 use crate::levels::units::{records, storages};
+use crate::levels::{LevelRow, MeasureOptions};
+
+/// The least bytes of each class, and its name.
+const CLASSES: [(u64, &str); 16] = [
+    (0, "0-250 B"),
+    (250, "250-500 B"),
+    (500, "500 B-1 KB"),
+    (1_000, "1-10 KB"),
+    (10_000, "10-100 KB"),
+    (100_000, "100-200 KB"),
+    (200_000, "200-300 KB"),
+    (300_000, "300-400 KB"),
+    (400_000, "400-500 KB"),
+    (500_000, "500-600 KB"),
+    (600_000, "600-700 KB"),
+    (700_000, "700-800 KB"),
+    (800_000, "800-900 KB"),
+    (900_000, "900 KB-1 MB"),
+    (1_000_000, "1-2 MB"),
+    (2_000_000, "larger"),
+];
 
 /// Maximum number of units that are measured of a class: fewer give the average to a percent.
 const UNITS_MAX: u64 = 20_000;
@@ -19,7 +40,92 @@ const UNITS_MAX: u64 = 20_000;
 /// slow.
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
-/// Measures the units of an input with a codec.
+/// The unit that is compressed alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SizeUnit {
+    /// A storage file, as an archive holds it.
+    Storage,
+    /// A record of a storage: its header and its data, without padding.
+    Record,
+}
+
+impl SizeUnit {
+    /// For people, in the singular.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Storage => "storage",
+            Self::Record => "record",
+        }
+    }
+}
+
+/// What each size class saves.
+#[derive(Clone, Debug)]
+pub struct SizesReport {
+    /// The unit that was compressed alone.
+    pub unit: SizeUnit,
+    /// The codec.
+    pub codec: FrameCodec,
+    /// From the smallest to the largest; those without units too.
+    pub classes: Vec<SizeClassRow>,
+    /// All classes together, each weighted by all of its units.
+    pub all: SizeClassRow,
+}
+
+/// One size class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SizeClassRow {
+    /// The name: `250-500 B`.
+    pub class: String,
+    /// The smallest unit has at least this many bytes.
+    pub from_bytes: u64,
+    /// Units have fewer bytes than this; `None` for the last class.
+    pub below_bytes: Option<u64>,
+    /// The number of units in what was read.
+    pub units: u64,
+    /// Their bytes.
+    pub unit_bytes: u64,
+    /// The number of units that were measured.
+    pub measured_units: u64,
+    /// The measured units; times are those of all of them, on one core.
+    pub row: LevelRow,
+}
+
+impl SizeClassRow {
+    /// A sum over the measured units, per unit; `None` if none was measured.
+    pub fn average(&self, sum: f64) -> Option<f64> {
+        (self.measured_units > 0).then(|| sum / self.measured_units as f64)
+    }
+
+    /// Saving in percent of the bytes; negative if they grow; `None` if none was measured.
+    pub fn saving_percent(&self) -> Option<f64> {
+        (self.measured_units > 0).then(|| self.row.saving_percent())
+    }
+
+    fn count(&mut self, unit: &[u8]) {
+        self.units += 1;
+        self.unit_bytes += unit.len() as u64;
+    }
+
+    /// Adds a class, each of its units as its measured ones are on average.
+    fn add(&mut self, class: &Self) {
+        let scale = class.unit_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
+        self.measured_units += class.units;
+        self.row.input_bytes += class.unit_bytes;
+        self.row.output_bytes += (class.row.output_bytes as f64 * scale) as u64;
+        self.row.compress.median += class.row.compress.median * scale;
+        self.row.decompress.median += class.row.decompress.median * scale;
+    }
+
+    /// The number of its units that are measured.
+    fn wanted_units(&self) -> u64 {
+        let average_bytes = (self.unit_bytes / self.units.max(1)).max(1);
+        self.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))
+    }
+}
+
+/// Measures the units of an input with a codec, on one core.
 ///
 /// # Errors
 /// The input has no units, a unit does not come back as it was, or the user asked to stop.
@@ -27,39 +133,53 @@ pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
     codec: &FrameCodec,
-    options: &RepeatOptions,
+    options: &MeasureOptions,
     progress: &dyn Progress,
 ) -> Result<SizesReport> {
     progress.stage("Counting", None);
-    let mut report = count(input, unit, codec, progress)?;
-    if report.all.units == 0 {
+    let options = options.clone().threads(1);
+    let (mut classes, mut all) = count(input, unit, progress)?;
+    if all.units == 0 {
         let unit = unit.as_str();
         return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
             .with_hint("`levels frames` measures any file, cut into pieces"));
     }
-    let chosen = choose(input, unit, &report.classes, progress)?;
-    for (row, units) in report.classes.iter_mut().zip(chosen).filter(|(_, units)| !units.is_empty()) {
+    let chosen = choose(input, unit, &classes, progress)?;
+    for (row, units) in classes.iter_mut().zip(chosen).filter(|(_, units)| !units.is_empty()) {
         let stage = format!("{}s of {}", unit.as_str(), row.class);
-        let measured = Bench::new(units, RepeatOptions { threads: 1, ..*options }, progress).measure(codec, &stage)?;
+        let measured = Bench::new(units, &options, progress).measure(codec, &stage)?;
         (row.measured_units, row.row) = (measured.pieces, measured.row);
-        report.all.add(row);
+        all.add(row);
     }
-    Ok(report)
+    Ok(SizesReport { unit, codec: *codec, classes, all })
 }
 
-/// Counts the units of each class.
-fn count(input: &Input, unit: SizeUnit, codec: &FrameCodec, progress: &dyn Progress) -> Result<SizesReport> {
+/// The number of the class that a unit of this many bytes is in.
+fn class_of(bytes: u64) -> usize {
+    CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
+}
+
+/// A row for each class, without units.
+fn empty_rows() -> Vec<SizeClassRow> {
+    let below = CLASSES.iter().skip(1).map(|(from, _)| Some(*from)).chain([None]);
+    let row = |((from, name), below_bytes): (&(u64, &str), Option<u64>)| SizeClassRow {
+        class: name.to_string(),
+        from_bytes: *from,
+        below_bytes,
+        ..SizeClassRow::default()
+    };
+    CLASSES.iter().zip(below).map(row).collect()
+}
+
+/// Counts the units of each class, and of all.
+fn count(input: &Input, unit: SizeUnit, progress: &dyn Progress) -> Result<(Vec<SizeClassRow>, SizeClassRow)> {
     let mut classes = empty_rows();
     let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };
     for_each_unit(input, unit, progress, &mut |unit| {
-        if let Some(row) = classes.get_mut(class_of(unit.len() as u64)) {
-            row.units += 1;
-            row.unit_bytes += unit.len() as u64;
-        }
-        all.units += 1;
-        all.unit_bytes += unit.len() as u64;
+        classes[class_of(unit.len() as u64)].count(unit);
+        all.count(unit);
     })?;
-    Ok(SizesReport { unit, codec: *codec, classes, all })
+    Ok((classes, all))
 }
 
 fn for_each_unit<'a>(
@@ -87,14 +207,14 @@ fn choose<'a>(
     classes: &[SizeClassRow],
     progress: &dyn Progress,
 ) -> Result<Vec<Vec<&'a [u8]>>> {
-    let wanted: Vec<u64> = classes.iter().map(wanted_units).collect();
+    let wanted: Vec<u64> = classes.iter().map(SizeClassRow::wanted_units).collect();
     let mut chosen: Vec<Vec<&[u8]>> = vec![Vec::new(); CLASSES.len()];
     let mut seen = vec![0u64; CLASSES.len()];
     for_each_unit(input, unit, progress, &mut |unit| {
         let class = class_of(unit.len() as u64);
-        let Some(row) = classes.get(class) else { return };
         // The first unit of each of `wanted` equal parts is taken.
-        let part = |number: u64| u128::from(number) * u128::from(wanted[class]) / u128::from(row.units.max(1));
+        let parts = u128::from(classes[class].units.max(1));
+        let part = |number: u64| u128::from(number) * u128::from(wanted[class]) / parts;
         let is_first = seen[class] == 0 || part(seen[class]) != part(seen[class] - 1);
         if is_first && (chosen[class].len() as u64) < wanted[class] {
             chosen[class].push(unit);
@@ -104,24 +224,17 @@ fn choose<'a>(
     Ok(chosen)
 }
 
-/// The number of units of a class that are measured.
-fn wanted_units(row: &SizeClassRow) -> u64 {
-    let average_bytes = (row.unit_bytes / row.units.max(1)).max(1);
-    row.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use proptest::prelude::*;
     use slotpress_base::{ErrorKind, NoProgress};
     use slotpress_format::{Entry, EntryKind};
 
     use super::*;
-    use crate::levels::content::{ContentFrame, InputKind};
+    use crate::levels::input::{ContentFrame, InputKind};
 
-    fn options() -> RepeatOptions {
-        RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads: 1, budget: None }
+    fn options() -> MeasureOptions {
+        MeasureOptions::new("").repeat(2)
     }
 
     fn input(frames: Vec<ContentFrame>) -> Input {
@@ -183,13 +296,26 @@ mod tests {
     fn what_is_chosen_is_spread_evenly() {
         let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
         let input = input(vec![frame(&[&lengths])]);
-        let classes = count(&input, SizeUnit::Record, &FrameCodec::zstd(1), &NoProgress).expect("counted").classes;
+        let (classes, _) = count(&input, SizeUnit::Record, &NoProgress).expect("counted");
         let chosen = choose(&input, SizeUnit::Record, &classes, &NoProgress).expect("chosen");
         assert_eq!(chosen[0].len() as u64, UNITS_MAX);
         let from = input.frames[0].content.as_ptr() as usize;
         let middle = (chosen[0][UNITS_MAX as usize / 2].as_ptr() as usize - from) as f64;
         assert!((middle / input.frames[0].content.len() as f64 - 0.5).abs() < 0.01, "{middle}");
         let large = SizeClassRow { units: 10, unit_bytes: 10 << 30, ..SizeClassRow::default() };
-        assert_eq!(wanted_units(&large), 1);
+        assert_eq!(large.wanted_units(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn every_size_has_its_class(bytes in 0u64..3_000_000) {
+            let row = &empty_rows()[class_of(bytes)];
+            prop_assert!(row.from_bytes <= bytes && row.below_bytes.is_none_or(|below| bytes < below));
+        }
+    }
+
+    #[test]
+    fn the_ends() {
+        assert_eq!((class_of(0), class_of(249), class_of(250), class_of(u64::MAX)), (0, 0, 1, CLASSES.len() - 1));
     }
 }

@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use slotpress_base::{ErrorKind, NoProgress};
 
 use super::*;
-use crate::levels::codec::list::CodecList;
+use crate::levels::codec::list::parse_codecs;
 use crate::levels::codec::{FrameDecode, NewDecoder, Parts};
-use crate::levels::content::{ContentFrame, InputKind};
-use crate::levels::frames::UnitKind;
+use crate::levels::input::{ContentFrame, InputKind};
 
 /// Lines that have much in common, in frames of 10,000 bytes or what is given.
 fn input(frame_lengths: &[usize]) -> Input {
@@ -38,7 +37,7 @@ fn options() -> FramesOptions {
 }
 
 fn codec(text: &str) -> FrameCodec {
-    text.parse::<CodecList>().expect("a codec").codecs()[0]
+    parse_codecs(text, &[1]).expect("a codec")[0]
 }
 
 #[test]

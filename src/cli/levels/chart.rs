@@ -1,0 +1,118 @@
+//! The chart of a page, as SVG. Ink and rules are colors that the page's style replaces, so that it is dark where the page is.
+
+use plotters::prelude::*;
+use slotpress::{Error, Result};
+use slotpress_base::quantity;
+
+/// Narrow, so that its text can be read on a phone.
+const SIZE: (u32, u32) = (480, 360);
+const FONT: (&str, i32) = ("sans-serif", 15);
+/// What the style of the page knows them by.
+const INK: RGBColor = RGBColor(1, 1, 1);
+const RULE: RGBColor = RGBColor(2, 2, 2);
+/// One for each series, readable on light and dark.
+const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d9bb5, 0xd53f8c, 0xe53e3e];
+
+/// A name, and points, each with its label.
+pub type Series = (String, Vec<(f64, f64, String)>);
+
+/// Points over a logarithmic axis.
+#[derive(Debug)]
+pub struct Chart {
+    pub caption: String,
+    pub x_label: &'static str,
+    /// Whether the axis below is of bytes; else of seconds.
+    pub is_of_bytes: bool,
+    /// Above the axis upwards: text at its side would lie across.
+    pub y_label: String,
+    pub series: Vec<Series>,
+    /// A line through some of them.
+    pub line: Vec<(f64, f64)>,
+    /// The point that stands out.
+    pub best: Option<(f64, f64)>,
+}
+
+impl Chart {
+    /// Names of several series, each with its color.
+    pub fn legend(&self) -> Vec<(&str, String)> {
+        let names = self.series.iter().filter(|_| self.series.len() > 1).map(|(name, _)| name.as_str());
+        names.zip(COLORS.iter().cycle().map(|color| format!("#{color:06x}"))).collect()
+    }
+
+    pub fn svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        self.draw(SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())
+            .map_err(|error| Error::failed(format!("the chart cannot be drawn: {error}")))?;
+        Ok(svg)
+    }
+
+    fn draw(
+        &self,
+        paper: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    ) -> Result<(), Box<dyn std::error::Error + '_>> {
+        let all = || self.series.iter().flat_map(|(_, points)| points);
+        let (left, right) = range(all().map(|point| point.0.max(1e-9)));
+        let (low, high) = range(all().map(|point| point.1));
+        let room = (high - low).max(high.abs() * 0.01).max(0.1) * 0.12;
+        let across = (left / 1.15..right * 1.15).log_scale().with_key_points(self.ticks(left, right));
+        let mut chart = ChartBuilder::on(&paper)
+            .margin(8)
+            .margin_right(24)
+            .x_label_area_size(48)
+            .y_label_area_size(56)
+            .build_cartesian_2d(across, low - room..high + room)?;
+        let show: fn(&f64) -> String =
+            if self.is_of_bytes { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
+        chart
+            .configure_mesh()
+            .y_labels(6)
+            .max_light_lines(0)
+            .bold_line_style(RULE)
+            .axis_style(INK)
+            .label_style(FONT)
+            .x_label_formatter(&show)
+            .x_desc(self.x_label)
+            .draw()?;
+        chart.draw_series(LineSeries::new(self.line.iter().copied(), INK))?;
+        let mut labelled: Vec<(i32, i32)> = Vec::new();
+        for ((_, points), color) in self.series.iter().zip(COLORS.iter().cycle()) {
+            let color = RGBColor((color >> 16) as u8, (color >> 8) as u8, *color as u8).filled();
+            chart.draw_series(points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
+            for (x, y, label) in points {
+                let (x, y) = chart.backend_coord(&(*x, *y));
+                // A label that would lie on another one is left out: the table has all.
+                if labelled.iter().all(|(other_x, other_y)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17) {
+                    labelled.push((x, y));
+                    paper.draw(&Text::new(label.clone(), (x + 6, y - 15), FONT))?;
+                }
+            }
+        }
+        chart.draw_series(self.best.map(|best| Circle::new(best, 8, INK.stroke_width(2))))?;
+        Ok(paper.present()?)
+    }
+
+    /// Round values at the axis below, few enough that their labels stand apart.
+    fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
+        const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
+        let sets: [(f64, &[f64]); 4] = match self.is_of_bytes {
+            true => [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])],
+            false => [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])],
+        };
+        let ticks = |(base, factors): (f64, &[f64])| -> Vec<f64> {
+            let powers = (-20..=40).map(|power| base.powi(power));
+            let all = powers.flat_map(|power| factors.iter().map(move |factor| factor * power));
+            all.filter(|tick| (from / 1.1..=to * 1.1).contains(tick)).collect()
+        };
+        let mut ticks = sets.into_iter().map(ticks);
+        ticks
+            .find(|ticks| TICKS.contains(&ticks.len()))
+            .unwrap_or_else(|| if to > from * 1.2 { vec![from, to] } else { vec![from] })
+    }
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let range = (f64::INFINITY, f64::NEG_INFINITY);
+    let range =
+        values.filter(|value| value.is_finite()).fold(range, |(low, high), value| (low.min(value), high.max(value)));
+    if range.0 <= range.1 { range } else { (1.0, 1.0) }
+}

@@ -1,0 +1,173 @@
+//! The files that every command of `levels` can write: rows as CSV, and one self-contained page without network or fonts,
+//! light and dark, readable on a phone. Each is replaced as a whole, so that it is complete at any time.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde_json::{Value, json};
+use slotpress::{Error, IoContext, Result};
+use slotpress_base::text::ShowPath;
+
+use super::chart::Chart;
+use super::report::{Report, Table};
+
+/// Files in formats that every command has.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Also write the rows as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Also write a page with tables and a chart, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl ExportArgs {
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.csv.iter().chain(&self.html)
+    }
+
+    /// Whether none was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.paths().next().is_none()
+    }
+
+    /// Refuses what cannot be written to before anything is measured, without touching it. The input is never replaced.
+    pub fn check(&self, input: &Path) -> Result<()> {
+        for path in self.paths() {
+            if path.is_dir() {
+                return Err(Error::usage(format!("{} is a directory, not a file to write to", path.shown())));
+            }
+            if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
+                return Err(Error::usage(format!("{} is the input; it is not replaced", path.shown())));
+            }
+            if is_replaced(path) {
+                new_temporary(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all files.
+    pub fn write(&self, subject: &Subject, report: &Report) -> Result<()> {
+        self.csv.as_ref().map_or(Ok(()), |path| write(path, &report.csv()?))?;
+        self.html.as_ref().map_or(Ok(()), |path| write(path, &page(subject, report)?))
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if !is_replaced(path) {
+        return fs::write(path, text).or_path("write", path);
+    }
+    let mut temporary = new_temporary(path)?;
+    temporary.write_all(text.as_bytes()).or_path("write", path)?;
+    temporary.persist(path).map(drop).map_err(|error| Error::io("write", path, &error.error))
+}
+
+/// Files are replaced whole; a terminal or a pipe can only be written to.
+fn is_replaced(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |metadata| metadata.is_file())
+}
+
+fn new_temporary(path: &Path) -> Result<tempfile::NamedTempFile> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".slotpress-levels-")
+        // As any other new file: what the umask leaves of it.
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(dir)
+        .or_path("write into", dir)
+}
+
+/// The input, for headings.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The input's file name.
+    pub name: String,
+    /// What was measured of it, in one line.
+    pub about: String,
+    /// The origin of the numbers: input, date, CPU and so on, each with its value.
+    pub provenance: Vec<(&'static str, String)>,
+}
+
+/// The whole file.
+fn page(subject: &Subject, report: &Report) -> Result<String> {
+    let failed = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
+    let values = json!({
+        "name": subject.name,
+        "about": subject.about,
+        "provenance": subject.provenance,
+        "facts": report.facts,
+        "svg": report.chart.as_ref().map(Chart::svg).transpose()?,
+        "y_label": report.chart.as_ref().map(|chart| &chart.y_label),
+        "legend": report.chart.as_ref().map(Chart::legend),
+        "caption": report.chart.as_ref().map(|chart| &chart.caption),
+        "tables": report.tables.iter().map(Table::for_page).collect::<Vec<Value>>(),
+        "text": report.text,
+        "doubts": report.doubts,
+        "advice": report.advice,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    let mut environment = Environment::new();
+    // The name's ending is what turns escaping on.
+    environment.add_template("page.html", include_str!("page.html")).map_err(failed)?;
+    let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(failed)?;
+    Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::levels::report::{Advice, TableOf, Unit};
+
+    #[test]
+    fn files_are_replaced_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("levels.csv");
+        let check = |path: &Path, input: &Path| ExportArgs { csv: Some(path.into()), html: None }.check(input);
+        check(&path, Path::new("/nowhere")).expect("can be written");
+        assert!(!path.exists(), "checking does not touch it");
+        for text in ["longer", "short"] {
+            write(&path, text).expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("read"), text);
+        }
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 1, "no temporary file is left");
+        assert!(check(&path, &path).is_err(), "the input is not replaced");
+        assert!(check(dir.path(), &path).is_err(), "a directory");
+        assert!(check(&dir.path().join("no/such"), &path).is_err());
+        check(Path::new("/dev/null"), &path).and_then(|()| write(Path::new("/dev/null"), "text")).expect("written to");
+        assert!(!fs::metadata("/dev/null").expect("there").is_file(), "devices are written to, not replaced");
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_no_markup() {
+        let name = "<script>\"'&|".to_string();
+        let items = [name.clone()];
+        let report = Report {
+            facts: vec![name.clone()],
+            chart: Some(Chart {
+                caption: name.clone(),
+                x_label: "x",
+                is_of_bytes: false,
+                y_label: name.clone(),
+                series: vec![(name.clone(), vec![(1.0, 1.0, name.clone())]); 2],
+                line: Vec::new(),
+                best: None,
+            }),
+            tables: vec![TableOf::new("t", "", &items).shown(name.clone(), Unit::Text, String::clone).finish()],
+            text: vec![name.clone()],
+            doubts: vec![name.clone()],
+            advice: vec![Advice { what: name.clone(), choice: name.clone(), reason: name.clone() }],
+        };
+        let subject = Subject { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };
+        let page = page(&subject, &report).expect("a page");
+        // The one script is the page's own.
+        assert_eq!(page.matches("<script>").count(), 1, "{page}");
+        assert!(page.contains("&lt;script&gt;&quot;&#x27;&amp;|"), "{page}");
+    }
+}

@@ -1,0 +1,338 @@
+//! What a command of `levels` found: tables, a chart, sentences, advice. A column of a table has a heading for people, a
+//! name for programs, or both, so that the terminal, the page, CSV and JSON show the same values.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use slotpress::{Error, Result};
+use slotpress_base::text::wrap;
+use slotpress_base::{TimeUnit, quantity};
+
+use super::chart::Chart;
+
+/// The result of a command, in reading order.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Conditions of the measurement, one per line.
+    pub facts: Vec<String>,
+    /// A picture; only pages have it.
+    pub chart: Option<Chart>,
+    pub tables: Vec<Table>,
+    /// Sentences.
+    pub text: Vec<String>,
+    /// Warnings. On the terminal, the command prints these.
+    pub doubts: Vec<String>,
+    pub advice: Vec<Advice>,
+}
+
+/// A recommended flag, and the reason.
+#[derive(Debug, Serialize)]
+pub struct Advice {
+    /// The goal: `shortest time`.
+    pub what: String,
+    /// The flag of `archive`, or the name of a codec that `archive` does not have.
+    pub choice: String,
+    pub reason: String,
+}
+
+impl Report {
+    /// What a terminal of so many columns shows, without warnings.
+    pub fn lines(&self, columns: usize) -> Vec<String> {
+        let mut blocks: Vec<Vec<String>> = self.tables.iter().map(|table| table.lines(columns, true)).collect();
+        blocks.push(self.text.iter().flat_map(|sentence| wrap("", sentence, columns)).collect());
+        blocks.push(advice_lines(&self.advice, columns));
+        let facts = self.facts.iter().flat_map(|fact| wrap("  ", fact, columns)).collect();
+        blocks.into_iter().filter(|block| !block.is_empty()).fold(facts, |mut lines: Vec<String>, block| {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            lines.extend(block);
+            lines
+        })
+    }
+
+    /// The rows as comma-separated values; fields that a type of row does not have are empty.
+    pub fn csv(&self) -> Result<String> {
+        let rows: Vec<Vec<(String, String)>> =
+            self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();
+        let mut header: Vec<&str> = Vec::new();
+        for (name, _) in rows.iter().flatten() {
+            if !header.contains(&name.as_str()) {
+                header.push(name);
+            }
+        }
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let failed = |error: csv::Error| Error::failed(format!("comma-separated values cannot be made: {error}"));
+        writer.write_record(&header).map_err(failed)?;
+        for row in &rows {
+            let value = |name: &&str| row.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value);
+            writer.write_record(header.iter().map(value)).map_err(failed)?;
+        }
+        let bytes = writer.into_inner().map_err(|error| Error::failed(error.to_string()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// The goals in one column, then the choice and the reason: beside each other, where there is room.
+pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
+    let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
+    let lines = |Advice { what, choice, reason }: &Advice| {
+        let label = format!("{what:width$}  {choice}: ");
+        match label.chars().count() <= columns / 2 {
+            true => wrap(&label, reason, columns),
+            false => {
+                let above = wrap(&format!("{what:width$}  "), &format!("{choice}:"), columns);
+                [above, wrap(&" ".repeat(width + 2), reason, columns)].concat()
+            }
+        }
+    };
+    advice.iter().flat_map(lines).collect()
+}
+
+/// How people are shown a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unit {
+    /// Words, from the left.
+    Text,
+    /// A number of things.
+    Count,
+    Bytes,
+    /// Percent, whose heading says so.
+    Percent,
+    /// A number without decimals.
+    Whole,
+    /// A number with as many decimals as make four digits.
+    Ratio,
+    /// A number with three digits.
+    Factor,
+    /// Bytes per second, shown in MiB/s, which the heading says.
+    Rate,
+    /// Seconds, each in the unit that fits.
+    Time,
+    /// Seconds in one unit.
+    TimeIn(TimeUnit),
+    /// An amount of money.
+    Price,
+}
+
+impl Unit {
+    fn show(self, value: &Value) -> String {
+        let number = match value {
+            Value::Null => return "-".to_string(),
+            Value::String(text) => return text.clone(),
+            _ => value.as_f64().unwrap_or_default(),
+        };
+        match self {
+            Self::Text => value.to_string(),
+            Self::Count => quantity::count(number.round().max(0.0) as u64),
+            Self::Bytes => quantity::bytes(number.round() as u64),
+            Self::Percent => format!("{number:.1}"),
+            Self::Whole => format!("{number:.0}"),
+            Self::Ratio if number >= 10.0 => quantity::significant(number),
+            Self::Ratio => format!("{number:.3}"),
+            Self::Factor => quantity::times(number),
+            Self::Rate => quantity::significant(number / f64::from(1 << 20)),
+            // What takes no time is not done.
+            Self::TimeIn(_) if number == 0.0 => "-".to_string(),
+            Self::TimeIn(unit) => unit.show(number),
+            Self::Time => quantity::time(number),
+            Self::Price => format!("{number:.2}"),
+        }
+    }
+}
+
+/// A value of several fields.
+pub fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// A column: its heading is empty where only programs get it, its name where only people do.
+#[derive(Debug)]
+pub struct Column {
+    heading: String,
+    unit: Unit,
+    name: &'static str,
+}
+
+/// Rows of values.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Its name in a page.
+    pub id: &'static str,
+    /// The `type` of its rows in JSON and CSV; empty if they are for people only.
+    pub kind: &'static str,
+    /// Above it.
+    pub title: String,
+    /// Below it, one per line.
+    pub notes: Vec<String>,
+    /// The row that stands out.
+    pub best: Option<usize>,
+    /// Of the columns that people see, those that a narrow terminal leaves out, the first ones first.
+    pub spare: &'static [usize],
+    /// Characters of each column that people see, so that rows can be printed one by one; else as wide as needed.
+    pub widths: &'static [u16],
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// A table that is built column by column.
+pub struct TableOf<'a, R> {
+    items: Vec<&'a R>,
+    table: Table,
+}
+
+impl<'a, R> TableOf<'a, R> {
+    pub fn new(id: &'static str, kind: &'static str, items: impl IntoIterator<Item = &'a R>) -> Self {
+        let items: Vec<&R> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        Self { items, table: Table { id, kind, rows, ..Table::default() } }
+    }
+
+    /// A column for people, under a heading, and for programs, by a name.
+    pub fn both<V: Into<Value>>(
+        mut self,
+        heading: impl Into<String>,
+        unit: Unit,
+        name: &'static str,
+        value: impl Fn(&R) -> V,
+    ) -> Self {
+        for (item, row) in self.items.iter().zip(&mut self.table.rows) {
+            row.push(value(item).into());
+        }
+        self.table.columns.push(Column { heading: heading.into(), unit, name });
+        self
+    }
+
+    /// A column for people.
+    pub fn shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
+        self.both(heading, unit, "", value)
+    }
+
+    /// A column for programs.
+    pub fn data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
+        self.both("", Unit::Text, name, value)
+    }
+
+    pub fn finish(self) -> Table {
+        self.table
+    }
+}
+
+impl Table {
+    /// The rows for programs.
+    pub fn json_lines(&self) -> impl Iterator<Item = JsonLine> {
+        let rows = if self.kind.is_empty() { &[] } else { self.rows.as_slice() };
+        rows.iter().map(|row| {
+            let named = self.columns.iter().map(|column| column.name).zip(row.iter().cloned());
+            let named = named.filter(|(name, _)| !name.is_empty());
+            JsonLine([("type", self.kind.into())].into_iter().chain(named).collect())
+        })
+    }
+
+    /// What a terminal of so many columns shows: headings and rows, or, of rows that follow others, these alone.
+    pub fn lines(&self, columns: usize, has_header: bool) -> Vec<String> {
+        let grid = |left_out: usize| self.grid(&self.spare[..left_out], has_header);
+        let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
+        let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
+        let mut grid = grid(left_out);
+        // Where nothing more can be left out, cells are broken into lines. The last column's space is not shown.
+        grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + 1);
+        let rows = trimmed(&grid);
+        if !has_header {
+            return rows;
+        }
+        let wrapped = |line: &String| wrap("", line, columns);
+        let note = (left_out > 0).then(|| "(a wider terminal shows more columns)".to_string());
+        let above = Some(&self.title).filter(|title| !title.is_empty()).into_iter().chain(&note).flat_map(wrapped);
+        above.chain(rows).chain(self.notes.iter().flat_map(wrapped)).collect()
+    }
+
+    fn grid(&self, left_out: &[usize], has_header: bool) -> comfy_table::Table {
+        let widths = self.widths.iter().copied().chain(std::iter::repeat(0));
+        let shown = self.shown().zip(widths).enumerate().filter(|(place, _)| !left_out.contains(place));
+        let shown: Vec<((usize, &Column), u16)> = shown.map(|(_, column)| column).collect();
+        let mut grid = comfy_table::Table::new();
+        grid.load_style(NOTHING);
+        if has_header {
+            grid.set_header(shown.iter().map(|((_, column), _)| &column.heading));
+        }
+        let cells = |row: &Vec<Value>| shown.iter().map(|((at, column), _)| column.unit.show(&row[*at])).collect();
+        grid.add_rows(self.rows.iter().map(cells).collect::<Vec<Vec<String>>>());
+        for (column, ((_, of), width)) in grid.column_iter_mut().zip(&shown) {
+            let side = if of.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right };
+            column.set_padding((0, 1)).set_cell_alignment(side);
+            if *width > 0 {
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + 1)));
+            }
+        }
+        grid
+    }
+
+    /// The columns that people see.
+    fn shown(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
+    }
+
+    /// What the template of a page needs: headings, and rows of cells with what they are sorted by.
+    pub fn for_page(&self) -> Value {
+        let keys: Vec<Vec<Value>> = self.shown().map(|(at, _)| self.sort_keys(at)).collect();
+        let row = |(number, row): (usize, &Vec<Value>)| {
+            let cell = |((at, column), keys): ((usize, &Column), &Vec<Value>)| {
+                json!([column.unit.show(&row[at]), keys[number]])
+            };
+            let cells: Vec<Value> = self.shown().zip(&keys).map(cell).collect();
+            json!({ "is_best": self.best == Some(number), "cells": cells })
+        };
+        let rows: Vec<Value> = self.rows.iter().enumerate().map(row).collect();
+        let headings: Vec<&str> = self.shown().map(|(_, column)| column.heading.as_str()).collect();
+        json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
+    }
+
+    /// Numbers, also those with a mark; words keep their order. What is not known stands last.
+    fn sort_keys(&self, column: usize) -> Vec<Value> {
+        let key = |value: &Value| match value {
+            Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),
+            Value::Null => Some("".into()),
+            number => Some(number.clone()),
+        };
+        let keys: Option<Vec<Value>> = self.rows.iter().map(|row| key(&row[column])).collect();
+        keys.unwrap_or_else(|| (0..self.rows.len()).map(Value::from).collect())
+    }
+}
+
+fn trimmed(grid: &comfy_table::Table) -> Vec<String> {
+    grid.lines().map(|line| line.trim_end().to_string()).collect()
+}
+
+/// A row as an object.
+#[derive(Debug)]
+pub struct JsonLine(Vec<(&'static str, Value)>);
+
+impl Serialize for JsonLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl JsonLine {
+    /// Names and values in one level: a field of an object has both names.
+    fn flat(self) -> Vec<(String, String)> {
+        let flat = |(name, value): (&str, Value)| match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(field, value)| (format!("{name}_{field}"), flat_value(value))).collect()
+            }
+            value => vec![(name.to_string(), flat_value(&value))],
+        };
+        self.0.into_iter().flat_map(flat).collect()
+    }
+}
+
+fn flat_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(flat_value).collect::<Vec<_>>().join("; "),
+        value => value.to_string(),
+    }
+}
