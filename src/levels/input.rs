@@ -73,7 +73,7 @@ pub struct Input {
     /// Bytes in a frame, at most.
     pub frame_size_bytes: u64,
     /// The frames that are measured.
-    pub frames: Vec<ContentFrame>,
+    pub(super) frames: Vec<ContentFrame>,
 }
 
 impl Input {

@@ -128,7 +128,7 @@ fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
     if ranges.is_empty() {
         return Err(wrong(&format!("{name} has no levels")));
     }
-    let example = if name == REFERENCE_CODEC { ": --levels 1-10, --levels 1,3,-5--1" } else { "" };
+    let example = if name == REFERENCE_CODEC { ", such as 1-10 or 1,3,-5--1" } else { "" };
     levels_among(text, known.levels).map_err(|message| {
         Error::usage(format!("{name}: {message}"))
             .with_hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
@@ -162,7 +162,7 @@ pub fn built_in() -> Vec<&'static str> {
 }
 
 fn wrong(message: &str) -> Error {
-    Error::usage(message).with_hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", built_in().join(", ")))
+    Error::usage(message).with_hint(format!("codecs are {}, such as zstd,lz4,zlib:1,6,9", built_in().join(", ")))
 }
 
 #[cfg(test)]

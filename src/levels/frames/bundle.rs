@@ -65,8 +65,8 @@ impl Units {
         match choice {
             UnitChoice::Any => Ok(all_records().or_else(|| if is_text(input) { all_lines() } else { None })),
             UnitChoice::Record => all_records().map(Some).ok_or_else(|| {
-                Error::usage("--unit record: no storage with records is in what was read")
-                    .with_hint("--unit line or --unit 200 bundle lines or pieces of a file")
+                Error::usage("no storage with records is in what was read")
+                    .with_hint("of any file, lines or pieces of so many bytes can be bundled")
             }),
             UnitChoice::Line => Ok(all_lines()),
             UnitChoice::Piece(bytes) => Ok(taken(UnitKind::Piece, &|frame| Box::new(pieces(&frame.content, bytes)))),

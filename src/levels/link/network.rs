@@ -100,6 +100,9 @@ impl Link {
     }
 
     /// Refuses a link over which nothing would ever arrive, or that is none.
+    ///
+    /// # Errors
+    /// A number is out of range.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: &str| Err(Error::usage(format!("an impossible link: {what}")));
         let Self { bandwidth_bits_per_second, rtt_seconds, loss, .. } = *self;

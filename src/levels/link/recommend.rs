@@ -88,7 +88,7 @@ fn slowest(choice: &LinkRow, way: Way) -> &'static str {
         (Stage::Send, _) => "the link is the slowest stage",
         (Stage::Archive, _) => "archiving is the slowest stage: faster links do not help, more cores do",
         (Stage::Decode, _) => "decoding is the slowest stage: more cores help, faster links do not",
-        (Stage::Place, _) => "the node's disk is the slowest stage (--place-rate)",
+        (Stage::Place, _) => "the node's disk is the slowest stage",
     }
 }
 
