@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sizes and times of levels, parameters, presets and layouts, against stock level 1 verbatim: every figure of
+# Sizes and times of levels and layouts, against stock level 1 verbatim: every figure of
 # docs/compression.md.
 #
 #   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"), page cache warm, on tmpfs
@@ -10,34 +10,19 @@
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-256MiB}
 seeds=${SEEDS:-11 12 13}
-fast='wlog=23,hlog=15,mml=7,tlen=1,strat=fast'
 settings=(
     ''
+    '--zstd-level 2'
     '--zstd-level 3'
     '--zstd-level 7'
     '--zstd-level 10'
-    '--preset fast'
-    '--preset balanced'
-    '--preset small'
     '--layout clustered'
-    '--layout clustered --preset fast'
-    '--layout clustered --preset balanced'
-    '--layout clustered --preset small'
+    '--layout clustered --zstd-level 2'
     '--layout clustered --zstd-level 3'
     '--layout clustered --zstd-level 10'
-    '--zstd-params wlog=21,hlog=16,mml=7,tlen=2'
-    '--zstd-params wlog=23,hlog=14,mml=7,tlen=1'
-    "--zstd-params $fast"
-    '--zstd-params wlog=23,hlog=16,mml=7,tlen=1'
-    '--zstd-params wlog=23,hlog=16,mml=7,tlen=2'
-    '--layout clustered --zstd-params wlog=23,hlog=16,mml=7'
-    '--layout clustered --zstd-params wlog=23,hlog=16,mml=5,tlen=1'
-    '--layout clustered --zstd-params wlog=21,hlog=16,mml=4,tlen=1'
-    '--layout clustered --zstd-params wlog=23,hlog=17,mml=7,tlen=1'
-    '--layout clustered --zstd-params ldm=1'
-    '--layout clustered --preset balanced --frame-size 2MiB'
-    '--layout clustered --preset balanced --frame-size 16MiB'
-    '--layout clustered --preset balanced --frame-size 32MiB'
+    '--layout clustered --frame-size 2MiB'
+    '--layout clustered --frame-size 16MiB'
+    '--layout clustered --frame-size 32MiB'
 )
 build
 scratch
@@ -107,8 +92,7 @@ fi
 
 if [ -n "${AGAVE_ORACLE:-}" ]; then
     "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-100000}" --slots "${GEN_SLOTS:-90}" >/dev/null 2>&1
-    settings=('' '--layout clustered' '--preset fast' '--layout clustered --preset fast' '--preset balanced'
-        '--layout clustered --preset balanced')
+    settings=('' '--layout clustered' '--layout clustered --zstd-level 2')
     measure "$work/gen"
     echo
     echo "a ledger made by Agave, of mostly random bytes"

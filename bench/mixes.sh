@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What presets and layout save and cost on data unlike mainnet's: the table of account mixes in docs/compression.md.
+# What the clustered layout saves and costs on data unlike mainnet's: the table of account mixes in docs/compression.md.
 #
 #   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), and what a validator left (tests/fixtures)
 #
@@ -8,7 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-128MiB}
 mixes=${MIXES:-mainnet tokens nfts programs empty random}
-settings=('' '--preset fast' '--preset balanced' '--layout clustered' '--layout clustered --preset balanced')
+settings=('' '--layout clustered' '--layout clustered --zstd-level 2')
 build
 scratch
 mkdir "$work/out" "$work/run"

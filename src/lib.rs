@@ -146,7 +146,6 @@ pub use slotpress_read::{verify_archives as verify, verify_ledger};
 
 /// Codecs, levels, and what compressing takes of memory.
 pub mod codec {
-    pub use slotpress_encoder::Effort;
     pub use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FrameSpan};
 
     pub use crate::archive::encode::{
@@ -154,7 +153,6 @@ pub mod codec {
     };
     pub use crate::archive::layout::clustering_bytes;
     pub use crate::archive::writer::FrameTotals;
-    pub use crate::archive::zstd_params::{PRESET_SMALL, ZstdParams};
     pub use crate::archive::{check_frame_size, worker_memory_bytes};
     pub use crate::recompress::decoding_side_bytes;
 }

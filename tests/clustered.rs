@@ -74,16 +74,21 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
     let (ledgers, out, plain_out) = (synthetic(), temp_dir(), temp_dir());
     let path = ledgers.path().join("ledger");
     let plain = archive_with(&path, &plain_out, &[&["--frame-size", "1MiB"]]);
-    let of_preset: [&[&str]; 2] = [&["--preset", "balanced", "--layout", "clustered"], &["--preset", "fast"]];
-    for (frame_size, preset) in [("64KiB", 0), ("700000", 0), ("700000", 1), ("8MiB", 0), ("8MiB", 1)] {
-        let settings = [&["--frame-size", frame_size], of_preset[preset]].concat();
+    for (frame_size, layout) in [
+        ("64KiB", "clustered"),
+        ("700000", "clustered"),
+        ("700000", "verbatim"),
+        ("8MiB", "clustered"),
+        ("8MiB", "verbatim"),
+    ] {
+        let settings = ["--frame-size", frame_size, "--layout", layout];
         let expected = fs::read(archive_with(&path, &out, &[&settings, &["--threads", "1"]])).expect("read");
         for threads in ["2", "3", "8"] {
             let again = archive_with(&path, &out, &[&settings, &["--threads", threads]]);
             assert!(fs::read(again).expect("read") == expected, "{threads} threads, frames of {frame_size}");
             slotpress()
                 .args(["recompress", "--force", "--threads", threads])
-                .args(&settings)
+                .args(settings)
                 .arg(&plain)
                 .arg("-o")
                 .arg(out.path())
@@ -91,27 +96,6 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
                 .success();
             let recompressed = fs::read(out.path().join(name(&plain))).expect("read");
             assert!(recompressed == expected, "recompressed, {threads} threads, frames of {frame_size}");
-        }
-    }
-}
-
-/// The encoder of records changes frames, and nothing in them; the index names what made them.
-#[test]
-fn presets_keep_every_byte() {
-    let (ledgers, out, preset_out) = (synthetic(), temp_dir(), temp_dir());
-    let fixtures = ["ledger-at-26", "ledger-at-40", "ledger-at-3575"].map(ledger);
-    let paths = fixtures.iter().map(|dir| dir.path().to_path_buf()).chain([ledgers.path().join("ledger")]);
-    for path in paths {
-        for layout in ["verbatim", "clustered"] {
-            let layout = ["--layout", layout, "--frame-size", "1MiB"];
-            let plain = contents(&archive_with(&path, &out, &[&layout]));
-            for preset in ["fast", "balanced"] {
-                let archive = archive_with(&path, &preset_out, &[&layout, &["--preset", preset, "--verify"]]);
-                assert!(contents(&archive) == plain, "{preset} {layout:?}");
-                let settings = format!("zstd-records=1 effort={preset}");
-                let bytes = fs::read(&archive).expect("read");
-                assert!(bytes.windows(settings.len()).any(|window| window == settings.as_bytes()), "{settings}");
-            }
         }
     }
 }
@@ -148,15 +132,15 @@ fn what_is_no_record_stays() {
     assert!(before.iter().any(|(path, content)| path != largest && after[path] != *content), "others are clustered");
 }
 
+/// A level with another format; flags that an earlier version had.
 #[test]
 fn settings_that_make_no_sense() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     for (flags, says) in [
-        (&["--zstd-params", "wlog=27"][..], "wlog takes 10 to 25"),
-        (&["--zstd-params", "speed=9"], "no zstd parameter"),
-        (&["--preset", "fast", "--zstd-level", "3"], "cannot be used with"),
-        (&["--preset", "fast", "--format", "none"], "apply only to zstd"),
-        (&["--preset", "fast", "--zstd-params", "wlog=20"], "have no zstd parameters"),
+        (&["--zstd-level", "3", "--format", "none"][..], "applies only to zstd"),
+        (&["--preset", "fast"], "`archive` no longer has --preset\nhint: --layout clustered --zstd-level 1"),
+        (&["--zstd-params", "wlog=27"], "`archive` no longer has --zstd-params\nhint: choose a level"),
+        (&["--no-checksum"], "`archive` no longer has --no-checksum"),
     ] {
         let output =
             slotpress().arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(flags).output().expect("runs");

@@ -22,7 +22,7 @@ fn archives() -> Archives {
     for (number, flags) in [
         ["--frame-size", "64KiB", "--zstd-level=1"].as_slice(),
         &["--frame-size", "8MiB", "--zstd-level=-5"],
-        &["--frame-size", "32MiB", "--zstd-level=3", "--no-checksum"],
+        &["--frame-size", "32MiB", "--zstd-level=3"],
     ]
     .into_iter()
     .enumerate()

@@ -2,8 +2,6 @@
 
 #![no_main]
 
-#[path = "../encoder_target.rs"]
-mod encoder_target;
 #[allow(dead_code)]
 #[path = "../../tests/lies/script.rs"]
 mod script;
@@ -23,8 +21,7 @@ static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
     let fetch: (&str, targets::Target) = ("fetch", |bytes| {
         script::play(bytes);
     });
-    let encoder: (&str, targets::Target) = ("encoder", encoder_target::encode);
-    let target = targets::TARGETS.iter().chain([&fetch, &encoder]).find(|(known, _)| *known == name);
+    let target = targets::TARGETS.iter().chain([&fetch]).find(|(known, _)| *known == name);
     target.unwrap_or_else(|| panic!("{name} is no target")).1
 });
 

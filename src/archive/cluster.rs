@@ -14,8 +14,6 @@
 use slotpress_format::ledger::record::{align8, field};
 use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
-use crate::archive::layout::RecordLayout;
-
 /// Where the records of a storage stand at the end of a piece of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
@@ -41,8 +39,6 @@ pub struct Clusterer {
     addresses: Vec<u64>,
     /// The same as a hash table.
     table: Vec<u64>,
-    /// Where records begin in the copy.
-    starts: Vec<u32>,
 }
 
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
@@ -52,15 +48,7 @@ const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 impl Clusterer {
     /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
     /// where the next piece begins, and whether all was records: nothing of a piece that is not will be moved.
-    /// For a layout that keeps the order, nothing is noted of them but where they are.
-    pub fn walk(
-        &mut self,
-        piece: &[u8],
-        offset: u64,
-        storage_bytes: u64,
-        position: &Position,
-        layout: RecordLayout,
-    ) -> (Position, bool) {
+    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
         self.addresses.clear();
@@ -108,12 +96,9 @@ impl Clusterer {
                 if self.records.len() == RECORDS_MAX {
                     return self.give_up();
                 }
-                if layout == RecordLayout::Clustered {
-                    let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
-                    self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
-                    self.addresses
-                        .push(mix(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
-                }
+                let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
+                self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
+                self.addresses.push(mix(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
             }
             at = next;
@@ -145,10 +130,8 @@ impl Clusterer {
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
         let mut at = first;
-        self.starts.clear();
         for key in &self.keys {
             let (start, end) = self.records[(*key as usize) & (RECORDS_MAX - 1)];
-            self.starts.push(at as u32);
             let record = &piece[start as usize..end as usize];
             let copy = &mut to[at..at + record.len()];
             copy.copy_from_slice(record);
@@ -161,16 +144,7 @@ impl Clusterer {
             copy[data_end..].fill(0);
         }
         to[at..].copy_from_slice(&piece[at..]);
-        for ((start, _), copied_to) in self.records.iter_mut().zip(&self.starts) {
-            *start = *copied_to;
-        }
         true
-    }
-
-    /// Adds where the records of the piece begin that was walked, and copied if it is to be, where it lies at `at` of its frame.
-    pub fn add_starts(&self, at: usize, starts: &mut Vec<u32>) {
-        // A frame has at most 32 MiB.
-        starts.extend(self.records.iter().map(|(start, _)| at as u32 + start));
     }
 
     /// Looks for an address that occurs twice, by 64 bits of each. Should two addresses ever agree in those, the piece
@@ -369,7 +343,7 @@ mod tests {
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
         let mut to = vec![0xee; storage.len()];
-        let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START, RecordLayout::Clustered);
+        let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
         assert_eq!(position, Position::Over);
         let is_ordered = clusterer.copy(storage, &mut to);
         (to, is_records && is_ordered)
@@ -404,7 +378,7 @@ mod tests {
             for (number, piece) in storage.chunks(size).enumerate() {
                 let mut to = vec![0xee; piece.len()];
                 let (next, is_records) =
-                    clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position, RecordLayout::Clustered);
+                    clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position);
                 prop_assert!(is_records);
                 position = next;
                 prop_assert!(clusterer.copy(piece, &mut to));

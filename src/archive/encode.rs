@@ -6,13 +6,11 @@ use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Part, Progress, Result, run_in_order};
-use slotpress_encoder::{Effort, Encoder};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{FrameHash, frame_hash};
 use zstd_safe::{CCtx, CParameter, compress_bound};
 
 use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
-use crate::archive::zstd_params::ZstdParams;
 use crate::archive::{lz4, stored};
 
 /// How frames are compressed.
@@ -21,8 +19,6 @@ use crate::archive::{lz4, stored};
 pub struct Codec {
     /// The format of the archive.
     pub format: Format,
-    /// Whether each frame (each block, with lz4) carries a checksum of its content.
-    pub has_checksum: bool,
     /// A frame that saves less than this is stored raw, 0 to 100; 0 compresses every frame.
     pub min_savings_percent: u8,
     /// How the records of storages lie in the archive.
@@ -36,11 +32,7 @@ pub enum Format {
     Zstd {
         /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`].
         level: i32,
-        /// What replaces the level's own choices.
-        params: ZstdParams,
     },
-    /// `.tar.zst`, plain zstd by the encoder that compares records with earlier ones of their kind.
-    ZstdRecords(Effort),
     /// `.tar.lz4`, which Agave reads and Firedancer does not.
     Lz4,
     /// `.tar`: not compressed. Firedancer reads it and Agave does not.
@@ -52,8 +44,6 @@ impl Serialize for Codec {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let (format, level) = match self.format {
             Format::Zstd { level, .. } => ("zstd", Some(level)),
-            // Frames that gain nothing are made as by this level.
-            Format::ZstdRecords(_) => ("zstd", Some(ZSTD_LEVEL_DEFAULT)),
             Format::Lz4 => ("lz4", None),
             Format::None => ("none", None),
         };
@@ -65,25 +55,25 @@ impl Serialize for Codec {
 }
 
 impl Codec {
-    /// zstd with checksums, at a level.
-    pub fn zstd(level: i32) -> Self {
-        Self::new(Format::Zstd { level, params: ZstdParams::STOCK })
+    /// A format: every frame compressed, records as they are.
+    pub fn new(format: Format) -> Self {
+        Self { format, min_savings_percent: 0, layout: RecordLayout::Verbatim }
     }
 
-    /// A format, with checksums, every frame compressed.
-    pub fn new(format: Format) -> Self {
-        Self { format, has_checksum: true, min_savings_percent: 0, layout: RecordLayout::Verbatim }
+    /// zstd at a level.
+    pub fn zstd(level: i32) -> Self {
+        Self::new(Format::Zstd { level })
     }
 
     /// No compression: a plain tar.
     pub fn plain() -> Self {
-        Self { format: Format::None, has_checksum: false, min_savings_percent: 0, layout: RecordLayout::Verbatim }
+        Self::new(Format::None)
     }
 
     /// The ending of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
-            Format::Zstd { .. } | Format::ZstdRecords(_) => Extension::TarZstd,
+            Format::Zstd { .. } => Extension::TarZstd,
             Format::Lz4 => Extension::TarLz4,
             Format::None => Extension::Tar,
         }
@@ -94,24 +84,12 @@ impl Codec {
         self.extension() == Extension::TarZstd
     }
 
-    /// Whether it must be known where records begin.
-    pub fn needs_records(&self) -> bool {
-        self.layout == RecordLayout::Clustered || matches!(self.format, Format::ZstdRecords(_))
-    }
-
     /// The settings as the index names them.
     pub(crate) fn settings(&self) -> String {
-        let mut settings = match &self.format {
-            Format::Zstd { level, params } if params.is_stock() => format!("zstd-level={level}"),
-            Format::Zstd { level, params } => format!("zstd-level={level} zstd-params={params}"),
-            // What makes these frames may change what it makes: the number tells which it was.
-            Format::ZstdRecords(Effort::Fast) => "zstd-records=1 effort=fast".to_string(),
-            Format::ZstdRecords(Effort::Balanced) => "zstd-records=1 effort=balanced".to_string(),
+        let mut settings = match self.format {
+            Format::Zstd { level } => format!("zstd-level={level}"),
             Format::Lz4 | Format::None => String::new(),
         };
-        if !self.has_checksum {
-            settings += " no-checksum";
-        }
         if self.min_savings_percent > 0 {
             settings += &format!(" min-savings={}", self.min_savings_percent);
         }
@@ -139,8 +117,8 @@ pub fn is_zstd_level(level: i32) -> bool {
 /// Compresses one frame after another, reusing its context.
 pub struct FrameCompressor {
     codec: Codec,
+    /// Where the format is zstd.
     context: Option<CCtx<'static>>,
-    encoder: Option<Encoder>,
     sample: Vec<u8>,
 }
 
@@ -148,56 +126,33 @@ impl FrameCompressor {
     /// A compressor for the codec.
     ///
     /// # Errors
-    /// There is no memory for a context, or zstd refuses the settings.
+    /// There is no memory for a context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
-        let mut this = Self { codec: codec.clone(), context: None, encoder: None, sample: Vec::new() };
-        if let Format::ZstdRecords(effort) = codec.format {
-            this.encoder = Some(Encoder::new(effort, codec.has_checksum).map_err(encoder_error)?);
-        }
-        let Format::Zstd { level, params } = &codec.format else { return Ok(this) };
+        let mut this = Self { codec: codec.clone(), context: None, sample: Vec::new() };
+        let Format::Zstd { level } = codec.format else { return Ok(this) };
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
-        let general = [
-            CParameter::CompressionLevel(*level),
-            CParameter::ContentSizeFlag(true),
-            CParameter::ChecksumFlag(codec.has_checksum),
-        ];
-        for parameter in general.into_iter().chain(params.settings()) {
+        for parameter in
+            [CParameter::CompressionLevel(level), CParameter::ContentSizeFlag(true), CParameter::ChecksumFlag(true)]
+        {
             context.set_parameter(parameter).map_err(|code| zstd_error("set a parameter", code))?;
         }
         this.context = Some(context);
         Ok(this)
     }
 
-    /// As [`FrameCompressor::compress_records`], of content of which it is not known where records begin.
+    /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
+    /// it saves too little.
     ///
     /// # Errors
     /// The encoder fails.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
-        self.compress_records(content, &[], to)
-    }
-
-    /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
-    /// it saves too little. `starts` tells where records begin, to who wants to know.
-    ///
-    /// # Errors
-    /// The encoder fails.
-    pub fn compress_records(&mut self, content: &[u8], starts: &[u32], to: &mut Vec<u8>) -> Result<bool> {
         slotpress_base::threads::panic_point("encoder");
-        let Codec { has_checksum, min_savings_percent, .. } = self.codec;
+        let min_savings_percent = self.codec.min_savings_percent;
         to.clear();
-        if let Some(encoder) = &mut self.encoder {
-            encoder.encode(content, starts, to).map_err(encoder_error)?;
-            let is_stored =
-                min_savings_percent > 0 && stored::saves_too_little(content.len(), to.len(), min_savings_percent);
-            if is_stored {
-                stored::store_zstd(content, has_checksum, to);
-            }
-            return Ok(is_stored);
-        }
         let Some(context) = &mut self.context else {
             return Ok(match self.codec.format {
-                Format::Lz4 => lz4::append_blocks(content, has_checksum, min_savings_percent, to),
+                Format::Lz4 => lz4::append_blocks(content, min_savings_percent, to),
                 _ => {
                     to.extend_from_slice(content);
                     false
@@ -221,14 +176,14 @@ impl FrameCompressor {
         }
         let is_stored = is_hopeless || stored::saves_too_little(content.len(), to.len(), min_savings_percent);
         if is_stored {
-            stored::store_zstd(content, has_checksum, to);
+            stored::store_zstd(content, to);
         }
         Ok(is_stored)
     }
 
     /// Bytes that the context takes.
     pub fn context_bytes(&self) -> usize {
-        self.context.as_ref().map_or(0, CCtx::sizeof) + self.encoder.as_ref().map_or(0, Encoder::memory_bytes)
+        self.context.as_ref().map_or(0, CCtx::sizeof)
     }
 }
 
@@ -237,10 +192,6 @@ fn compress_zstd(context: &mut CCtx<'static>, content: &[u8], to: &mut Vec<u8>) 
     to.reserve(compress_bound(content.len()));
     context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
     Ok(())
-}
-
-fn encoder_error(error: slotpress_encoder::ZstdError) -> Error {
-    Error::failed(format!("zstd cannot compress a frame: {error}"))
 }
 
 fn zstd_error(doing: &str, code: usize) -> Error {
@@ -288,7 +239,7 @@ pub fn encode_linked_frames<F: Send>(
 ) -> Result<()> {
     let new_worker = || {
         let mut compressor = FrameCompressor::new(codec)?;
-        let mut clusterer = codec.needs_records().then(|| FrameClusterer::new(codec.layout));
+        let mut clusterer = (codec.layout == RecordLayout::Clustered).then(FrameClusterer::default);
         let mut content = Vec::new();
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
@@ -296,8 +247,8 @@ pub fn encode_linked_frames<F: Send>(
             let content = &content[..content_bytes];
             let (is_stored, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {
-                    let (content, starts, counts) = clusterer.cluster(content, link)?;
-                    (compressor.compress_records(content, starts, to)?, counts.left_as_is)
+                    let (content, counts) = clusterer.cluster(content, link)?;
+                    (compressor.compress(content, to)?, counts.left_as_is)
                 }
                 None => (compressor.compress(content, to)?, 0),
             };

@@ -68,21 +68,21 @@ impl FrameLink {
 /// Links one frame after another.
 #[derive(Debug)]
 pub struct Linker {
-    needs_records: bool,
+    layout: RecordLayout,
     before: Option<Receiver<Carry>>,
 }
 
 impl Linker {
-    /// Frames need links where their encoder must know where records are ([`Codec::needs_records`](crate::archive::encode::Codec::needs_records)).
-    pub fn new(needs_records: bool) -> Self {
-        Self { needs_records, before: None }
+    /// Frames are linked where their records are ordered.
+    pub fn new(layout: RecordLayout) -> Self {
+        Self { layout, before: None }
     }
 
     /// The link of the next frame; `ends_inside` tells whether the one after it starts inside an entry.
     pub fn link(&mut self, ends_inside: bool) -> FrameLink {
         let before = self.before.take();
         let mut link = FrameLink { before, after: None };
-        if ends_inside && self.needs_records {
+        if ends_inside && self.layout == RecordLayout::Clustered {
             let (after, before) = bounded(1);
             (link.after, self.before) = (Some(after), Some(before));
         }
@@ -99,36 +99,27 @@ pub struct Clustered {
     pub left_as_is: u64,
 }
 
-/// Clusters one frame after another, or only finds its records, reusing its memory.
-#[derive(Debug)]
+/// Clusters one frame after another, reusing its memory.
+#[derive(Debug, Default)]
 pub struct FrameClusterer {
-    layout: RecordLayout,
     clusterer: Clusterer,
     clustered: Vec<u8>,
-    starts: Vec<u32>,
 }
 
 impl FrameClusterer {
-    /// Puts records into this order.
-    pub fn new(layout: RecordLayout) -> Self {
-        Self { layout, clusterer: Clusterer::default(), clustered: Vec::new(), starts: Vec::new() }
-    }
-
-    /// The tar bytes of a frame with the records of its storages in order, where records begin (of those that lie wholly in it), and how
-    /// many storages that were.
-    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], &'a [u32], Clustered)> {
-        self.starts.clear();
+    /// The tar bytes of a frame with the records of its storages in order, and how many storages that were.
+    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
         let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
             Some(before) => match before.recv() {
                 Ok(Carry { entry, offset_bytes, position }) => match EntryParser::inside(entry, offset_bytes) {
                     Some(parser) => (parser, Some(entry), position),
-                    None => return Ok((tar, &[], Clustered::default())),
+                    None => return Ok((tar, Clustered::default())),
                 },
-                Err(_) => return Ok((tar, &[], Clustered::default())),
+                Err(_) => return Ok((tar, Clustered::default())),
             },
         };
-        let Self { layout, clusterer, clustered, starts } = self;
+        let Self { clusterer, clustered } = self;
         let mut done = 0;
         let mut counts = Clustered::default();
         parser.feed(tar, &mut |event| {
@@ -146,7 +137,7 @@ impl FrameClusterer {
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
             let mut is_ordered = true;
             if is_storage {
-                (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position, *layout);
+                (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
             // First things first: the worker of the next frame may be waiting.
             let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
@@ -157,33 +148,29 @@ impl FrameClusterer {
                 let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
             }
             counts.storages += u64::from(is_storage);
-            if is_storage && *layout == RecordLayout::Verbatim {
-                clusterer.add_starts(at, starts);
-            } else if is_storage {
+            if is_storage {
                 // A frame without storages is never copied.
                 let clustered = content_buffer(clustered, tar.len());
                 clustered[done..at].copy_from_slice(&tar[done..at]);
                 done = at + piece.len();
                 is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
                 counts.left_as_is += u64::from(!is_ordered);
-                clusterer.add_starts(at, starts);
             }
             Ok(())
         })?;
         if done == 0 {
-            return Ok((tar, starts, counts));
+            return Ok((tar, counts));
         }
         clustered[done..tar.len()].copy_from_slice(&tar[done..]);
-        Ok((&clustered[..tar.len()], starts, counts))
+        Ok((&clustered[..tar.len()], counts))
     }
 }
 
 /// The most memory that clustering takes per worker: a second frame, and 4 + 8 + 8 + 8 + 32 bytes for each record of
-/// 136. Finding records alone takes 4 + 8 for each.
-pub fn clustering_bytes(layout: RecordLayout, needs_records: bool, frame_size_bytes: u64) -> u64 {
+/// 136.
+pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
-        RecordLayout::Verbatim if !needs_records => 0,
-        RecordLayout::Verbatim => frame_size_bytes / 8,
+        RecordLayout::Verbatim => 0,
         RecordLayout::Clustered => frame_size_bytes * 3 / 2,
     }
 }
@@ -232,14 +219,14 @@ mod tests {
         tar.resize(tar.len().next_multiple_of(512), 0);
         for size in [513, 700, 1000, 1024, 4096, 9999, tar.len()] {
             let frames: Vec<&[u8]> = tar.chunks(size).collect();
-            let mut linker = Linker::new(true);
+            let mut linker = Linker::new(RecordLayout::Clustered);
             let links: Vec<FrameLink> =
                 (0..frames.len()).map(|number| linker.link(number + 1 < frames.len())).collect();
             let results: Vec<Vec<u8>> = std::thread::scope(|scope| {
                 let work = frames.iter().zip(links).map(|(frame, link)| {
                     scope.spawn(move || {
-                        let mut clusterer = FrameClusterer::new(RecordLayout::Clustered);
-                        let (bytes, _, counts) = clusterer.cluster(frame, link).expect("a frame");
+                        let mut clusterer = FrameClusterer::default();
+                        let (bytes, counts) = clusterer.cluster(frame, link).expect("a frame");
                         assert_eq!(counts.left_as_is, 0);
                         bytes.to_vec()
                     })
@@ -251,8 +238,8 @@ mod tests {
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));
-                let mut clusterer = FrameClusterer::new(RecordLayout::Clustered);
-                let (bytes, _, counts) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
+                let mut clusterer = FrameClusterer::default();
+                let (bytes, counts) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
                 assert_eq!((bytes.len(), counts.left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
                 others += usize::from(bytes != linked);
             }
@@ -276,16 +263,13 @@ mod tests {
     /// A frame whose neighbour was given up passes on as it is.
     #[test]
     fn a_dropped_link_does_not_stall() {
-        let mut linker = Linker::new(true);
+        let mut linker = Linker::new(RecordLayout::Clustered);
         let (first, second) = (linker.link(true), linker.link(true));
         drop(first);
         let third = linker.link(false);
-        let mut clusterer = FrameClusterer::new(RecordLayout::Clustered);
+        let mut clusterer = FrameClusterer::default();
         for link in [second, third] {
-            assert_eq!(
-                clusterer.cluster(&[7; 1000], link).expect("passed on"),
-                (&[7; 1000][..], &[][..], Clustered::default())
-            );
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], Clustered::default()));
         }
     }
 }

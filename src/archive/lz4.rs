@@ -16,18 +16,18 @@ pub const IS_RAW: u32 = 1 << 31;
 /// The end of the frame: a block of no bytes.
 pub const END_MARK: [u8; 4] = [0; 4];
 
-/// The header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum or not.
-pub fn frame_header(has_checksum: bool) -> [u8; 7] {
-    let flags = 0b0110_0000 | u8::from(has_checksum) << 4;
+/// The header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum.
+pub fn frame_header() -> [u8; 7] {
+    let flags = 0b0111_0000;
     let block_size = 7 << 4;
     let header_checksum = (XxHash32::oneshot(0, &[flags, block_size]) >> 8) as u8;
     [0x04, 0x22, 0x4d, 0x18, flags, block_size, header_checksum]
 }
 
 /// Appends `content` as blocks; returns whether all of them were stored raw, since they save too little.
-pub fn append_blocks(content: &[u8], has_checksum: bool, min_savings_percent: u8, to: &mut Vec<u8>) -> bool {
+pub fn append_blocks(content: &[u8], min_savings_percent: u8, to: &mut Vec<u8>) -> bool {
     let compress = |block: &[u8], to: &mut [u8]| compress_into(block, to).ok();
-    append_blocks_with(content, has_checksum, min_savings_percent, &compress, to)
+    append_blocks_with(content, min_savings_percent, &compress, to)
 }
 
 /// Compresses a block into a buffer, and returns how much of it is used; `None` where that fails.
@@ -36,7 +36,6 @@ pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
 /// The same, with another compressor of blocks.
 pub fn append_blocks_with(
     content: &[u8],
-    has_checksum: bool,
     min_savings_percent: u8,
     compress: &CompressBlock<'_>,
     to: &mut Vec<u8>,
@@ -58,10 +57,8 @@ pub fn append_blocks_with(
         }
         let length = (to.len() - start) as u32 | if is_raw { IS_RAW } else { 0 };
         to[length_at..start].copy_from_slice(&length.to_le_bytes());
-        if has_checksum {
-            let checksum = XxHash32::oneshot(0, &to[start..]);
-            to.extend_from_slice(&checksum.to_le_bytes());
-        }
+        let checksum = XxHash32::oneshot(0, &to[start..]);
+        to.extend_from_slice(&checksum.to_le_bytes());
     }
     is_stored
 }
@@ -77,14 +74,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn frames_decode(length in 0usize..9_000_000, has_checksum in any::<bool>(), noise in 0u8..3, part in 1usize..5_000_000) {
+        fn frames_decode(length in 0usize..9_000_000, noise in 0u8..3, part in 1usize..5_000_000) {
             let mut state = 1u32;
             let content: Vec<u8> = (0..length).map(|at| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 if noise == 0 { (at / 7) as u8 } else { (state >> 24) as u8 & (0xff >> (noise - 1)) }
             }).collect();
-            let mut frame = frame_header(has_checksum).to_vec();
-            content.chunks(part).for_each(|part| { append_blocks(part, has_checksum, 0, &mut frame); });
+            let mut frame = frame_header().to_vec();
+            content.chunks(part).for_each(|part| { append_blocks(part, 0, &mut frame); });
             frame.extend_from_slice(&END_MARK);
             let mut decoded = Vec::new();
             lz4_flex::frame::FrameDecoder::new(frame.as_slice()).read_to_end(&mut decoded).expect("a good frame");

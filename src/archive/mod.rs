@@ -13,7 +13,6 @@ pub mod lz4;
 pub mod sink;
 mod stored;
 pub mod writer;
-pub mod zstd_params;
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +26,7 @@ use slotpress_base::{
 };
 use slotpress_format::{
     ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
-    LedgerLock, LedgerPaths, RECORD_HEADER_BYTES, Root, find_bank_snapshot, name_and_parts,
+    LedgerLock, LedgerPaths, Root, find_bank_snapshot, name_and_parts,
 };
 use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
@@ -285,7 +284,7 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
 /// The frames of a planned archive, each with its link to the next.
 fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
     let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
-    let mut linker = Linker::new(options.codec.needs_records());
+    let mut linker = Linker::new(options.codec.layout);
     std::iter::from_fn(move || {
         let span = spans.next()?;
         let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
@@ -418,12 +417,10 @@ pub(crate) fn threads_within(
 /// There is not even memory for one context.
 pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
-    // Zeros are records without data.
-    let starts: Vec<u32> = (0..frame_size_bytes as u32).step_by(RECORD_HEADER_BYTES).collect();
-    compressor.compress_records(&vec![0; frame_size_bytes as usize], &starts, &mut Vec::new())?;
+    compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
     // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
-    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, codec.needs_records(), frame_size_bytes);
+    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
 }

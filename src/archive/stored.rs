@@ -34,12 +34,12 @@ pub fn sample<'a>(content: &[u8], to: &'a mut Vec<u8>) -> Option<&'a [u8]> {
 }
 
 /// Writes `content` as a zstd frame of raw blocks (RFC 8878), replacing what `to` holds.
-pub fn store_zstd(content: &[u8], has_checksum: bool, to: &mut Vec<u8>) {
-    /// Single segment, with the content size in four bytes.
-    const DESCRIPTOR: u8 = 0b1010_0000;
+pub fn store_zstd(content: &[u8], to: &mut Vec<u8>) {
+    /// Single segment, with the content size in four bytes, and a checksum.
+    const DESCRIPTOR: u8 = 0b1010_0100;
     to.clear();
     to.extend_from_slice(&ZSTD_MAGIC.to_le_bytes());
-    to.push(DESCRIPTOR | u8::from(has_checksum) << 2);
+    to.push(DESCRIPTOR);
     to.extend_from_slice(&(content.len() as u32).to_le_bytes());
     let mut blocks = content.chunks(BLOCK_CONTENT_BYTES_MAX as usize).peekable();
     if content.is_empty() {
@@ -50,9 +50,7 @@ pub fn store_zstd(content: &[u8], has_checksum: bool, to: &mut Vec<u8>) {
         to.extend_from_slice(&header.to_le_bytes()[..3]);
         to.extend_from_slice(block);
     }
-    if has_checksum {
-        to.extend_from_slice(&(XxHash64::oneshot(0, content) as u32).to_le_bytes());
-    }
+    to.extend_from_slice(&(XxHash64::oneshot(0, content) as u32).to_le_bytes());
 }
 
 #[cfg(test)]
@@ -64,16 +62,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn stored_frames_decode(length in 0usize..400_000, has_checksum in any::<bool>(), seed in any::<u8>()) {
+        fn stored_frames_decode(length in 0usize..400_000, seed in any::<u8>()) {
             let content: Vec<u8> = (0..length).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect();
             let mut frame = Vec::new();
-            store_zstd(&content, has_checksum, &mut frame);
+            store_zstd(&content, &mut frame);
             prop_assert_eq!(zstd::bulk::decompress(&frame, length).expect("a good frame"), content);
-            if has_checksum {
-                let last = frame.len() - 1;
-                frame[last] ^= 1;
-                prop_assert!(zstd::bulk::decompress(&frame, length).is_err(), "the checksum is checked");
-            }
+            let last = frame.len() - 1;
+            frame[last] ^= 1;
+            prop_assert!(zstd::bulk::decompress(&frame, length).is_err(), "the checksum is checked");
         }
     }
 

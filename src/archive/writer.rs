@@ -57,7 +57,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
-            self.put(&lz4::frame_header(self.codec.has_checksum))?;
+            self.put(&lz4::frame_header())?;
         }
         self.totals.frames += 1;
         self.totals.stored_frames += u64::from(frame.is_stored);

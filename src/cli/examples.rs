@@ -10,7 +10,7 @@ const EXAMPLES: [(&[&str], &str); 22] = [
 slotpress archive /mnt/ledger --accounts /mnt/accounts -o /mnt/archives
 # an incremental archive, based on the full archive of slot 350006937
 slotpress archive /mnt/ledger -o /mnt/archives --base-slot 350006937
-slotpress archive /mnt/ledger -o /mnt/archives --preset balanced \\
+slotpress archive /mnt/ledger -o /mnt/archives --zstd-level 2 \\
     --layout clustered
 slotpress archive /mnt/ledger -o - | ssh HOST 'cat > snapshot.tar.zst'",
     ),

@@ -53,7 +53,7 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", default_value_t = Time(EVERY_DEFAULT), value_parser = time, env = "SLOTPRESS_EVERY")]
     every: Time,
     /// Check archives, and publish them as they are
-    #[arg(long, conflicts_with_all = ["zstd_level", "preset", "zstd_params"])]
+    #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
     /// Check the state of incremental archives too, which takes reading the full one each time
     #[arg(long)]

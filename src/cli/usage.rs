@@ -11,6 +11,11 @@ use super::json::ErrorLine;
 /// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;
 
+const PRESET: &str =
+    "--layout clustered --zstd-level 1 is smaller and takes about as long; level 2 or 3 is smaller still";
+const ZSTD_PARAMS: &str = "choose a level: --zstd-level N; `slotpress levels` measures them";
+const NO_CHECKSUM: &str = "leave it out: every frame has its checksum";
+
 /// Flags that are gone: the command, the flag, and what replaces it. A line stays for one release.
 const REMOVED: &[(&str, &str, &str)] = &[
     (
@@ -20,6 +25,15 @@ const REMOVED: &[(&str, &str, &str)] = &[
     ),
     ("levels", "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
     ("levels", "--scratch", "leave it out: all is measured in memory, and nothing is written"),
+    ("archive", "--preset", PRESET),
+    ("recompress", "--preset", PRESET),
+    ("publish", "--preset", PRESET),
+    ("archive", "--zstd-params", ZSTD_PARAMS),
+    ("recompress", "--zstd-params", ZSTD_PARAMS),
+    ("publish", "--zstd-params", ZSTD_PARAMS),
+    ("archive", "--no-checksum", NO_CHECKSUM),
+    ("recompress", "--no-checksum", NO_CHECKSUM),
+    ("publish", "--no-checksum", NO_CHECKSUM),
     ("levels", "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
 ];
 

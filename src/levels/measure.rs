@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
 
         let longest = self.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = decoders.len() * (longest + codec.encoded_bytes_max(longest));
-        let clustering_bytes = clustering_bytes(codec.layout(), false, longest as u64) * decoders.len() as u64;
+        let clustering_bytes = clustering_bytes(codec.layout(), longest as u64) * decoders.len() as u64;
         let compress_memory_bytes = (encoder_bytes + buffer_bytes) as u64 + clustering_bytes;
         let output_bytes = self.sizes().iter().map(|(_, compressed)| compressed).sum();
         let mut row = row(codec, self.content_bytes(), output_bytes, &compress, &decompress);
@@ -226,7 +226,7 @@ impl<'a> Bench<'a> {
 
     fn workers<C: ?Sized>(&self, codec: &FrameCodec, new: &dyn Fn() -> Result<Box<C>>) -> Result<Vec<Worker<C>>> {
         let layout = codec.layout();
-        let clusterer = || (layout == RecordLayout::Clustered).then(|| FrameClusterer::new(layout));
+        let clusterer = || (layout == RecordLayout::Clustered).then(FrameClusterer::default);
         let worker = |_| Ok(Worker { coder: new()?, clusterer: clusterer(), buffer: Vec::new(), times: None });
         (0..self.options.threads.clamp(1, self.batches.len().max(1))).map(worker).collect()
     }

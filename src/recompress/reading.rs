@@ -59,7 +59,7 @@ impl Reading<'_> {
         let mut frames = FramesOut {
             frames_tx: &self.frames_tx,
             recycler: self.recycler,
-            linker: Linker::new(self.options.codec.needs_records()),
+            linker: Linker::new(self.options.codec.layout),
             is_inside: false,
             is_refused: false,
         };

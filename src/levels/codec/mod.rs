@@ -76,7 +76,7 @@ impl FrameCodec {
         let mut encoder = self.new_encoder()?;
         encoder.encode(&frame, &mut Vec::new())?;
         let buffers_bytes = (self.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
-        Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), false, frame_size_bytes))
+        Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
     /// What one worker compresses with.
