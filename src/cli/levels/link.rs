@@ -8,7 +8,7 @@ use slotpress::levels::{
     BreakEven, CongestionControl, Limit, Link, LinkQuestion, LinkReport, LinkRow, MSS_BYTES, PLACE_BYTES_PER_SECOND,
     READ_BYTES_PER_SECOND, Sooner, WINDOW_BYTES, Way, label, measure_levels,
 };
-use slotpress_base::{TimeUnit, quantity};
+use slotpress_base::quantity::{self, TimeUnit};
 
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::page::ExportArgs;

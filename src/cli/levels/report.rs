@@ -6,8 +6,8 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
+use slotpress_base::quantity::{self, TimeUnit};
 use slotpress_base::text::wrap;
-use slotpress_base::{TimeUnit, quantity};
 
 use super::chart::Chart;
 

@@ -9,7 +9,7 @@ use slotpress::levels::{
 };
 use slotpress::machine::LoadWatch;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::{TimeUnit, quantity};
+use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
