@@ -2,7 +2,8 @@
 //! recompress what a validator wrote, measure compression levels, fetch and serve archives.
 //!
 //! This is the library behind the program `slotpress`. Nothing in it prints, reads flags, or exits: long work reports
-//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so; [`CancelToken`] is for who only wants that. What fails is an [`Error`], whose
+//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so; a [`CancelToken`]
+//! does that alone, or beside a display of progress ([`CancelToken::with`]). What fails is an [`Error`], whose
 //! [`ErrorKind`] tells damage from a failing disk or network, and whose [`Hint`] says what to do next.
 //!
 //! # Archive a ledger
@@ -76,6 +77,23 @@
 //! With the features `net` and `serve`, which are on unless default features are turned off: `find` ranks servers by
 //! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads; they share a
 //! `Client`. `serve::run` is the server for all of these.
+//!
+#![cfg_attr(
+    feature = "net",
+    doc = r#"```no_run
+use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, NoProgress, fetch, find, net::SourceArg};
+
+let client = Client::new(&ClientOptions::default())?;
+let sources = ["https://mirror.example".parse::<SourceArg>()?, "/mnt/snapshots".parse()?];
+let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
+println!("the best state is of slot {}", found.require_candidate()?.slot());
+let fetched = fetch(&client, &FetchOptions::new(sources, "/mnt/new-snapshots"), &NoProgress)?;
+for archive in &fetched.archives {
+    println!("{} at {:?}", archive.name, archive.path);
+}
+# Ok::<(), Box<dyn std::error::Error>>(())
+```"#
+)]
 //!
 //! # Directories of archives
 //!

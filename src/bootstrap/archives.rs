@@ -25,7 +25,8 @@ pub struct FetchOptions {
     pub find: FindOptions,
     /// Whether an incremental archive is wanted.
     pub wants_incremental: bool,
-    /// Where archives go.
+    /// The directory for what comes from servers; it is made where it is missing. An archive of a local source is used where it
+    /// is, and not copied.
     #[setters(into)]
     pub dir: PathBuf,
     /// Bounds of the downloads.
@@ -36,7 +37,7 @@ pub struct FetchOptions {
 }
 
 impl FetchOptions {
-    /// The best state that the sources have, as archives in a directory, which is made where it is not there.
+    /// The best state that the sources have, with an incremental archive where one is newer.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
@@ -48,15 +49,15 @@ impl FetchOptions {
     }
 }
 
-/// An archive in the directory.
+/// An archive that was fetched, or was there.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FetchedArchive {
     /// Its name.
     pub name: ArchiveName,
-    /// Where it is; `None` in the report of a bootstrap, whose [`RestoreReport`](crate::RestoreReport) names the files.
+    /// Where it is, which is outside the directory for one of a local source; `None` in the report of a bootstrap, whose [`RestoreReport`](crate::RestoreReport) names the files.
     pub path: Option<PathBuf>,
-    /// What was fetched; `None` where it was there.
+    /// What was fetched; `None` where the archive was there, or is a local source's.
     pub fetched: Option<Fetched>,
     /// Its root, where it has frame hashes, all of which are right.
     pub root: Option<Root>,

@@ -88,14 +88,15 @@ pub enum ProgressEvent<'a> {
     Stage {
         /// Its name.
         name: &'a str,
-        /// The sum of [`ProgressEvent::Bytes`] that will have been read when the stage ends; `None` where it is not known.
+        /// Bytes that the stage will read, at most; `None` where it is not known. [`ProgressEvent::Bytes`] are summed anew
+        /// for each stage. A stage ends with the next one, or with the work.
         input_bytes: Option<u64>,
     },
     /// Bytes since the last such event.
     Bytes {
         /// Bytes read.
         input: u64,
-        /// Bytes written.
+        /// Bytes written; for what only reads, bytes decompressed.
         output: u64,
     },
     /// A few words beside the figures of the stage, until there are others.
@@ -221,7 +222,8 @@ where
     }
 }
 
-/// Drops all reports, and stops the work when one of its clones is cancelled, from any thread.
+/// Drops all reports, and stops the work when one of its clones is cancelled, from any thread. With a display of progress:
+/// [`CancelToken::with`].
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 

@@ -20,7 +20,7 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Until the head of an answer is there; connecting is part of it.
     pub head_timeout: Duration,
-    /// The longest time without a byte, or with fewer than [`BYTES_PER_SECOND_MIN`]. There is no time limit for a whole transfer.
+    /// The longest time without a byte, or with less than 1 KiB in each second. There is no time limit for a whole transfer.
     pub read_timeout: Duration,
     /// For the whole of a small document or of an RPC answer.
     pub document_timeout: Duration,
