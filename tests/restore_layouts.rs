@@ -378,7 +378,11 @@ fn fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
 fn an_incremental_archive_without_its_full_one() {
     let incremental = fixture(INCREMENTAL_26_40);
     let target = Target::new(0);
-    fails(&mut target.command(&[&incremental]), 2, &["builds on slot 26", "hint: give the full archive of slot 26 first"]);
+    fails(
+        &mut target.command(&[&incremental]),
+        2,
+        &["builds on slot 26", "hint: give the full archive of slot 26 first"],
+    );
     assert_nothing_left(&target);
 
     // Without the name that gives it away.

@@ -2,7 +2,7 @@
 //!
 //! An [`Input`] holds frames of content in memory; [`measure_levels`] compresses and decompresses them at every level with
 //! the encoders that `archive` and `restore` use, checks the result, and passes on a [`LevelRow`] as soon as it is ready.
-//! [`recommend`] chooses among the rows. [`measure_sizes`], [`measure_frames`] and [`LinkReport`] answer what follows:
+//! [`recommend()`] chooses among the rows. [`measure_sizes`], [`measure_frames`] and [`LinkReport`] answer what follows:
 //! by size, by frame size, over a link. Nothing here words a report. `docs/levels.md` explains the numbers.
 
 mod codec;

@@ -1,7 +1,7 @@
 //! Which level starts nodes soonest over a link: the time from a ledger here to a ledger there, for each level.
 //!
 //! [`network`] computes the rate of a link; here are the stages until a node can be started, and the report that sets
-//! levels side by side; [`break_even`] finds the bandwidths at which one level overtakes another, [`recommend`] chooses.
+//! levels side by side; [`break_even`] finds the bandwidths at which one level overtakes another, [`recommend()`] chooses.
 //! All of it is pure: rows of measured levels go in, numbers come out. `docs/levels.md` describes the model and its check.
 //!
 //! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage,
