@@ -1,11 +1,12 @@
 //! What the network does while a restore reads: counted, and told beside the restore's own figures.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use slotpress_base::{Progress, ProgressEvent, rate_of};
 use slotpress_net::{Download, GivenBytes, PartialFile};
 
@@ -40,7 +41,7 @@ impl<'a> Network<'a> {
     /// A download begins.
     pub fn watch(&self, file: &Arc<PartialFile>, download: &Arc<Download>) {
         let watched = Watched { file: file.clone(), download: download.clone() };
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched);
+        *self.now.lock() = Some(watched);
     }
 
     /// Says how fast bytes arrive, how many are there, and which side waits for the other, until it is over.
@@ -49,7 +50,7 @@ impl<'a> Network<'a> {
         let (mut looks, mut waits) = (0u32, 0u32);
         while !is_over.load(Relaxed) {
             std::thread::sleep(LOOK_AGAIN);
-            let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.now.lock();
             let Some(Watched { file, download }) = &*now else { continue };
             looks += 1;
             waits += u32::from(file.is_waited_for());

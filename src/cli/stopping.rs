@@ -3,9 +3,10 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use indicatif::ProgressBar;
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use slotpress_base::text::json;
@@ -38,11 +39,11 @@ pub struct Shown(Arc<Mutex<Option<ProgressBar>>>);
 impl Shown {
     /// This bar is on the screen now.
     pub fn set(&self, bar: ProgressBar) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
+        *self.0.lock() = Some(bar);
     }
 
     fn clear(&self) {
-        if let Some(bar) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(bar) = self.0.lock().take() {
             bar.finish_and_clear();
         }
     }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::ColorChoice;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
+use parking_lot::Mutex;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use slotpress::{Error, Progress, ProgressEvent, Result};
@@ -176,10 +177,8 @@ impl Ui {
             self.stderr(&line);
         } else if let Err(error) = stdout::print(&line) {
             self.is_pipe_broken.store(true, Relaxed);
-            if error.kind() != ErrorKind::BrokenPipe
-                && let Ok(mut print_error) = self.print_error.lock()
-            {
-                print_error.get_or_insert(stdout::error(&error));
+            if error.kind() != ErrorKind::BrokenPipe {
+                self.print_error.lock().get_or_insert(stdout::error(&error));
             }
         }
     }
@@ -201,10 +200,7 @@ impl Ui {
         if let Some(spent) = self.spent.describe() {
             self.detail(&spent);
         }
-        match self.print_error.lock().ok().and_then(|mut error| error.take()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.print_error.lock().take().map_or(Ok(()), Err)
     }
 
     /// An archive goes to stdout: from here on, results go to stderr.
@@ -306,16 +302,15 @@ impl Ui {
         let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
         let line = if self.is_journal { levelled() } else { text.to_string() };
         let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
-        match self.bar.lock().ok().and_then(|bar| bar.clone()) {
+        let bar = self.bar.lock().clone();
+        match bar {
             Some(bar) => bar.suspend(write),
             None => write(),
         }
     }
 
     fn end_stage(&self) {
-        if let Ok(mut bar) = self.bar.lock()
-            && let Some(bar) = bar.take()
-        {
+        if let Some(bar) = self.bar.lock().take() {
             bar.finish_and_clear();
         }
     }
@@ -401,20 +396,17 @@ impl Ui {
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
         // Once the user has asked to stop, what happens is said already.
-        if self.style == ProgressStyle::Bar
-            && !self.is_interrupted()
-            && let Ok(mut bar) = self.bar.lock()
-        {
+        if self.style == ProgressStyle::Bar && !self.is_interrupted() {
             let new = self.new_bar();
             self.shown.set(new.clone());
-            *bar = Some(new);
+            *self.bar.lock() = Some(new);
         }
     }
 
     fn count(&self, input_bytes: u64, output_bytes: u64) {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
         // Another thread that holds the lock is about to draw.
-        let Ok(bar) = self.bar.try_lock() else { return };
+        let Some(bar) = self.bar.try_lock() else { return };
         match self.style {
             ProgressStyle::Bar => {
                 if let Some(bar) = &*bar {
@@ -442,12 +434,11 @@ impl Ui {
     }
 
     fn warning(&self, message: &str) {
-        if let Ok(mut shown) = self.shown_warnings.lock()
-            && shown.len() < SHOWN_WARNINGS_MAX
-            && !shown.insert(message.to_string())
-        {
+        let mut shown = self.shown_warnings.lock();
+        if shown.len() < SHOWN_WARNINGS_MAX && !shown.insert(message.to_string()) {
             return;
         }
+        drop(shown);
         if self.is_stderr_json() {
             self.stderr(&json(&WarningLine { message }));
         } else if !self.is_quiet {

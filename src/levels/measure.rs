@@ -12,9 +12,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, ThreadStopwatch, quantity};
 
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
 
     fn compressed(&self, batch: usize) -> MutexGuard<'_, Batch> {
         // Never contended: a pass gives each batch to one worker.
-        self.compressed[batch].lock().unwrap_or_else(PoisonError::into_inner)
+        self.compressed[batch].lock()
     }
 
     fn pieces_of(&self, batch: usize) -> &[&'a [u8]] {

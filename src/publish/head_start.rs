@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::fstat;
 use slotpress_base::progress::wait;
 use slotpress_base::{IoContext, IoHint, PieceReader, Progress, Result};
@@ -54,11 +55,11 @@ impl Making {
     }
 
     fn set(&self, now: Now) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *self.now.lock() = now;
     }
 
     fn now(&self) -> Now {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.lock().clone()
     }
 }
 

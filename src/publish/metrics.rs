@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::quantity;
 use slotpress_serve::Facts;
 use slotpress_serve::process::registry;
@@ -87,7 +87,7 @@ impl Metrics {
             since: SystemTime::now(),
         };
         let registry = registry("slotpress_publish", |registry| metrics.register(registry));
-        *metrics.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+        *metrics.registry.lock() = registry;
         // What begins when something happens for the first time has no rate then.
         for target in targets {
             drop(metrics.published.get_or_create(&of(target)));
@@ -161,7 +161,7 @@ impl Metrics {
             self.see_free(target, free_bytes);
         }
         if shelves.newest.of_all().is_some() {
-            self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(target.to_string(), Some(shelves.newest));
+            self.newest.lock().insert(target.to_string(), Some(shelves.newest));
         }
     }
 
@@ -177,7 +177,7 @@ impl Metrics {
     }
 
     fn newest(&self) -> Vec<(String, Option<Newest>)> {
-        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = self.newest.lock();
         newest.iter().map(|(target, newest)| (target.clone(), *newest)).collect()
     }
 }
@@ -202,7 +202,7 @@ impl Facts for Metrics {
                 self.kind_age_seconds.get_or_create(&of).set(number(newest.age().as_secs()));
             }
         }
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     fn health(&self) -> Result<(), String> {

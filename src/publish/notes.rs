@@ -1,7 +1,6 @@
 //! The journal as all threads write it: what is changed is on disk when the change returns.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use slotpress_base::Result;
 
 use super::journal::Journal;
@@ -26,7 +25,7 @@ impl<'a> Notes<'a> {
 
     /// Looks at it.
     pub fn read<R>(&self, look: impl FnOnce(&Journal) -> R) -> R {
-        look(&self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&self.journal.lock())
     }
 
     /// Changes it, and writes it where something has changed.
@@ -35,7 +34,7 @@ impl<'a> Notes<'a> {
     /// The disk fails or is full.
     pub fn change<R>(&self, change: impl FnOnce(&mut Journal) -> R) -> Result<R> {
         // Held while it is written, so that no older one comes after a newer one.
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut journal = self.journal.lock();
         let mut new = journal.clone();
         let result = change(&mut new);
         if new != *journal {

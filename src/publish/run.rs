@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile};
 use slotpress_net::Client;

@@ -1,8 +1,9 @@
 //! One target, on a thread of its own: a target that fails or is slow holds up no other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, Found, KeptDir, Progress, Result, free_bytes, has_room, is_full, panic_point};
 use slotpress_net::Client;
@@ -109,7 +110,7 @@ impl Target<'_> {
     fn is_as_before(&self, store: &Store) -> Result<bool> {
         let Some(dir) = store.dir() else { return Ok(true) };
         let is_now = dir.itself()?;
-        let before = self.was.lock().unwrap_or_else(PoisonError::into_inner).replace(is_now);
+        let before = self.was.lock().replace(is_now);
         if before.is_none_or(|before| before.is_same(&is_now)) {
             return Ok(true);
         }

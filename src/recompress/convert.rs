@@ -9,8 +9,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, split_at_most, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs, STATUS_CACHE_SLOTS_MAX, STORAGE_BYTES_MAX};
@@ -176,8 +176,8 @@ fn read(
         return Err(Error::damaged("the bank file is Firedancer's in its first bytes only"));
     }
     let Surveyed { entries, bank_file, .. } = reader.contents;
-    let entries = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let bank_file = bank_file.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let entries = entries.into_inner();
+    let bank_file = bank_file.into_inner();
     let input_bytes = archive.length_bytes();
     let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
     let (outcome, state) = finish_state(state, &decoded, input, base, None, options, progress)?;
@@ -355,7 +355,7 @@ struct Surveyed {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 impl Contents for Surveyed {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::Sender;
+use parking_lot::Mutex;
 use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result, split_at_most, to_usize};
 use slotpress_format::{BankFile, Entry, EntryKind, FrameAssembler, StorageMapItem};
 use slotpress_read::{
@@ -102,7 +102,7 @@ impl Reading<'_> {
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
-        let entries = reader.contents.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let entries = reader.contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
         Ok(Decoded {
             entries,
@@ -117,7 +117,7 @@ impl Reading<'_> {
     fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
-        let entries = entries.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = entries.0.lock();
         if *entries == tail.index.entries {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Contents for KeptEntries {
 
     fn entry(&self, entry: &Entry) -> Result<()> {
         if !is_empty_storage(entry) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+            self.0.lock().push(*entry);
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! One archive into files: what [`read`](slotpress_read::archive) decodes goes to its place, and every rule is kept.
 
-use std::sync::{Mutex, PoisonError, RwLock};
-
+use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, IoContext, Owner, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
@@ -131,8 +130,8 @@ impl Contents for Unpacking<'_> {
 
     fn entry(&self, entry: &Entry) -> Result<()> {
         // Storages have the numbers of their assignment.
-        let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
-        self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
+        let destination = self.assigner.lock().assign(entry)?;
+        self.destinations.write().push(destination);
         Ok(())
     }
 
@@ -153,7 +152,7 @@ struct PlacedEntries<'a> {
 
 impl EntrySink for PlacedEntries<'_> {
     fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
-        let destinations = self.destinations.read().unwrap_or_else(PoisonError::into_inner);
+        let destinations = self.destinations.read();
         let destination = destinations.get(number as usize).copied().unwrap_or(Destination::Nothing);
         drop(destinations);
         self.writer.begin(destination)

@@ -1,7 +1,8 @@
 //! One bound on the rate of all transfers together: a token bucket.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// What may come at once after a pause: a second's worth, and no more than this.
 const BURST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -24,7 +25,7 @@ impl Bucket {
     pub fn take(&self, bytes: u64, now: Instant) -> Duration {
         let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         let burst = seconds(BURST_BYTES_MAX).min(Duration::from_secs(1));
-        let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid_until = self.paid_until.lock();
         // After a pause there is a burst's worth of credit, never more.
         let credit_from = now.checked_sub(burst).unwrap_or(now);
         let paid = paid_until.unwrap_or(credit_from).max(credit_from);

@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::progress::{self};
@@ -186,8 +187,8 @@ impl UrlSource {
         self.stop.check()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Cache> {
+        self.cache.lock()
     }
 
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::to_usize;
 use tokio::sync::mpsc;
@@ -117,7 +118,7 @@ pub struct Buffers(Mutex<Vec<Vec<u8>>>);
 impl Buffers {
     /// A buffer of this length, filled by `fill`; it comes back when its bytes are sent.
     fn filled(self: &Arc<Self>, length: u64, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Bytes> {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.0.lock().pop();
         let mut buffer = Lent { bytes: spare.unwrap_or_default(), home: self.clone(), length: to_usize(length) };
         if buffer.bytes.len() < buffer.length {
             buffer.bytes.resize(buffer.length, 0);
@@ -142,7 +143,7 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut spare = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.home.0.lock();
         if spare.len() < SPARE_BUFFERS_MAX {
             spare.push(std::mem::take(&mut self.bytes));
         }

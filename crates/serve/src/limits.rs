@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
+use parking_lot::Mutex;
 use slotpress_base::Bucket;
 
 use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
@@ -138,7 +139,7 @@ impl Limits {
     /// # Errors
     /// The client has as many as one may have.
     pub fn admit_client(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         let client = clients.entry(client_of(address)).or_insert_with(|| {
             let turn = tokio::sync::Mutex::new(self.allowance.client_rate.map(Bucket::new));
             Arc::new(Client { connections: AtomicUsize::new(0), turn })
@@ -159,7 +160,7 @@ impl Limits {
     /// Forgets clients that are gone and owe nothing. To be called every second or so.
     pub fn sweep(&self) {
         let now = self.start.elapsed();
-        lock(&self.clients).retain(|_, client| {
+        self.clients.lock().retain(|_, client| {
             let owes = client.turn.try_lock().map_or(true, |turn| turn.is_some_and(|bucket| !bucket.is_full(now)));
             client.connections.load(Relaxed) > 0 || owes
         });
@@ -184,7 +185,7 @@ impl Admission {
         if let Some(bucket) = turn.as_mut() {
             sleep(bucket.take(limits.start.elapsed(), bytes)).await;
         }
-        let wait = lock(&limits.total).as_mut().map(|bucket| bucket.take(limits.start.elapsed(), bytes));
+        let wait = limits.total.lock().as_mut().map(|bucket| bucket.take(limits.start.elapsed(), bytes));
         sleep(wait.unwrap_or_default()).await;
     }
 
@@ -207,10 +208,6 @@ async fn sleep(wait: Duration) {
     if wait >= SHORTEST_WAIT {
         tokio::time::sleep(wait).await;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who an address counts as.
@@ -250,7 +247,7 @@ mod tests {
         assert_eq!(limits.connections(), 3);
         drop((first, third, fourth));
         limits.sweep();
-        assert!(limits.connections() == 0 && lock(&limits.clients).is_empty());
+        assert!(limits.connections() == 0 && limits.clients.lock().is_empty());
     }
 
     #[test]

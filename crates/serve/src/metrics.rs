@@ -1,8 +1,8 @@
 //! What Prometheus is told.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -101,7 +101,7 @@ impl Metrics {
         for reason in ["full", "client"] {
             drop(metrics.refused.get_or_create(&Reason { reason }));
         }
-        *metrics.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
+        *metrics.registry.lock() = registry;
         metrics
     }
 
@@ -158,7 +158,7 @@ impl Metrics {
 
     /// As Prometheus reads them.
     pub fn text(&self, format: TextFormat) -> String {
-        text(&self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner), format)
+        text(&self.registry.lock(), format)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, MutexGuard};
 
+use parking_lot::MutexGuard;
 use prometheus_client::registry::Registry;
 use slotpress_base::{Error, Result, cannot_start};
 use tokio::runtime::Runtime;

@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -50,7 +51,7 @@ impl Certificates {
 
     /// What to accept the next connection with.
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
+        self.state.lock().config.clone()
     }
 
     /// Reads them again if they have changed, or anyway. Returns whether they were.
@@ -59,11 +60,11 @@ impl Certificates {
     /// They cannot be used; what there was stays.
     pub fn reload(&self, is_forced: bool) -> Result<bool> {
         let versions = versions(&self.files);
-        if !is_forced && versions == self.state.lock().unwrap_or_else(PoisonError::into_inner).versions {
+        if !is_forced && versions == self.state.lock().versions {
             return Ok(false);
         }
         let config = read(&self.files)?;
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { config, versions };
+        *self.state.lock() = State { config, versions };
         Ok(true)
     }
 }

@@ -1,10 +1,11 @@
 //! How stores are reached.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use derive_setters::Setters;
+use parking_lot::Mutex;
 use slotpress_base::Result;
 use slotpress_net::{Answer, Client, NetError, Stores, Url};
 
@@ -59,7 +60,7 @@ impl S3Options {
     /// The bucket of a URL.
     pub(crate) fn bucket(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>> {
         let name = url.host_str().unwrap_or_default().to_string();
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if let Some(bucket) = buckets.get(&name) {
             return Ok(bucket.clone());
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
 use object_store::PutPayload;
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::progress::{self};
 use slotpress_base::quantity::bytes as show_bytes;
 use slotpress_base::threads::guarded;
@@ -177,7 +178,7 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Progress for Shared {

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use slotpress_base::{Error, IoContext, Progress, Result};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
@@ -108,7 +108,7 @@ struct Output<'a> {
 impl Output<'_> {
     /// Appends frames, and zeros up to where the next may start, in a frame that is skipped.
     fn put(&self, frames: &[Vec<u8>], is_aligned: bool) -> Result<()> {
-        let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.file.lock();
         let (file, length_bytes) = &mut *guard;
         for frame in frames {
             file.write_all(frame).or_path("write", self.path)?;

@@ -46,7 +46,6 @@ use std::cell::RefCell;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
@@ -54,6 +53,7 @@ use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
 pub use firedancer::archive_like_firedancer;
 use layout::Layout;
 pub use mix::Mix;
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
 use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, available_threads, quantity, text};
@@ -253,8 +253,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
 
     progress.stage("Writing the bank", None);
     written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
-    let StateSums { both, full: mut full_sums, newer: mut newer_sums } =
-        sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let StateSums { both, full: mut full_sums, newer: mut newer_sums } = sums.into_inner();
     full_sums.add(&both);
     newer_sums.add(&both);
     let (state, bytes) = full.finish(&layout, &full_sums)?;
@@ -308,7 +307,7 @@ fn place(
     if newer_dir.is_some() && !layout.is_incremental(at) {
         link_or_copy(&path, &StateDirectory::storage_path(full_dir, slot, id))?;
     }
-    sums.lock().unwrap_or_else(PoisonError::into_inner).add(&storage.sums);
+    sums.lock().add(&storage.sums);
     let placed = Placed::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
     let bytes = storage.bytes.len() as u64;
     progress.advance(bytes, bytes);

@@ -1,7 +1,8 @@
 //! Reading no faster than asked for: a token bucket that all workers share.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::Progress;
 use crate::progress::{self};
@@ -57,7 +58,7 @@ impl Pace {
     /// Waits until `bytes` may be read. Returns early when the user asked to stop; who works on notices that itself.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         let now = self.start.elapsed();
-        let Ok(wait) = self.bucket.lock().map(|mut bucket| bucket.take(now, bytes)) else { return };
+        let wait = self.bucket.lock().take(now, bytes);
         let until = now.saturating_add(wait);
         progress::wait(progress, until.saturating_sub(self.start.elapsed()));
     }

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use super::calls::write_back;
@@ -177,7 +177,7 @@ impl WriteBehind {
             return Ok(());
         }
         write_back(&file, &range, false)?;
-        let Ok(mut under_way) = self.under_way.lock() else { return Ok(()) };
+        let mut under_way = self.under_way.lock();
         under_way.bytes += range.end - range.start;
         under_way.files.push_back((file, range));
         let mut oldest = Vec::new();
@@ -190,7 +190,7 @@ impl WriteBehind {
 
     /// Waits for everything.
     pub fn finish(&self) -> io::Result<()> {
-        let Ok(mut under_way) = self.under_way.lock() else { return Ok(()) };
+        let mut under_way = self.under_way.lock();
         std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| settle_range(&file, &range))
     }
 }

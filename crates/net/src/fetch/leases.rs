@@ -1,7 +1,9 @@
 //! Which parts of a file are leased: as many as there are requests under way.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The leases of a file.
 #[derive(Debug, Default)]
@@ -12,7 +14,7 @@ pub type Held = Arc<Mutex<Option<Range<u64>>>>;
 
 /// Locks, also after a panic.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Leases {

@@ -14,9 +14,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use naming::remove_left_journal;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -115,7 +116,7 @@ impl PartialFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What the archive was when the last run ended.
@@ -274,7 +275,7 @@ impl PartialFile {
 
     /// Gives up what is there from a place on: it is of another archive.
     pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
-        let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.journal.lock();
         let journal = {
             let mut state = self.lock();
             state.journal.ranges.remove(offset_bytes..u64::MAX);
@@ -308,7 +309,7 @@ impl PartialFile {
 
     /// Puts on disk what has arrived, then says so in the journal.
     pub fn sync(&self) -> Result<()> {
-        let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.journal.lock();
         let (journal, unsynced_bytes) = {
             let state = self.lock();
             let mut journal = state.journal.clone();

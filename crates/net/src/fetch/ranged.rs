@@ -7,9 +7,9 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point};
@@ -146,19 +146,19 @@ impl Fetching<'_> {
             Ok(())
         })
         .map_err(Ended::Failed)?;
-        if let Some(ended) = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(ended) = self.ended.lock().take() {
             return Err(ended);
         }
         Ok(())
     }
 
     fn end(&self, ended: Ended) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ended);
+        self.ended.lock().get_or_insert(ended);
         self.changed.notify_all();
     }
 
     fn is_ended(&self) -> bool {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.ended.lock().is_some()
     }
 
     /// One connection: piece after piece, until all are there.
@@ -189,7 +189,7 @@ impl Fetching<'_> {
                         return Ok(());
                     }
                     None => {
-                        drop(self.changed.wait_timeout(pieces, LOOK_AGAIN));
+                        self.changed.wait_for(&mut pieces, LOOK_AGAIN);
                         continue;
                     }
                 }

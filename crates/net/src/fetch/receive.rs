@@ -1,8 +1,8 @@
 //! The bytes of one request for a piece: put at their place, and marked when they are right as far as can be told.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result, panic_point, range_bytes};
 
@@ -30,7 +30,7 @@ pub struct Receiving<'a> {
 impl Receiving<'_> {
     /// The pieces, for as long as the result lives.
     pub fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pieces.lock()
     }
 }
 

@@ -4,9 +4,9 @@
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rangemap::RangeSet;
 use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, quantity, range_bytes, to_usize};
 use slotpress_format::FrameHash;
@@ -55,7 +55,7 @@ pub fn fetch_tail(
             Ok(tail) => return Ok((tail, fetched)),
             // One that makes no sense is for the reader to tell of: the rest is fetched without it.
             Err(error) if error.kind() == ErrorKind::Damaged => break,
-            Err(error) => match arrived.wanted.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Err(error) => match arrived.wanted.into_inner() {
                 Some(wanted) if wanted < start => start = wanted,
                 _ => return Err(Ended::Failed(error)),
             },
@@ -235,7 +235,7 @@ impl Source for Arrived<'_> {
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         if self.there.gaps(&(offset_bytes..offset_bytes.saturating_add(to.len() as u64))).next().is_some() {
-            *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(offset_bytes);
+            *self.wanted.lock() = Some(offset_bytes);
             return Err(io::Error::other("not there yet"));
         }
         self.file.read_written(to, offset_bytes).map_err(io::Error::other)?;

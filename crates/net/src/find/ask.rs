@@ -1,10 +1,11 @@
 //! Asking: all servers at once for what they have, and few for the bank file of an archive.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{
     CancelToken, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, panic_point, spawn_workers,
@@ -133,7 +134,7 @@ pub fn ask_all(
             if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
                 continue;
             }
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| why(&error));
+            *slot.lock() = answer.map_err(|error| why(&error));
         }
     };
     let work = || {
@@ -142,7 +143,7 @@ pub fn ask_all(
             Ok(())
         });
         if let Err(error) = asked {
-            died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            died.lock().get_or_insert(error);
         }
     };
     std::thread::scope(|scope| {
@@ -151,11 +152,11 @@ pub fn ask_all(
             work();
         }
     });
-    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = died.into_inner() {
         return Err(error);
     }
     progress.check()?;
-    Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+    Ok(answers.into_iter().map(|answer| answer.into_inner()).collect())
 }
 
 /// What a source has that is asked again while it is too busy to answer, until `waiting` is to stop.

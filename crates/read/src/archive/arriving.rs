@@ -11,8 +11,8 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use slotpress_base::bytes::count;
 use slotpress_base::threads::guarded;
 use slotpress_base::{
@@ -52,7 +52,7 @@ impl Arriving {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrived.lock()
     }
 
     /// Takes everything from `input`, until its end, an interrupt, or until the last reader has ended. What goes wrong is
@@ -128,7 +128,7 @@ impl Source for Arriving {
                 arrived.is_end_seen = true;
                 return Ok(0);
             }
-            arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut arrived);
         }
     }
 }

@@ -14,10 +14,10 @@ mod events;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{Carry, Events};
+use parking_lot::Mutex;
 use slotpress_base::progress::timed;
 use slotpress_base::{Error, ErrorKind, IoContext, Part, Result, run_in_order, split_at_most, to_usize};
 use slotpress_format::{
@@ -90,7 +90,7 @@ pub fn read_by_index(
         pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
         Ok(())
     });
-    if let Some(error) = reading.contradiction.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = reading.contradiction.into_inner() {
         return Err(ReadError::Index(error));
     }
     result?;
@@ -183,7 +183,7 @@ impl Reading<'_> {
 
     /// Remembers that the index is worthless.
     fn contradiction(&self, error: Error) -> Error {
-        self.contradiction.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error).clone()
+        self.contradiction.lock().get_or_insert(error).clone()
     }
 
     fn read_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &mut Vec<u8>) -> Result<ReadFrame> {

@@ -105,7 +105,7 @@ pub fn decode_observed<'a>(
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
     })?;
-    Ok(statistics.and_then(|statistics| statistics.lock().ok().map(|statistics| *statistics)).unwrap_or_default())
+    Ok(statistics.map(|statistics| *statistics.lock()).unwrap_or_default())
 }
 
 /// Decodes one whole frame after another, reusing its context.

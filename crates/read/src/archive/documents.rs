@@ -2,10 +2,11 @@
 //! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
 
 use std::io::{BufRead, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, panicked};
 use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
 use slotpress_format::{
@@ -176,7 +177,7 @@ impl<T: Send + 'static> Pushed<T> {
         }
         // The thread that gets the work takes it out: a thread that does not start would drop it.
         let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
-        let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().take();
         let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
         let work = move || match take(&shared) {
             Some(parse) => guarded(|| {

@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::bounded;
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers, split_at_most, to_usize};
@@ -36,7 +36,7 @@ pub fn read_in_order(
         Reading { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
     // Why a worker has died: its records were not visited.
     let died = Mutex::new(None);
-    let check = || match died.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+    let check = || match died.lock().clone() {
         Some(error) => Err(error),
         None => visitor.check(),
     };
@@ -49,7 +49,7 @@ pub fn read_in_order(
                         visit_batches(records, &batches, &free);
                         Ok(())
                     }) {
-                        died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        died.lock().get_or_insert(error);
                     }
                 }
             });
@@ -86,7 +86,7 @@ pub fn read_in_order(
     if let Some(Stopped(error)) = decoded.as_ref().err().and_then(Stopped::of) {
         return Err(error.clone());
     }
-    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = died.into_inner() {
         return Err(error);
     }
     visitor.check()?;

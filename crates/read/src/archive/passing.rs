@@ -4,8 +4,8 @@
 //! Where the archive is read by its index, `by_index` compares frames with their hashes itself.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, ErrorKind, IoContext, Result, at_most_mut, to_usize};
 use slotpress_format::{FrameHash, FrameHasher, FrameStart, HashesDigest, Root};
@@ -41,7 +41,7 @@ impl<'a> PassingFrames<'a> {
 
     /// A frame starts: whatever is in front of it has passed. Frames come in their order.
     pub fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.end_frame(self.source, frame.offset_bytes)?;
         state.is_tar = matches!(frame.start, FrameStart::Zstd(_));
         Ok(())
@@ -53,7 +53,7 @@ impl<'a> PassingFrames<'a> {
     /// # Errors
     /// A frame is not the one that its hash is of.
     pub fn finish(self) -> Result<Option<Root>> {
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.into_inner();
         let Some(length_bytes) = self.source.length_bytes() else { return Ok(None) };
         state.end_frame(self.source, length_bytes)?;
         let tail = match Tail::read(self.source) {

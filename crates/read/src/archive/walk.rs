@@ -5,8 +5,9 @@
 //! memory is taken for them.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, split_at_most, to_usize};
@@ -61,15 +62,14 @@ const RECYCLED_MAX: usize = 64;
 impl Recycler {
     /// An empty buffer.
     pub fn take(&self) -> Vec<u8> {
-        self.0.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default()
+        self.0.lock().pop().unwrap_or_default()
     }
 
     /// Gives a buffer back.
     pub fn give(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        if let Ok(mut buffers) = self.0.lock()
-            && buffers.len() < RECYCLED_MAX
-        {
+        let mut buffers = self.0.lock();
+        if buffers.len() < RECYCLED_MAX {
             buffers.push(buffer);
         }
     }
@@ -158,9 +158,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     fn note(&self, count: impl FnOnce(&mut FrameStatistics)) {
-        if let Ok(mut statistics) = self.statistics.lock() {
-            count(&mut statistics);
-        }
+        count(&mut self.statistics.lock());
     }
 
     /// Tells `on_frame` of every frame, skippable ones too, before it is read.

@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Progress, Result};
@@ -133,11 +133,11 @@ impl Search {
     }
 
     fn has_found(&self) -> bool {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.found.lock().is_some()
     }
 
     fn into_found(self) -> Option<FoundAccount> {
-        self.found.into_inner().unwrap_or_else(PoisonError::into_inner).map(|(_, found)| found)
+        self.found.into_inner().map(|(_, found)| found)
     }
 }
 
@@ -186,7 +186,7 @@ impl RecordSink for SearchWorker<'_> {
             storage_id: storage.id,
             offset_bytes: record.offset_bytes,
         };
-        let mut found = self.search.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.search.found.lock();
         let place = |number: u32, one: &FoundAccount| (one.slot, number, one.offset_bytes);
         if found.as_ref().is_none_or(|(number, other)| place(*number, other) <= place(storage.number, &one)) {
             *found = Some((storage.number, one));

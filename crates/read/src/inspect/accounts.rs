@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use derive_setters::Setters;
+use parking_lot::{Mutex, MutexGuard};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
@@ -213,7 +213,7 @@ pub fn inspect_accounts(
         };
         progress.warn(&format!("{}{more}: verifying it says where", first.message));
     }
-    let counted = tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let counted = tally.counted.into_inner();
     let Counted { totals, owners, other_owners, sizes, largest, superseded_records, superseded_bytes } = counted;
     let mut owners: Vec<_> = owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
@@ -266,7 +266,7 @@ struct Tally<'a> {
 
 impl Tally<'_> {
     fn lock(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock()
     }
 
     fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Address, RecordTotals>) {
@@ -365,7 +365,7 @@ mod tests {
                 show(worker.as_mut(), number, &[0; 2000], true);
             }
         }
-        let counted = tally.counted.into_inner().expect("not poisoned");
+        let counted = tally.counted.into_inner();
         assert_eq!((counted.superseded_records, counted.superseded_bytes), (20, 20 * (136 + 2000)));
         let others = counted.other_owners.accounts;
         let kept: u64 = counted.owners.values().map(|totals| totals.accounts).sum();

@@ -10,8 +10,8 @@ pub mod scan;
 pub mod visit;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
@@ -210,7 +210,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
     let mut read = archive.read(&pass, &inspector)?;
     let Inspector { rules, summary, .. } = inspector;
-    let mut entries = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut entries = summary.into_inner();
     entries.tar_bytes = read.tar_bytes;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
@@ -281,7 +281,7 @@ struct Inspector<'a> {
 impl Visitor for Inspector<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
-        self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(entry);
+        self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
             // Not worth decoding for what it tells.

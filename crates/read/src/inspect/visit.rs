@@ -1,9 +1,9 @@
 //! The newest version of every account of a state, shown to one visitor per worker.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use derive_setters::Setters;
+use parking_lot::Mutex;
 use slotpress_base::{Elapsed, Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Hash, Record};
 
@@ -184,7 +184,7 @@ fn judged(report: &VerifyReport) -> Result<StateOutcome> {
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+    mutex.into_inner()
 }
 
 struct Visiting<F, V: AccountVisitor> {
@@ -196,7 +196,7 @@ struct Visiting<F, V: AccountVisitor> {
 
 impl<F: Fn() -> V + Sync, V: AccountVisitor<Error: Send> + Send> StateVisitor for Visiting<F, V> {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         Box::new(VisitingWorker {
             visiting: self,
             visitor: Some(idle.unwrap_or_else(&self.new_visitor)),
@@ -229,7 +229,7 @@ impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
         };
         visitor.account(&account).map_err(|error| {
             self.has_failed = true;
-            self.visiting.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.visiting.error.lock().get_or_insert(error);
             // Ends the reading; the visitor's own error is what is returned.
             Error::interrupted()
         })
@@ -238,6 +238,6 @@ impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
 
 impl<F, V: AccountVisitor> Drop for VisitingWorker<'_, F, V> {
     fn drop(&mut self) {
-        self.visiting.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.visitor.take());
+        self.visiting.idle.lock().extend(self.visitor.take());
     }
 }

@@ -1,8 +1,8 @@
 //! The rules, applied to one archive while it is read: frames, entries, what is damaged, and at its end the documents.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::Result;
 use slotpress_format::{Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
 
@@ -31,7 +31,7 @@ pub struct ArchiveRules<'a> {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 impl<'a> ArchiveRules<'a> {

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Address, Hash};
@@ -165,7 +165,7 @@ impl Findings {
     }
 
     fn lock(&self) -> MutexGuard<'_, FoundSoFar> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// A rule is broken. An error where that ends the work.
@@ -256,7 +256,7 @@ impl Findings {
 
     /// Takes another's findings, which were made on the same path.
     pub fn absorb(&self, other: Self, path: &std::path::Path) {
-        let other = other.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let other = other.inner.into_inner();
         let mut inner = self.lock();
         for mut failure in other.failures {
             failure.place.path.get_or_insert_with(|| path.to_path_buf());
@@ -274,7 +274,7 @@ impl Findings {
 
     /// Everything that was found: failures, how many there were of each rule, and why checks were not made.
     pub fn into_parts(self) -> (Vec<Failure>, BTreeMap<Rule, u64>, BTreeMap<Check, String>) {
-        let found = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = self.inner.into_inner();
         (found.failures, found.per_rule, found.skipped)
     }
 

@@ -4,8 +4,8 @@
 //! and a second pass over those storages subtracts it.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, Result};
 use slotpress_format::{
     Address, LatticeAccumulator, LatticeHash, Record, RecordFault, RecordFaultKind, RecordSink, SLOT_HISTORY,
@@ -99,14 +99,14 @@ impl Accounts {
 
     /// Numbers a storage.
     pub fn add_storage(&self, slot: u64, id: u32, content_bytes: u64) -> StorageRef {
-        let mut storages = self.storages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut storages = self.storages.write();
         storages.push((slot, content_bytes));
         StorageRef { number: (storages.len() - 1) as u32, slot, id }
     }
 
     /// Storages so far.
     pub fn storage_count(&self) -> u32 {
-        self.storages.read().unwrap_or_else(PoisonError::into_inner).len() as u32
+        self.storages.read().len() as u32
     }
 
     /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
@@ -123,7 +123,7 @@ impl Accounts {
 
     /// What the workers added up; complete once all of them have ended.
     pub fn sums(&self) -> Sums {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sums.lock().clone()
     }
 
     /// Bytes that did not fit in memory.
@@ -133,7 +133,7 @@ impl Accounts {
 
     /// The first error that a worker met outside the archive, such as a full disk.
     pub fn check(&self) -> Result<()> {
-        match self.error.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        match self.error.lock().clone() {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -141,13 +141,13 @@ impl Accounts {
 
     /// Finds superseded records, in rounds that fit in memory.
     pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
-        let storages = self.storages.read().unwrap_or_else(PoisonError::into_inner);
+        let storages = self.storages.read();
         self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
     }
 
     /// Marks superseded records, in at most `marks_bytes_max` bytes. An account that is twice in one storage is an error.
     pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<Marked> {
-        let storages = self.storages.read().unwrap_or_else(PoisonError::into_inner);
+        let storages = self.storages.read();
         Marked::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
@@ -158,7 +158,7 @@ impl Accounts {
     }
 
     fn merge(&self, worker: &mut Sums, is_subtraction: bool) {
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = self.sums.lock();
         if is_subtraction {
             sums.lattice.subtract(&worker.lattice);
             sums.lamports = sums.lamports.wrapping_sub(worker.lamports);
@@ -253,7 +253,7 @@ impl<'a> AccountsWorker<'a> {
     /// Remembers the first error, which ends the reading.
     fn tell(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.accounts.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.accounts.error.lock().get_or_insert(error);
         }
     }
 

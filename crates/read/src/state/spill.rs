@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, quantity};
 
 /// A temporary file that blocks of bytes are put into, by many threads.
@@ -47,7 +48,7 @@ impl Spill {
     }
 
     fn file(&self) -> Result<Arc<File>> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok(file.clone());
         }

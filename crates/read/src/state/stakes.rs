@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{
@@ -120,7 +120,7 @@ impl StakeAccounts {
     fn shard(&self, address: &[u8; 32]) -> MutexGuard<'_, Shard> {
         // Made-up addresses may all be of one shard: then workers wait for each other.
         let number = usize::from(address[4]) % SHARDS;
-        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number].lock()
     }
 
     /// A record that is no tombstone.
@@ -167,7 +167,7 @@ impl StakeAccounts {
     /// Forgets versions that a newer one supersedes.
     pub fn drop_superseded(&self, superseded: &ByStorage) {
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             shard.retain(|_, found| !is_listed(superseded.of_storage(found.storage), &found.fingerprint));
         }
     }
@@ -183,7 +183,7 @@ impl StakeAccounts {
         }
         let (mut staked, mut others, mut vote_records) = (StakedAccounts::default(), HashMap::new(), BTreeMap::new());
         for shard in self.shards {
-            for (address, found) in shard.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            for (address, found) in shard.into_inner() {
                 match found.staked {
                     Staked::Delegation(delegation) => staked.delegations.push((address, delegation)),
                     Staked::Vote(_, Some((account, offset_bytes))) => {
@@ -301,7 +301,7 @@ impl StakeAccounts {
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
         for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             others.extend(
                 shard
                     .iter()
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn what_is_kept() {
         for (stakes, are_kept) in [(StakeAccounts::default(), false), (StakeAccounts::keeping_accounts(), true)] {
-            let kept = || stakes.shards.iter().map(|shard| shard.lock().expect("not poisoned").len()).sum::<usize>();
+            let kept = || stakes.shards.iter().map(|shard| shard.lock().len()).sum::<usize>();
             look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
             assert_eq!(kept(), 0, "neither the stake program's nor the vote program's, nor a sysvar");
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);

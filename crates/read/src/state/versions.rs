@@ -27,8 +27,8 @@
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rayon::prelude::*;
 use slotpress_base::{Pool, Result};
 
@@ -180,7 +180,7 @@ impl VersionLog {
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| lock(partition).bytes() > 0).collect();
         // What one partition was sorted in serves the next: the kernel clears memory that is new.
         let spare = Mutex::new(Vec::<Vec<Version>>::new());
-        let spare = || spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = || spare.lock();
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
@@ -231,7 +231,7 @@ impl VersionLog {
 }
 
 fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
-    partition.lock().unwrap_or_else(PoisonError::into_inner)
+    partition.lock()
 }
 
 /// Accounts that can be asked for.

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use slotpress_base::{at_most_mut, to_usize};
 use slotpress_read::Source;
@@ -55,7 +54,7 @@ impl PartialFile {
                 return Err(io::Error::other("the download was ended"));
             }
             state.waiting = state.waiting.saturating_add(readers);
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
             state.waiting = state.waiting.saturating_sub(readers);
         }
     }
