@@ -61,7 +61,7 @@ done
 columns='%-8s %12s %12s %12s %12s %12s %12s\n'
 echo "MiB in the page cache, before and after; $size of ledger, $memory_mib MiB of memory"
 printf "$columns" io-hint 'used once' after 'used more' after ledger archives
-for hint in none gentle direct; do
+for hint in none gentle; do
     rm -rf "$work/archive" "$work/recompressed"
     mkdir "$work/archive" "$work/recompressed"
     cold "$work"

@@ -178,7 +178,7 @@ pub mod codec {
 /// The machine: cores, memory, priority, and what its file systems can do.
 pub mod machine {
     pub use slotpress_base::files::open_file;
-    pub use slotpress_base::io::{can_read_direct, has_cachestat, read_direct};
+    pub use slotpress_base::io::has_cachestat;
     pub use slotpress_base::memory::available_bytes;
     pub use slotpress_base::{
         InterruptibleWriter, KeptDir, Limit, LoadWatch, NICENESS_MAX, OtherLoad, RATE_MIN, Stopwatch, stand_back,

@@ -141,6 +141,7 @@ fn settings_that_make_no_sense() {
         (&["--preset", "fast"], "`archive` no longer has --preset\nhint: --layout clustered --zstd-level 1"),
         (&["--zstd-params", "wlog=27"], "`archive` no longer has --zstd-params\nhint: choose a level"),
         (&["--no-checksum"], "`archive` no longer has --no-checksum"),
+        (&["--io-hint", "direct"], "hint: `direct` was removed: `gentle`, the default,"),
     ] {
         let output =
             slotpress().arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(flags).output().expect("runs");

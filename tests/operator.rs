@@ -363,7 +363,6 @@ fn the_doctor_looks_at_a_ledger() {
         "memory",
         "processors",
         "cachestat",
-        "O_DIRECT",
         "huge pages",
         "load",
         "disk",

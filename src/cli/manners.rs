@@ -31,8 +31,6 @@ pub enum IoHintArg {
     /// Keep what was cached before; drop what slotpress itself reads and writes
     #[default]
     Gentle,
-    /// Bypass the cache for archives (O_DIRECT) where the file system allows it; otherwise like gentle
-    Direct,
     /// Use the cache as any program does
     None,
 }
@@ -41,7 +39,6 @@ impl From<IoHintArg> for IoHint {
     fn from(hint: IoHintArg) -> Self {
         match hint {
             IoHintArg::Gentle => Self::Gentle,
-            IoHintArg::Direct => Self::Direct,
             IoHintArg::None => Self::None,
         }
     }

@@ -75,7 +75,7 @@ pub struct ServeArgs {
     /// Server threads [default: all cores that the process may use, at most 8]
     #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
     threads: Option<usize>,
-    /// How to use the page cache, which a validator on the same machine needs; direct is the same as gentle
+    /// How to use the page cache, which a validator on the same machine needs
     #[arg(long, value_enum, default_value_t, value_name = "HOW", env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHintArg,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise

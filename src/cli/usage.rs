@@ -49,8 +49,9 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
         return print_error(message, &hint, arguments);
     }
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let variable = variable.or_else(|| meant(&error, arguments));
-    if variable.is_some() {
+    let hints: Vec<_> = [variable, meant(&error, arguments), removed_value(&error)].into_iter().flatten().collect();
+    let our_hint = (!hints.is_empty()).then(|| hints.join("; "));
+    if our_hint.is_some() {
         // What clap guesses contradicts what we know.
         for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
             error.remove(kind);
@@ -59,10 +60,10 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
     let error = &error;
     if !error.use_stderr() || !wants_json(arguments) {
         error.print().and_then(|()| io::stdout().flush())?;
-        return variable.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
+        return our_hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
     let (message, hint) = message_and_hint(error);
-    print_error(message, &variable.unwrap_or(hint), arguments)
+    print_error(message, &our_hint.unwrap_or(hint), arguments)
 }
 
 /// Prints an error as the arguments ask for.
@@ -85,6 +86,14 @@ fn removed(table: &[(&str, &str, &str)], error: &clap::Error, arguments: &[OsStr
     let (_, flag, replacement) = table.iter().find(|(of, flag, _)| *of == command && flag == unknown)?;
     (error.kind() == ErrorKind::UnknownArgument)
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
+}
+
+/// What replaces a value that a flag had in an earlier release.
+fn removed_value(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
+    (flag.starts_with("--io-hint") && value == "direct")
+        .then(|| "`direct` was removed: `gentle`, the default, keeps what was in the page cache too".to_string())
 }
 
 /// What a flag is called here that other programs have; where an output goes that was given like an input.

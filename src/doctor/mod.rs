@@ -64,7 +64,7 @@ pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<V
     if let Some(paths) = paths {
         findings.extend(place::examine(paths));
     }
-    findings.extend(system::examine(files.first().map(|(path, _)| path.as_path())));
+    findings.extend(system::examine());
     progress.check()?;
     progress.stage("Measuring", None);
     findings.extend(speed::examine(&files, progress)?);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::fs::File;
-use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use slotpress::machine;
@@ -16,9 +15,9 @@ const FILES_WANTED: u64 = 1024;
 /// Memory for the buffers of one worker at level 1 with the usual frames, and a share of what the rest takes.
 const WORKER_BYTES: u64 = 64 << 20;
 
-/// Everything about the system; `file` is one to try reading with.
-pub fn examine(file: Option<&Path>) -> Vec<Finding> {
-    vec![open_files(), memory_limit(), processors(), cachestat(), direct(file), huge_pages()]
+/// Everything about the system.
+pub fn examine() -> Vec<Finding> {
+    vec![open_files(), memory_limit(), processors(), cachestat(), huge_pages()]
 }
 
 fn open_files() -> Finding {
@@ -76,20 +75,6 @@ fn cachestat() -> Finding {
             "cachestat",
             "missing (Linux before 6.5, or forbidden)",
             "slotpress checks the page cache through memory maps, which is slightly slower",
-        ),
-    }
-}
-
-fn direct(file: Option<&Path>) -> Finding {
-    let Some(path) = file else {
-        return Finding::note("O_DIRECT", "not tried", "give a ledger to try it on its disk");
-    };
-    match machine::can_read_direct(path) {
-        true => Finding::good("O_DIRECT", "works on the accounts' disk", "--io-hint direct goes around the page cache"),
-        false => Finding::note(
-            "O_DIRECT",
-            "does not work on the accounts' file system",
-            "--io-hint direct works like gentle there",
         ),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::fstat;
 use slotpress_base::progress::wait;
-use slotpress_base::{IoContext, IoHint, PieceReader, Progress, Result};
+use slotpress_base::{IoContext, IoHint, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::file_id;
 use slotpress_stores::PART_BYTES_MIN;
@@ -75,8 +75,6 @@ pub fn head_start(
     notes: &Notes<'_>,
     progress: &dyn Progress,
 ) -> Result<Option<(Ready, Option<Sent>)>> {
-    // The file has another name soon, by which it cannot be opened a second time.
-    let io_hint = if io_hint == IoHint::Direct { IoHint::Gentle } else { io_hint };
     let mut sender = Sender { shelf, making, io_hint, notes, progress, sent: None, source: None, buffer: Vec::new() };
     let mut has_failed = false;
     loop {
@@ -121,8 +119,8 @@ impl Sender<'_> {
         match &mut self.sent {
             Some((upload, at)) if *at < there => {
                 let range = *at..at.saturating_add(PIECE_BYTES).min(there);
-                let reader = PieceReader::new(&file, path, there, self.io_hint);
-                upload.write(reader.read(&range, &mut self.buffer).or_path("read", path)?, self.progress)?;
+                let piece = self.io_hint.read_range(&file, &range, there, &mut self.buffer).or_path("read", path)?;
+                upload.write(piece, self.progress)?;
                 *at = range.end;
             }
             sent => {

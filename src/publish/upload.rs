@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
-use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, PieceReader, Progress, Result};
+use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, Progress, Result};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::{LocalFile, Source, Tail};
 use slotpress_stores::{Metadata, Upload, UploadState};
@@ -176,7 +176,6 @@ fn send_bytes(
     let path = ready.archive.path();
     let (file, _) = ready.archive.open().or_path("open", &path)?;
     let bytes = ready.archive.size_bytes;
-    let reader = PieceReader::new(&file, &path, bytes, io_hint);
     let (mut buffer, mut parts) = (Vec::new(), None);
     let mut remember_new = |upload: &Upload| {
         let Some(state) = upload.state() else { return Ok(true) };
@@ -190,7 +189,7 @@ fn send_bytes(
     while at < bytes {
         progress.check()?;
         let end = at.saturating_add(PIECE_BYTES).min(bytes);
-        upload.write(reader.read(&(at..end), &mut buffer).or_path("read", &path)?, progress)?;
+        upload.write(io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?, progress)?;
         at = end;
         remember_new(upload)?;
     }

@@ -65,7 +65,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     assert_eq!(latest(&bucket), [FULL_3500]);
 }
 
-/// With an archive that has three parts; on a disk, so that `--io-hint direct` has a meaning.
+/// With an archive that has three parts.
 pub fn with_three_parts() -> (Stage, PathBuf) {
     let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
     let ledger = stage.dir.path().join("ledger");
@@ -132,7 +132,7 @@ const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
 fn killed_while_the_archive_is_made() {
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     let (bucket, mirror) = (gateway.bucket().join("mainnet"), stage.mirror());
-    let mut child = start(&gateway, &stage, &[&SLOWLY[..], &["--io-hint", "direct"]].concat());
+    let mut child = start(&gateway, &stage, &SLOWLY);
     wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
     child.kill().expect("killed");
     child.wait().expect("ended");

@@ -29,7 +29,7 @@ pub use files::open_file;
 pub use io::pace::{Bucket, Pace, RATE_MIN};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};
-pub use io::reader::{PieceReader, StreamReader};
+pub use io::reader::StreamReader;
 pub use io::residency::Cold;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room, is_full};
 pub use io::writer::{StreamWriter, WriteBehind};

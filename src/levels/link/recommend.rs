@@ -6,11 +6,11 @@
 
 use serde::Serialize;
 use slotpress_base::quantity;
+use slotpress_format::ledger::names::Extension;
 use slotpress_read::non_reader;
 
 use crate::levels::link::{LinkRow, Stage, UNCOMPRESSED, Way};
 use crate::levels::recommend::{flags_of, format_of};
-use slotpress_format::ledger::names::Extension;
 
 /// Times within this part of the shortest count as the same.
 const SAME: f64 = 0.01;

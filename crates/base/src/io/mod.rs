@@ -5,7 +5,6 @@
 //! both without a system call in their rules; the system calls are in `calls`. Nothing here changes a byte of any result.
 
 mod calls;
-mod direct;
 pub mod pace;
 pub mod pipes;
 pub mod priority;
@@ -17,6 +16,7 @@ pub mod writer;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,8 +31,6 @@ pub enum IoHint {
     /// Pages that were not in the page cache before are dropped behind the reader and the writer.
     #[default]
     Gentle,
-    /// Archive files are read and written around the page cache, where their file system allows; gently otherwise.
-    Direct,
     /// As any program does.
     None,
 }
@@ -40,25 +38,6 @@ pub enum IoHint {
 /// Whether the kernel tells with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
 pub fn has_cachestat(file: &File) -> bool {
     calls::cached_pages(file, &(0..1)).is_some()
-}
-
-/// Whether a file can be read around the page cache.
-pub fn can_read_direct(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| direct::open(path, &file).is_some())
-}
-
-/// Reads a file around the page cache, from its beginning, as long as `on_piece` says so; it gets the bytes of each piece.
-/// `None`: the file cannot be read so.
-pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Option<()> {
-    let file = File::open(path).ok()?;
-    let mut reader = direct::Reader::open(path, &file)?;
-    loop {
-        match reader.read_piece().ok()? {
-            0 => return Some(()),
-            bytes if !on_piece(bytes) => return Some(()),
-            _ => {}
-        }
-    }
 }
 
 /// How to read and write beside other programs.
@@ -109,7 +88,6 @@ impl IoHint {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gentle => "gentle",
-            Self::Direct => "direct",
             Self::None => "none",
         }
     }
@@ -124,6 +102,20 @@ impl IoHint {
             cold.prefetch(file);
         }
         ReadBehind { file, cold }
+    }
+
+    /// Reads a range of a file of the given length through `buffer`, which is best used again; on any thread, in any order.
+    pub fn read_range<'b>(
+        self,
+        file: &File,
+        range: &Range<u64>,
+        file_bytes: u64,
+        buffer: &'b mut Vec<u8>,
+    ) -> std::io::Result<&'b [u8]> {
+        let _behind = self.read_behind(file, range, file_bytes);
+        buffer.resize((range.end - range.start) as usize, 0);
+        file.read_exact_at(buffer, range.start)?;
+        Ok(buffer)
     }
 
     /// A range of a new file was written, and all before it: unless told otherwise, waits until it is on disk, and drops

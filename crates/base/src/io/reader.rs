@@ -1,14 +1,13 @@
-//! Reading an archive file: behind the page cache's back, or around it.
+//! Reading an archive file from its beginning to its end, without filling the page cache.
 
 use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
+use super::IoHint;
 use super::residency::Cold;
-use super::{IoHint, direct};
 
 /// Looked at, prefetched and dropped at a time. Two windows are in the page cache at most.
 const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
@@ -26,7 +25,6 @@ pub struct StreamReader<F: Borrow<File>> {
 enum Mode {
     Plain,
     Gentle { current: Window, next: Window },
-    Direct(direct::Reader),
 }
 
 /// A stretch of the file, and what of it was not in the page cache before it was prefetched.
@@ -46,25 +44,17 @@ impl Window {
 }
 
 impl<F: Borrow<File>> StreamReader<F> {
-    /// Reads `file`, which is at `path` and has a length.
-    pub fn new(file: F, path: &Path, file_bytes: u64, hint: IoHint) -> Self {
+    /// Reads `file`, which has a length.
+    pub fn new(file: F, file_bytes: u64, hint: IoHint) -> Self {
         let mode = match hint {
             IoHint::None => Mode::Plain,
-            IoHint::Gentle => Mode::gentle(file.borrow(), file_bytes),
-            IoHint::Direct => match direct::Reader::open(path, file.borrow()) {
-                Some(reader) => Mode::Direct(reader),
-                None => Mode::gentle(file.borrow(), file_bytes),
-            },
+            IoHint::Gentle => {
+                let current = Window::open(file.borrow(), 0, file_bytes);
+                let next = Window::open(file.borrow(), current.range.end, file_bytes);
+                Mode::Gentle { current, next }
+            }
         };
         Self { file, file_bytes, position: 0, mode }
-    }
-}
-
-impl Mode {
-    fn gentle(file: &File, file_bytes: u64) -> Self {
-        let current = Window::open(file, 0, file_bytes);
-        let next = Window::open(file, current.range.end, file_bytes);
-        Self::Gentle { current, next }
     }
 }
 
@@ -73,7 +63,6 @@ impl<F: Borrow<File>> Read for StreamReader<F> {
         let file = self.file.borrow();
         let mut length = to.len();
         match &mut self.mode {
-            Mode::Direct(reader) => return reader.read(to),
             Mode::Gentle { current, next } if self.position < self.file_bytes => {
                 if self.position >= current.range.end {
                     current.cold.drop_from(file);
@@ -97,33 +86,5 @@ impl<F: Borrow<File>> Drop for StreamReader<F> {
             current.cold.drop_from(self.file.borrow());
             next.cold.drop_from(self.file.borrow());
         }
-    }
-}
-
-/// Reads pieces of a file, on any thread, in any order, as a hint says.
-#[derive(Debug)]
-pub struct PieceReader<'a> {
-    file: &'a File,
-    file_bytes: u64,
-    hint: IoHint,
-    direct: Option<File>,
-}
-
-impl<'a> PieceReader<'a> {
-    /// Reads `file`, which is at `path`.
-    pub fn new(file: &'a File, path: &Path, file_bytes: u64, hint: IoHint) -> Self {
-        let direct = if hint == IoHint::Direct { direct::open(path, file) } else { None };
-        Self { file, file_bytes, hint, direct }
-    }
-
-    /// Reads a range through `buffer`, which is best used again.
-    pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
-        if let Some(file) = &self.direct {
-            return direct::read_range(file, range, buffer);
-        }
-        let _behind = self.hint.read_behind(self.file, range, self.file_bytes);
-        buffer.resize((range.end - range.start) as usize, 0);
-        self.file.read_exact_at(buffer, range.start)?;
-        Ok(buffer)
     }
 }

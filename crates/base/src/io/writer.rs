@@ -11,8 +11,8 @@ use std::ops::Range;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
+use super::IoHint;
 use super::calls::write_back;
-use super::{IoHint, direct};
 
 /// Written back at a time.
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
@@ -36,7 +36,6 @@ pub struct StreamWriter<F> {
 enum Mode {
     Plain,
     Gentle { started: u64, on_disk: u64 },
-    Direct { buffer: direct::Buffer, filled: usize },
 }
 
 impl<F: Borrow<File>> StreamWriter<F> {
@@ -44,10 +43,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
     pub fn new(file: F, hint: IoHint) -> Self {
         let mode = match hint {
             IoHint::None => Mode::Plain,
-            IoHint::Direct if direct::set(file.borrow(), true) => {
-                Mode::Direct { buffer: direct::Buffer::new(), filled: 0 }
-            }
-            IoHint::Gentle | IoHint::Direct => Mode::Gentle { started: 0, on_disk: 0 },
+            IoHint::Gentle => Mode::Gentle { started: 0, on_disk: 0 },
         };
         Self { file, mode, written: 0 }
     }
@@ -65,55 +61,19 @@ impl<F: Borrow<File>> StreamWriter<F> {
         }
         Ok(())
     }
-
-    /// Goes on without `O_DIRECT`, with what the buffer still holds.
-    fn leave_direct(&mut self) -> io::Result<()> {
-        let Mode::Direct { buffer, filled } = &mut self.mode else { return Ok(()) };
-        direct::set(self.file.borrow(), false);
-        self.file.borrow().write_all(&buffer.bytes()[..*filled])?;
-        self.written += *filled as u64;
-        self.mode = Mode::Gentle { started: self.written, on_disk: 0 };
-        Ok(())
-    }
 }
 
 impl<F: Borrow<File>> Write for StreamWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         crate::threads::panic_point("file writer");
-        let Mode::Direct { buffer, filled } = &mut self.mode else {
-            let written = self.file.borrow().write(bytes)?;
-            self.written += written as u64;
-            self.write_behind()?;
-            return Ok(written);
-        };
-        let room = &mut buffer.bytes()[*filled..];
-        let length = room.len().min(bytes.len());
-        room[..length].copy_from_slice(&bytes[..length]);
-        *filled += length;
-        if *filled == buffer.bytes().len() {
-            match self.file.borrow().write(buffer.bytes()) {
-                Ok(written) if written == *filled => {
-                    self.written += written as u64;
-                    *filled = 0;
-                }
-                // Only a disk that is full writes less than a whole buffer: without the flag, the error is plain.
-                Ok(written) => {
-                    buffer.bytes().copy_within(written.., 0);
-                    *filled -= written;
-                    self.written += written as u64;
-                    self.leave_direct()?;
-                }
-                Err(error) if direct::is_refusal(&error) => self.leave_direct()?,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.leave_direct()?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(length)
+        let written = self.file.borrow().write(bytes)?;
+        self.written += written as u64;
+        self.write_behind()?;
+        Ok(written)
     }
 
     /// Everything was written: what is left goes to disk, and from the page cache.
     fn flush(&mut self) -> io::Result<()> {
-        self.leave_direct()?;
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
             write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
             (*started, *on_disk) = (self.written, self.written);

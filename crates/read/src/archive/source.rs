@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, IoContext, IoHint, PieceReader, Result, ShowPath, StreamReader, range_bytes, to_usize};
+use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
 
 use crate::Unpublished;
 
@@ -124,7 +124,7 @@ impl Source for LocalFile {
 /// Reads a source from its beginning to its end.
 pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
     match (source.file(), source.length_bytes()) {
-        (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, source.path(), length_bytes, hint)),
+        (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, length_bytes, hint)),
         _ => Box::new(SourceStream { source, position: 0 }),
     }
 }
@@ -146,24 +146,21 @@ impl Read for SourceStream<'_> {
 #[derive(Debug)]
 pub struct Pieces<'a> {
     source: &'a dyn Source,
-    file: Option<PieceReader<'a>>,
+    file: Option<(&'a File, u64)>,
+    hint: IoHint,
 }
 
 impl<'a> Pieces<'a> {
     /// Reads `source`.
     pub fn new(source: &'a dyn Source, hint: IoHint) -> Self {
-        let file = source
-            .file()
-            .zip(source.length_bytes())
-            .map(|(file, length_bytes)| PieceReader::new(file, source.path(), length_bytes, hint));
-        Self { source, file }
+        Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
     /// Reads a range through `buffer`, which is best used again.
     pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let path = self.source.path();
-        if let Some(file) = &self.file {
-            return file.read(range, buffer).or_path("read", path);
+        if let Some((file, length_bytes)) = self.file {
+            return self.hint.read_range(file, range, length_bytes, buffer).or_path("read", path);
         }
         buffer.resize(to_usize(range_bytes(range)), 0);
         self.source.read_exact_at(buffer, range.start).or_path("read", path)?;
