@@ -1,31 +1,29 @@
 //! `slotpress demo`: the main job from beginning to end, on a ledger that it makes itself.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::{WorkDir, remove_stale_dirs};
-use slotpress::codec::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan};
-use slotpress::inspect::{Plan, inspect_archive};
-use slotpress::ledger::{BLOCK_BYTES, find_bank_snapshot};
+use slotpress::inspect::inspect_archive;
 use slotpress::rules::{SnapshotClient as Client, names_of};
 use slotpress::synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 use slotpress::{
-    ArchiveOptions, ArchiveReport, Error, IoContext, LedgerPaths, NamedArchive, Progress, RestoreOptions,
-    RestoreReport, RestoreTarget, Result, Sink, archive, restore,
+    ArchiveOptions, ArchiveReport, Error, IoContext, LedgerPaths, NamedArchive, RestoreOptions, RestoreReport,
+    RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify, verify_ledger,
 };
 use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::ui::Ui;
 use super::values;
+use super::verify::result_of;
 
 /// Prefix of temporary directories, which are locked while they are used: the next run removes those of killed ones.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
-/// Show how it works on a synthetic ledger: archive, inspect, restore, compare
+/// Show how it works on a synthetic ledger: archive, inspect, restore, verify
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Approximate size of the account storages
@@ -41,7 +39,7 @@ pub struct DemoArgs {
 /// What the demo measured.
 #[derive(Serialize)]
 struct DemoFields {
-    identical_storages: u64,
+    verified_accounts: u64,
     full_bytes: u64,
     incremental_bytes: u64,
     archive_seconds: f64,
@@ -115,15 +113,20 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     demo.say("Both archives back into a ledger, in the layout from which a validator boots");
     let restored = demo.restore(&full, &incremental)?;
 
-    demo.say("Every storage compared with the archived one, byte for byte");
-    let identical_storages = demo.compare(full_slot)?;
-    demo.result(&format!("{} storages are identical", values::show_count(identical_storages)));
+    demo.say("Both archives and the ledger verified: every checksum, and every account against the hash of the state");
+    let options = VerifyOptions::default().threads(threads);
+    let [full_archive, incremental_archive] =
+        [&full, &incremental].map(|archive| NamedArchive::from_path(archive.path_in(&demo.archives)));
+    demo.verified("archives", &verify(&full_archive, Some(&incremental_archive), &options, ui)?)?;
+    let ledger = verify_ledger(&LedgerPaths::new(&demo.restored), None, None, &options, ui)?;
+    demo.verified("ledger", &ledger)?;
 
     let archive_seconds = (full.elapsed.wall + incremental.elapsed.wall).as_secs_f64();
     if ui.is_json() {
         let (full_bytes, incremental_bytes) = (full.output_bytes, incremental.output_bytes);
         let restore_seconds = restored.elapsed.wall.as_secs_f64();
-        let fields = DemoFields { identical_storages, full_bytes, incremental_bytes, archive_seconds, restore_seconds };
+        let verified_accounts = ledger.counts.accounts;
+        let fields = DemoFields { verified_accounts, full_bytes, incremental_bytes, archive_seconds, restore_seconds };
         ui.print_report("demo", &fields);
         return Ok(());
     }
@@ -202,53 +205,10 @@ impl Demo<'_> {
         Ok(report)
     }
 
-    /// Compares every storage of the original ledgers, as it belongs into an archive, with the restored one; returns
-    /// their number.
-    fn compare(&self, full_slot: Option<u64>) -> Result<u64> {
-        let run = self.restored.join("accounts/run");
-        let mut compared = 0;
-        for (ledger, base_slot) in [(self.ledger.join("at-full"), None), (self.ledger.clone(), full_slot)] {
-            let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-            let plan = Plan::new(find_bank_snapshot(&paths, None, self.threads)?, base_slot, self.threads, self.ui)?;
-            self.ui.steps(&[]);
-            self.ui.stage("Comparing", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
-            for (at, storage) in plan.storages.iter().enumerate() {
-                self.ui.check()?;
-                let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));
-                if !is_restored(&plan, (plan.files.len() + at) as u64, storage.content_bytes, &path)? {
-                    return Err(Error::failed(format!("{} is not what was archived", path.shown()))
-                        .with_hint("this is a bug in slotpress, or a broken disk: please report it"));
-                }
-                compared += 1;
-                self.ui.advance(storage.content_bytes, 0);
-            }
-        }
-        match fs::read_dir(&run).or_path("read", &run)?.count() as u64 {
-            restored if restored == compared => Ok(compared),
-            restored => Err(Error::failed(format!("{restored} storages restored, {compared} archived"))),
-        }
+    fn verified(&self, what: &str, report: &VerifyReport) -> Result<()> {
+        result_of(report)?;
+        let hash = report.hash.map(|hash| format!(", hash {hash}")).unwrap_or_default();
+        self.result(&format!("{what}: {}{hash}", values::count_of(report.counts.accounts, "account")));
+        Ok(())
     }
-}
-
-/// Whether a restored file holds the content of a planned entry.
-fn is_restored(plan: &Plan, entry: u64, content_bytes: u64, path: &Path) -> Result<bool> {
-    let file = File::open(path).or_path("open", path)?;
-    if file.metadata().or_path("read", path)?.len() != content_bytes {
-        return Ok(false);
-    }
-    let (mut expected, mut found) = (Vec::new(), Vec::new());
-    let mut offset = 0;
-    while offset < content_bytes {
-        let length_bytes = (content_bytes - offset).min(FRAME_SIZE_BYTES_DEFAULT);
-        expected.resize(length_bytes as usize, 0);
-        found.resize(length_bytes as usize, 0);
-        let span = FrameSpan { first_entry: entry, offset_bytes: BLOCK_BYTES + offset, length_bytes };
-        plan.fill(&span, &mut expected)?;
-        file.read_exact_at(&mut found, offset).or_path("read", path)?;
-        if expected != found {
-            return Ok(false);
-        }
-        offset += length_bytes;
-    }
-    Ok(true)
 }
