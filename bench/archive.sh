@@ -20,7 +20,7 @@ mkdir "$work/out" "$work/reference"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" --zstd-level "$level" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
 # The other archivers get the tree as it is in the archive: the same files, without obsolete records.
-"$slotpress" -q restore "$archive" --ledger "$work/tree" --layout archive >/dev/null
+"$slotpress" -q restore "$archive" --ledger "$work/tree" --tree archive >/dev/null
 
 floors() {
     "$floor" "$archive" "$threads" "$level" >"$work/floor"
@@ -40,7 +40,7 @@ for round in $(seq "$rounds"); do
     timed pzstd sh -c "tar -C '$work/tree' -cf - version snapshots accounts | pzstd -q -$level -p $threads -c >'$work/out/x'"
     rm "$work/out/x"
     rm -rf "$work/restored"
-    timed restore "$slotpress" -q restore "$archive" --ledger "$work/restored" --layout archive --threads "$threads"
+    timed restore "$slotpress" -q restore "$archive" --ledger "$work/restored" --tree archive --threads "$threads"
     rm -rf "$work/restored"
     mkdir "$work/restored"
     timed untar sh -c "zstd -q -dc '$archive' | tar -C '$work/restored' -xf -"

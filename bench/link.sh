@@ -68,7 +68,7 @@ prepare() { # SIZE
             since "$start" >>"$work/times/$1-archive-$level"
             echo >>"$work/times/$1-archive-$level"
             start=$(now)
-            "$slotpress" -q restore "$dir/$level"/*.tar* --ledger "$dir/restored" --layout archive --threads "$threads" >/dev/null 2>&1
+            "$slotpress" -q restore "$dir/$level"/*.tar* --ledger "$dir/restored" --tree archive --threads "$threads" >/dev/null 2>&1
             since "$start" >>"$work/times/$1-restore-$level"
             echo >>"$work/times/$1-restore-$level"
             rm -rf "$dir/restored"

@@ -89,7 +89,7 @@ fn little_memory_is_a_clear_error() {
             vec!["restore", text(&archive), "--ledger", text(&target)],
             vec!["verify", text(&archive)],
             vec!["verify", text(ledger.path())],
-            vec!["inspect", text(&archive), "--accounts"],
+            vec!["inspect", text(&archive), "--by-owner"],
             vec!["inspect", text(&archive)],
             vec!["inspect", text(ledger.path()), "--by-owner"],
             vec!["levels", text(&archive), "--levels", "1,9", "--repeat", "1", "--min-time", "0"],

@@ -113,7 +113,7 @@ fn ledgers_are_verified_and_inspected() {
         assert_eq!(found["storages"], expected["storages"]);
         assert_eq!(found["snapshot_hash"], expected["snapshot_hash"]);
 
-        let (mut of_ledger, of_archive) = (inspect(ledger.path(), &["--accounts"]), inspect(&archive, &["--accounts"]));
+        let (mut of_ledger, of_archive) = (inspect(ledger.path(), &["--by-owner"]), inspect(&archive, &["--by-owner"]));
         assert_eq!(of_ledger[0]["accounts"], expected["accounts"]);
         let summary = of_ledger[0].as_object_mut().expect("an object");
         assert_eq!(summary.remove("obsolete_records").expect("a count"), expected["obsolete_records"]);

@@ -222,7 +222,7 @@ fn without_threads() {
     let (one, two, three) = (out("1"), out("2"), out("3"));
     for (arguments, code) in [
         (vec!["verify", archive], 0),
-        (vec!["inspect", archive, "--accounts"], 0),
+        (vec!["inspect", archive, "--by-owner"], 0),
         (vec!["restore", archive, "--ledger", &one], 0),
         (vec!["archive", ledger.path().to_str().expect("text"), "-o", &two], 0),
         (vec!["recompress", archive, "-o", &three], 1),

@@ -1,6 +1,5 @@
 //! `slotpress inspect`
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -22,7 +21,6 @@ use super::values;
 
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
-#[command(mut_args(|arg| if arg.get_id() == "accounts" { arg.alias("account-paths") } else { arg }))]
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
@@ -69,14 +67,6 @@ const LARGEST_DEFAULT: usize = 10;
 
 /// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
-
-/// The arguments as they are spelled today, where they may be of the time when `--accounts` was a switch.
-pub fn from_old_spelling(arguments: &[OsString]) -> Option<Vec<OsString>> {
-    let is_switch = |argument: &OsString| argument == "--accounts";
-    let is_old = arguments.iter().any(|argument| argument == "inspect") && arguments.iter().any(is_switch);
-    let today = |argument: &OsString| if is_switch(argument) { "--by-owner".into() } else { argument.clone() };
-    is_old.then(|| arguments.iter().map(today).collect())
-}
 
 /// Whether accounts are added up: who names an owner means that too.
 fn is_by_owner(args: &InspectArgs) -> bool {

@@ -234,12 +234,7 @@ fn command() -> Command {
 
 /// What the arguments and the environment ask for.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let parse = |arguments: &[OsString]| Cli::from_arg_matches(&command().try_get_matches_from(arguments)?);
-    parse(arguments).or_else(|error: clap::Error| match inspect::from_old_spelling(arguments) {
-        // Only what makes no sense today is read as it was meant once.
-        Some(arguments) if error.use_stderr() => parse(&arguments).map_err(|_| error),
-        _ => Err(error),
-    })
+    Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct RestoreArgs {
     #[command(flatten)]
     target: NewLedgerArgs,
     /// What to create: a ledger that boots, or the directory tree as it is in the archive
-    #[arg(long, alias = "layout", value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t)]
     tree: TreeArg,
     #[command(flatten)]
     workers: WorkerArgs,

@@ -96,21 +96,16 @@ fn removed_value(error: &clap::Error) -> Option<String> {
         .then(|| "`direct` was removed: `gentle`, the default, keeps what was in the page cache too".to_string())
 }
 
-/// What a flag is called here that other programs have; where an output goes that was given like an input.
+/// Where a level or an output is given, which other programs take otherwise.
 fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    const FLAGS: [(&str, &str); 4] = [
-        ("--level", "--zstd-level"),
-        ("--compression-level", "--zstd-level"),
-        ("--jobs", "--threads"),
-        ("--out", "--output"),
-    ];
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let writes = || arguments.iter().skip(1).any(|argument| argument == "archive" || argument == "recompress");
-    if error.kind() == ErrorKind::UnknownArgument && !flag.starts_with('-') && writes() {
-        return Some(format!("the directory for the archive is given with -o: -o {flag}"));
+    match flag.as_str() {
+        _ if error.kind() != ErrorKind::UnknownArgument => None,
+        "--level" => Some("--zstd-level is what --level is called here".to_string()),
+        _ if flag.starts_with('-') || !writes() => None,
+        _ => Some(format!("the directory for the archive is given with -o: -o {flag}")),
     }
-    let (flag, ours) = FLAGS.iter().find(|(theirs, _)| error.kind() == ErrorKind::UnknownArgument && theirs == flag)?;
-    Some(format!("{ours} is what {flag} is called here"))
 }
 
 /// Whether JSON is asked for, as far as arguments that make no sense tell.
