@@ -1,11 +1,9 @@
 //! Making frames: filling, compressing and handing them over in order, on all cores.
 
-use std::time::Instant;
-
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Part, Progress, Result, run_in_order};
+use slotpress_base::{Error, Progress, Result, run_in_order};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{FrameHash, frame_hash};
 use zstd_safe::{CCtx, CParameter, compress_bound};
@@ -243,7 +241,6 @@ pub fn encode_linked_frames<F: Send>(
         let mut content = Vec::new();
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
-            let started = Instant::now();
             let content = &content[..content_bytes];
             let (is_stored, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {
@@ -254,7 +251,6 @@ pub fn encode_linked_frames<F: Send>(
             };
             // Here, on all cores, and not where frames are written.
             let hash = codec.is_zstd().then(|| frame_hash(&[], to));
-            progress.spent(Part::Compressing, started.elapsed());
             Ok((content_bytes as u64, is_stored, left_as_is, hash))
         })
     };

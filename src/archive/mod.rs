@@ -18,11 +18,10 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::progress::timed;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Elapsed, Error, Hint, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Part, Progress, Result, ShowPath, Step, Stopwatch,
-    Watch, available_threads, text,
+    Elapsed, Error, Hint, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Progress, Result, ShowPath, Step, Stopwatch, Watch,
+    available_threads, text,
 };
 use slotpress_format::{
     ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
@@ -305,10 +304,8 @@ fn encode_planned(
         frames.map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            timed(progress, Part::Reading, || {
-                options.io_policy.wait(span.length_bytes, progress);
-                plan.fill(&span, content_buffer(content, length)).map(|()| length)
-            })
+            options.io_policy.wait(span.length_bytes, progress);
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,
         threads,
@@ -327,9 +324,7 @@ fn write_archive(
 ) -> Result<Written> {
     let path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &path, &options.codec);
-    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| {
-        timed(progress, Part::Writing, || writer.frame(&frame))
-    })?;
+    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| writer.frame(&frame))?;
     let written = writer.finish(plan.entries(), None, options.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)

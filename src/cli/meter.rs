@@ -119,6 +119,11 @@ impl Meter {
         self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes
     }
 
+    /// Whether there was a stage.
+    pub fn has_begun(&self) -> bool {
+        !self.state().name.is_empty()
+    }
+
     /// Since the stage began.
     pub fn stage_elapsed(&self) -> Duration {
         self.state().stage_start.elapsed()

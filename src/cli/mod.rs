@@ -21,6 +21,7 @@ mod inspect;
 mod inspect_accounts;
 mod json;
 mod levels;
+mod limited;
 mod lines;
 mod list;
 mod manners;
@@ -36,7 +37,6 @@ mod recompress;
 mod restore;
 #[cfg(feature = "serve")]
 mod serve;
-mod spent;
 mod stdout;
 mod stopping;
 #[cfg(feature = "stores")]

@@ -16,8 +16,8 @@ use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{Both, ErrorLine, ProgressLine, StatusLine, Typed, WarningLine};
+use super::limited::Limits;
 use super::meter::Meter;
-use super::spent::Spent;
 use super::stopping::Shown;
 use super::{ScreenArgs, hints, lines, stdout};
 
@@ -80,7 +80,7 @@ pub struct Ui {
     bar: Mutex<Option<ProgressBar>>,
     /// When the next line is due, in milliseconds after the stage began.
     next_line_ms: AtomicU64,
-    spent: Spent,
+    limits: Limits,
 }
 
 impl Ui {
@@ -128,7 +128,7 @@ impl Ui {
             shown: Shown::default(),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
-            spent: Spent::default(),
+            limits: Limits::default(),
         })
     }
 
@@ -197,8 +197,8 @@ impl Ui {
     /// Everything is printed: an error where results did not get to where they should.
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
-        if let Some(spent) = self.spent.describe() {
-            self.detail(&spent);
+        if self.meter.has_begun() {
+            self.detail(&self.limits.describe());
         }
         self.print_error.lock().take().map_or(Ok(()), Err)
     }
@@ -379,7 +379,6 @@ impl Progress for Ui {
             ProgressEvent::Note(text) => self.meter.note(text),
             ProgressEvent::Status(message) => self.status(message),
             ProgressEvent::Detail(message) if self.is_verbose => self.status(message),
-            ProgressEvent::Time { part, time } => self.spent.add(part, time),
             ProgressEvent::Warning(message) => self.warning(message),
             _ => {}
         }

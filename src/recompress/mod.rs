@@ -18,10 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossbeam_channel::{Receiver, bounded};
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::progress::timed;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, Forward, Hint, IoPolicy, Part, Progress, ProgressEvent, Result, ShowPath, Space, Step,
+    Elapsed, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, ShowPath, Space, Step,
     Stopwatch, Until, available_threads, quantity, text,
 };
 use slotpress_format::{
@@ -290,7 +289,7 @@ fn recompress_open<'a>(
                 &options.codec,
                 threads,
                 &Forward::new(progress, output_only),
-                &mut |frame| timed(progress, Part::Writing, || writer.frame(&frame)),
+                &mut |frame| writer.frame(&frame),
             )
         });
         // The decoding side may wait for a pipe into which nothing is written.

@@ -24,46 +24,6 @@ impl Step {
     }
 }
 
-/// A part of the work, for telling where the time went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Part {
-    /// Waiting for bytes of the ledger or the archive.
-    Reading,
-    /// Decompressing frames.
-    Decompressing,
-    /// Parsing and checking what was read, and putting it into its place.
-    Unpacking,
-    /// Compressing frames, with ordering records and hashing frames.
-    Compressing,
-    /// Writing an archive.
-    Writing,
-}
-
-impl Part {
-    /// All of them, in the order of the work.
-    pub const ALL: [Self; 5] = [Self::Reading, Self::Decompressing, Self::Unpacking, Self::Compressing, Self::Writing];
-
-    /// In a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reading => "reading",
-            Self::Decompressing => "decompressing",
-            Self::Unpacking => "unpacking",
-            Self::Compressing => "compressing",
-            Self::Writing => "writing",
-        }
-    }
-}
-
-/// Does something, and tells how long it took.
-pub fn timed<R>(progress: &dyn Progress, part: Part, work: impl FnOnce() -> R) -> R {
-    let start = Instant::now();
-    let result = work();
-    progress.spent(part, start.elapsed());
-    result
-}
-
 /// Waits; less long where the user asks to stop.
 pub fn wait(progress: &dyn Progress, time: Duration) {
     /// Sleeping in slices this short lets an interrupt end a wait.
@@ -105,13 +65,6 @@ pub enum ProgressEvent<'a> {
     Status(&'a str),
     /// How the work is planned, for those who want to know.
     Detail(&'a str),
-    /// Time that one thread spent on a part of the work; parts of one thread do not overlap.
-    Time {
-        /// The part.
-        part: Part,
-        /// The time.
-        time: Duration,
-    },
     /// Something the operator should know, though the work goes on.
     Warning(&'a str),
 }
@@ -151,10 +104,6 @@ pub trait Progress: Sync {
     /// Reports [`ProgressEvent::Detail`].
     fn detail(&self, message: &str) {
         self.event(ProgressEvent::Detail(message));
-    }
-    /// Reports [`ProgressEvent::Time`].
-    fn spent(&self, part: Part, time: Duration) {
-        self.event(ProgressEvent::Time { part, time });
     }
     /// Reports [`ProgressEvent::Warning`].
     fn warn(&self, message: &str) {

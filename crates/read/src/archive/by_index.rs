@@ -18,8 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{Carry, Events};
 use parking_lot::Mutex;
-use slotpress_base::progress::timed;
-use slotpress_base::{Error, ErrorKind, IoContext, Part, Result, run_in_order, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, IoContext, Result, run_in_order, split_at_most, to_usize};
 use slotpress_format::{
     Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameHash, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash,
     parse_frame_start,
@@ -196,12 +195,9 @@ impl Reading<'_> {
             true => u64::from(frame.compressed_bytes),
             false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
         };
-        let progress = self.pass.progress;
         let range = frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes);
-        let bytes = timed(progress, Part::Reading, || {
-            self.archive.io_policy.wait(frame_bytes, progress);
-            self.pieces.read(&range, &mut worker.compressed)
-        })?;
+        self.archive.io_policy.wait(frame_bytes, self.pass.progress);
+        let bytes = self.pieces.read(&range, &mut worker.compressed)?;
         let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));
         let mark = check_skippable(gap).map_err(|error| self.contradiction(error))?;
         if let Some(mark) = mark.filter(|mark| *mark != frame.compressed_bytes) {
@@ -209,9 +205,7 @@ impl Reading<'_> {
             self.visitor.problem(Problem::WrongMark { number: number as u64, offset_bytes, compressed_bytes, mark })?;
         }
         let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
-            true => timed(progress, Part::Decompressing, || {
-                worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content)
-            }),
+            true => worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content),
             false => Ok(()),
         });
         match decoded {
@@ -237,7 +231,7 @@ impl Reading<'_> {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
         if is_decoded {
-            read.documents = timed(progress, Part::Unpacking, || self.parse_frame(item, worker, content))?;
+            read.documents = self.parse_frame(item, worker, content)?;
         }
         read.compressed_bytes = u64::from(frame.compressed_bytes);
         read.content_bytes = u64::from(frame.content_bytes);

@@ -2,8 +2,7 @@
 
 use std::io::Read;
 
-use slotpress_base::progress::timed;
-use slotpress_base::{Error, ErrorKind, Part, Progress, Result, run_in_order, to_usize};
+use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
 use zstd_safe::DCtx;
 
 use crate::archive::streams::StreamPieces;
@@ -65,10 +64,7 @@ pub fn decode_observed<'a>(
         Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
             Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
-                let decoded = timed(progress, Part::Decompressing, || {
-                    decoder.decode(&bytes, offset_bytes, content_bytes_max, to)
-                });
-                let lost = match decoded {
+                let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
                     Ok(()) => None,
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         Some(LostFrame { number, content_bytes, error })
@@ -87,7 +83,7 @@ pub fn decode_observed<'a>(
         })
     };
     let mut statistics = None;
-    let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+    let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
         Compression::Zstd => {
             let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
             statistics = Some(walker.statistics());
@@ -95,13 +91,11 @@ pub fn decode_observed<'a>(
         }
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
-    // A stream that cannot be split is decompressed while it is read.
-    let pieces = std::iter::from_fn(move || timed(progress, Part::Reading, || pieces.next()));
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
-        timed(progress, Part::Unpacking, || match lost {
+        match lost {
             Some(lost) => on_decoded(Decoded::Lost(lost)),
             None => on_decoded(Decoded::Content(content)),
-        })?;
+        }?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
     })?;
