@@ -243,9 +243,9 @@ pub mod inspect {
     pub use slotpress_read::inspect::EntrySummary;
     pub use slotpress_read::inspect::visit::{Visit, VisitReport};
     pub use slotpress_read::{
-        AccountsOptions, AccountsSummary, ArchiveInspection, FoundAccount, LARGEST_MAX, LargeAccount, LedgerInspection,
-        OwnerTotals, Plan, RecordTotals, SIZE_CLASSES, VisitError, WrittenBy, find_account, inspect_accounts,
-        inspect_archive, inspect_ledger, owner_name, owner_of_name,
+        AccountsOptions, AccountsSummary, ArchiveInspection, FoundAccount, LedgerInspection, OwnerTotals, Plan,
+        RecordTotals, VisitError, WrittenBy, find_account, inspect_accounts, inspect_archive, inspect_ledger,
+        owner_name, owner_of_name,
     };
 }
 

@@ -58,7 +58,7 @@ slotpress find --rpc http://HOST:8899 --source https://mirror.example/",
         &["inspect"],
         "slotpress inspect snapshot-1-HASH.tar.zst
 slotpress inspect /mnt/ledger
-slotpress inspect FULL --by-owner --largest 20
+slotpress inspect FULL --by-owner
 slotpress inspect FULL --account SysvarC1ock11111111111111111111111111111111",
     ),
     (

@@ -33,18 +33,12 @@ pub struct InspectArgs {
     pub(super) directories: DirectoryArgs,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
+    /// Read all records: accounts and bytes by owner, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
     /// Only the accounts of this program, by its address or its name in the table of --by-owner; implies --by-owner
     #[arg(long, value_name = "KEY|NAME", value_parser = values::owner, help_heading = "Accounts")]
     owner: Option<Address>,
-    /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
-    #[arg(long, value_name = "N", value_parser = values::largest, help_heading = "Accounts")]
-    largest: Option<usize>,
-    /// With --by-owner: write the table of owners to a file as CSV
-    #[arg(long, value_name = "FILE", help_heading = "Accounts")]
-    csv: Option<PathBuf>,
     /// With --by-owner: memory limit for finding superseded records [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
@@ -62,9 +56,6 @@ pub struct InspectArgs {
     network: NetworkArgs,
 }
 
-/// How many of the largest accounts are listed.
-const LARGEST_DEFAULT: usize = 10;
-
 /// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
@@ -75,12 +66,7 @@ fn is_by_owner(args: &InspectArgs) -> bool {
 
 /// Flags that go with another one. Not clap's business, which does not know that a switch in the environment is on.
 fn check_flags(args: &InspectArgs) -> Result<()> {
-    let of_owners = [
-        ("--largest", args.largest.is_some()),
-        ("--csv", args.csv.is_some()),
-        ("--memory", args.memory.is_some()),
-        ("--temporary-dir", args.temporary_dir.is_some()),
-    ];
+    let of_owners = [("--memory", args.memory.is_some()), ("--temporary-dir", args.temporary_dir.is_some())];
     let is_by_owner = is_by_owner(args);
     match of_owners.into_iter().find(|(_, is_there)| *is_there && !is_by_owner) {
         Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).with_hint("add --by-owner")),
@@ -135,15 +121,14 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
     } else if is_by_owner(args) {
-        let options =
-            AccountsOptions::default().owner(args.owner).largest(args.largest.unwrap_or(LARGEST_DEFAULT)).visit(
-                VisitOptions::default().threads(threads).check(
-                    CheckOptions::default()
-                        .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
-                        .temporary_dir(args.temporary_dir.clone()),
-                ),
-            );
-        run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
+        let options = AccountsOptions::default().owner(args.owner).visit(
+            VisitOptions::default().threads(threads).check(
+                CheckOptions::default()
+                    .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
+                    .temporary_dir(args.temporary_dir.clone()),
+            ),
+        );
+        run_accounts(input, &options, ui)?;
     }
     Ok(args.account.is_some() || is_by_owner(args))
 }

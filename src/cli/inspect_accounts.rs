@@ -1,34 +1,24 @@
 //! `slotpress inspect --by-owner` and `--account`: what is printed about accounts.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use slotpress::inspect::{
-    AccountsOptions, AccountsSummary, FoundAccount, LargeAccount, OwnerTotals, RecordTotals, SIZE_CLASSES,
-    find_account, inspect_accounts, owner_name,
+    AccountsOptions, AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts, owner_name,
 };
 use slotpress::ledger::Address;
-use slotpress::{AccountsInput, ArchiveName, Error, IoContext, Result};
+use slotpress::{AccountsInput, ArchiveName, Error, Result};
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
 use super::ui::Ui;
 use super::values::{count_of, show_bytes, show_count};
 
-/// Rows of the owners table on a terminal; CSV and JSON have all of them.
+/// Rows of the owners table on a terminal; JSON has all of them.
 const OWNER_ROWS_MAX: usize = 20;
-
-/// The accounts of one class of sizes.
-#[derive(Serialize)]
-struct SizeFields {
-    class: &'static str,
-    accounts: u64,
-    data_bytes: u64,
-    stored_bytes: u64,
-}
 
 /// An account, and as much of its data as was asked for.
 #[derive(Serialize)]
@@ -42,55 +32,17 @@ struct AccountFields<'a> {
 }
 
 /// Counts accounts, and prints what was counted.
-pub fn run_accounts(
-    input: AccountsInput<'_>,
-    options: &AccountsOptions,
-    csv: Option<&PathBuf>,
-    shown: &Path,
-    ui: &Ui,
-) -> Result<()> {
-    if let Some(csv) = csv {
-        check_csv(csv, shown)?;
-    }
+pub fn run_accounts(input: AccountsInput<'_>, options: &AccountsOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
         AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),
         _ => None,
     };
     let found = inspect_accounts(input, options, ui)?;
-    if let Some(csv) = csv {
-        std::fs::write(csv, to_csv(&found)).or_path("write", csv)?;
-    }
     match ui.is_json() {
         true => print_json(&found, ui),
         false => print_tables(&found, incremental.as_deref(), options.owner, ui),
     }
     Ok(())
-}
-
-/// Says before an hour of reading what would keep the table from being written after it.
-fn check_csv(csv: &Path, input: &Path) -> Result<()> {
-    let refuse = |why: &str| Err(Error::usage(format!("--csv {}: {why}", csv.shown())));
-    let dir = csv.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match (csv.canonicalize(), input.canonicalize()) {
-        _ if csv.is_dir() => refuse("that is a directory"),
-        _ if !dir.is_dir() => refuse("its directory does not exist"),
-        (Ok(csv), Ok(input)) if csv.starts_with(&input) => refuse("it is the input"),
-        _ => Ok(()),
-    }
-}
-
-fn to_csv(found: &AccountsSummary) -> String {
-    let mut text = "owner,name,accounts,data_bytes,stored_bytes,lamports,tombstones,tombstone_bytes\n".to_string();
-    for OwnerTotals { owner, name, totals } in found.owner_rows() {
-        let name = if owner.is_some() { name.unwrap_or_default() } else { "others" };
-        let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
-        let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = totals;
-        let _ = writeln!(
-            text,
-            "{owner},{name},{accounts},{data_bytes},{stored_bytes},{lamports},{tombstones},{tombstone_bytes}"
-        );
-    }
-    text
 }
 
 fn print_json(found: &AccountsSummary, ui: &Ui) {
@@ -101,11 +53,6 @@ fn print_json(found: &AccountsSummary, ui: &Ui) {
             return;
         }
     }
-    for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
-        let RecordTotals { accounts, data_bytes, stored_bytes, .. } = *totals;
-        ui.print_report("size_class", &SizeFields { class, accounts, data_bytes, stored_bytes });
-    }
-    found.largest.iter().for_each(|account| ui.print_report("large_account", account));
 }
 
 fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Option<Address>, ui: &Ui) {
@@ -136,22 +83,6 @@ fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Opti
         let and = if found.other_owners == RecordTotals::default() { "" } else { ", and others" };
         totals_row(&format!("{} more{and}", show_count(hidden)), &rest, found, ui);
     }
-
-    ui.print("");
-    row("BYTES OF DATA", "ACCOUNTS", "BYTES", "%", ui);
-    for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
-        totals_row(class, totals, found, ui);
-    }
-    if found.largest.is_empty() {
-        return;
-    }
-    ui.print("");
-    print_row("LARGEST ACCOUNTS", &format!("{:>10}  OWNER", "DATA"), ui);
-    for LargeAccount { pubkey, data_bytes, owner, .. } in &found.largest {
-        let owner =
-            owner_name(owner).map_or_else(|| shorten(&owner.to_string()), |name| name.chars().take(21).collect());
-        print_row(&pubkey.to_string(), &format!("{:>10}  {owner}", show_bytes(*data_bytes)), ui);
-    }
 }
 
 /// `Toke…Q5DA`
@@ -160,22 +91,17 @@ fn shorten(key: &str) -> String {
     format!("{start}…{end}")
 }
 
-fn row(name: &str, accounts: &str, bytes: &str, share: &str, ui: &Ui) {
-    print_row(name, &format!("{accounts:>13} {bytes:>11} {share:>5}"), ui);
-}
-
 /// A row: a name of up to 44 characters, as addresses have, and the rest. On a narrow terminal the rest stands below.
-fn print_row(name: &str, rest: &str, ui: &Ui) {
+fn row(name: &str, accounts: &str, bytes: &str, share: &str, ui: &Ui) {
     const WIDTH: usize = 80;
-    match ui.columns() < WIDTH {
-        true => {
-            // Addresses are shortened where they would break.
-            let is_too_long = !name.contains(' ') && name.len() + 2 > ui.columns();
-            let name = if is_too_long { shorten(name) } else { name.to_string() };
-            [name.as_str(), rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}")));
-        }
-        false => ui.print_verbatim(&format!("  {name:<44} {rest}")),
+    let rest = format!("{accounts:>13} {bytes:>11} {share:>5}");
+    if ui.columns() >= WIDTH {
+        return ui.print_verbatim(&format!("  {name:<44} {rest}"));
     }
+    // Addresses are shortened where they would break.
+    let is_too_long = !name.contains(' ') && name.len() + 2 > ui.columns();
+    let name = if is_too_long { shorten(name) } else { name.to_string() };
+    [name, rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}")));
 }
 
 fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary, ui: &Ui) {

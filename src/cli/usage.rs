@@ -34,6 +34,8 @@ const REMOVED: &[(&str, &str, &str)] = &[
     ("archive", "--no-checksum", NO_CHECKSUM),
     ("recompress", "--no-checksum", NO_CHECKSUM),
     ("publish", "--no-checksum", NO_CHECKSUM),
+    ("inspect", "--largest", "leave it out: --by-owner shows the accounts and bytes of each owner"),
+    ("inspect", "--csv", "--by-owner --json has all owners, one object per line"),
     ("levels", "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
 ];
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
-use slotpress::inspect::{LARGEST_MAX, owner_of_name};
+use slotpress::inspect::owner_of_name;
 use slotpress::ledger::{Address, parse_number};
 use slotpress::{CheckOptions, Error, Hash, machine};
 pub use slotpress_base::quantity::{
@@ -107,14 +107,6 @@ pub fn owner(text: &str) -> Result<Address, String> {
         || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
         Ok,
     )
-}
-
-/// Reads how many of the largest accounts to list.
-pub fn largest(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(largest) if largest <= LARGEST_MAX => Ok(largest),
-        _ => Err(format!("0 to {LARGEST_MAX} accounts")),
-    }
 }
 
 /// As much memory as asked for, or half of what is free here and now, in bytes.

@@ -48,10 +48,7 @@ pub use catalog::scan::{file_id, look_for_slot_time, modified_ns, scan_again, sc
 pub use catalog::usable::{Fault, Unusable, judge_file};
 pub use catalog::{Catalog, FileId, REMOTE};
 pub use inspect::account::{FoundAccount, find_account};
-pub use inspect::accounts::{
-    AccountsOptions, AccountsSummary, LARGEST_MAX, LargeAccount, OwnerTotals, RecordTotals, SIZE_CLASSES,
-    inspect_accounts,
-};
+pub use inspect::accounts::{AccountsOptions, AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
 pub use inspect::owners::{owner_name, owner_of_name};
 pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts};
 pub use inspect::{

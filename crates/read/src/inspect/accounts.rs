@@ -1,17 +1,17 @@
-//! Accounts and bytes by owner and by size, the largest accounts, tombstones, and what is superseded.
+//! Accounts and bytes by owner, tombstones, and what is superseded.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use derive_setters::Setters;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Progress, Result, text};
+use slotpress_base::{Progress, Result, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
-use crate::inspect::owners::{owner_and_name, owner_name};
+use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
 use crate::state::shown::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
@@ -24,21 +24,6 @@ pub const OWNERS_MAX: usize = 1_000_000;
 /// Owners that a worker collects before it adds them to everybody's.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
 
-/// The most accounts that the list of the largest can have.
-pub const LARGEST_MAX: usize = 10_000;
-
-/// The size classes: the most bytes of data that an account of each has, and its name.
-pub const SIZE_CLASSES: [(u64, &str); 8] = [
-    (0, "0"),
-    (128, "1-128"),
-    (256, "129-256"),
-    (1024, "257-1K"),
-    (10 * 1024, "1K-10K"),
-    (100 * 1024, "10K-100K"),
-    (1024 * 1024, "100K-1M"),
-    (u64::MAX, "1M-10M"),
-];
-
 /// What to count.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
@@ -46,8 +31,6 @@ pub struct AccountsOptions {
     /// Only records of this owner.
     #[setters(into)]
     pub owner: Option<Address>,
-    /// How many of the largest accounts to list; at most [`LARGEST_MAX`].
-    pub largest: usize,
     /// How to read them; the state is not checked.
     pub visit: VisitOptions,
 }
@@ -94,39 +77,6 @@ impl RecordTotals {
     }
 }
 
-/// An account that is large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct LargeAccount {
-    /// Its address.
-    #[serde(rename = "account")]
-    pub pubkey: Address,
-    /// Its owner.
-    #[serde(flatten, serialize_with = "owner_and_name")]
-    pub owner: Address,
-    /// Bytes of data.
-    pub data_bytes: u64,
-    /// Its balance.
-    #[serde(flatten, serialize_with = "text::lamports")]
-    pub lamports: u64,
-    /// The slot of the storage that it is in.
-    pub slot: u64,
-}
-
-impl Ord for LargeAccount {
-    /// The largest first; then in an order that does not depend on who found them when.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |one: &Self| (one.pubkey, one.owner, one.lamports);
-        let by_size = other.data_bytes.cmp(&self.data_bytes);
-        by_size.then_with(|| other.slot.cmp(&self.slot)).then_with(|| key(self).cmp(&key(other)))
-    }
-}
-
-impl PartialOrd for LargeAccount {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// What the records are like. A report has sums and the number of owners; what is listed are reports of their own.
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
@@ -144,12 +94,6 @@ pub struct AccountsSummary {
     /// Of owners beyond [`OWNERS_MAX`]: which ones they are depends on what was read first.
     #[serde(skip)]
     pub other_owners: RecordTotals,
-    /// By [`SIZE_CLASSES`].
-    #[serde(skip)]
-    pub sizes: [RecordTotals; SIZE_CLASSES.len()],
-    /// The largest accounts, the largest first.
-    #[serde(skip)]
-    pub largest: Vec<LargeAccount>,
     /// Records that a newer one supersedes, and that nothing above counts.
     pub superseded_records: u64,
     /// Bytes that they take in storages.
@@ -198,9 +142,6 @@ pub fn inspect_accounts(
     options: &AccountsOptions,
     progress: &dyn Progress,
 ) -> Result<AccountsSummary> {
-    if options.largest > LARGEST_MAX {
-        return Err(Error::usage(format!("at most {LARGEST_MAX} of the largest accounts can be listed")));
-    }
     let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default() };
     let mut visit = options.visit.clone();
     visit.check.mode = CheckMode::Frames;
@@ -214,21 +155,18 @@ pub fn inspect_accounts(
         progress.warn(&format!("{}{more}: verifying it says where", first.message));
     }
     let counted = tally.counted.into_inner();
-    let Counted { totals, owners, other_owners, sizes, largest, superseded_records, superseded_bytes } = counted;
+    let Counted { totals, owners, other_owners, superseded_records, superseded_bytes } = counted;
     let mut owners: Vec<_> = owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
         (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
     });
     let (path, obsolete) = (report.paths.into_iter().next().unwrap_or_default(), report.counts.obsolete);
-    let largest = largest.into_iter().collect();
     Ok(AccountsSummary {
         path,
         owner: options.owner,
         totals,
         owners,
         other_owners,
-        sizes,
-        largest,
         superseded_records,
         superseded_bytes,
         obsolete,
@@ -240,22 +178,8 @@ struct Counted {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
     other_owners: RecordTotals,
-    sizes: [RecordTotals; SIZE_CLASSES.len()],
-    largest: BTreeSet<LargeAccount>,
     superseded_records: u64,
     superseded_bytes: u64,
-}
-
-impl Counted {
-    fn add_large(&mut self, account: LargeAccount, largest_max: usize) {
-        let is_larger = || self.largest.last().is_some_and(|smallest| account < *smallest);
-        if self.largest.len() < largest_max || is_larger() {
-            self.largest.insert(account);
-            if self.largest.len() > largest_max {
-                self.largest.pop_last();
-            }
-        }
-    }
 }
 
 struct Tally<'a> {
@@ -265,10 +189,6 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    fn lock(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock()
-    }
-
     fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Address, RecordTotals>) {
         for (owner, totals) in owners.drain() {
             let is_full = counted.owners.len() >= self.owners_max;
@@ -293,7 +213,7 @@ struct TallyWorker<'a> {
 }
 
 impl StateWorker for TallyWorker<'_> {
-    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
+    fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
         let (options, part) = (self.tally.options, &mut self.part);
         let owner = Address(header.owner);
@@ -307,17 +227,8 @@ impl StateWorker for TallyWorker<'_> {
         }
         part.totals.add_record(header);
         part.owners.entry(owner).or_default().add_record(header);
-        if header.lamports > 0 {
-            let mut classes = SIZE_CLASSES.iter().zip(&mut part.sizes);
-            if let Some((_, class)) = classes.find(|((max, _), _)| header.data_len <= *max) {
-                class.add_record(header);
-            }
-            let (pubkey, slot, lamports) = (Address(header.pubkey), storage.slot, header.lamports);
-            let account = LargeAccount { data_bytes: header.data_len, pubkey, owner, slot, lamports };
-            part.add_large(account, options.largest);
-        }
         if part.owners.len() >= WORKER_OWNERS_MAX {
-            self.tally.merge_owners(&mut self.tally.lock(), &mut part.owners);
+            self.tally.merge_owners(&mut self.tally.counted.lock(), &mut part.owners);
         }
         Ok(())
     }
@@ -325,17 +236,11 @@ impl StateWorker for TallyWorker<'_> {
 
 impl Drop for TallyWorker<'_> {
     fn drop(&mut self) {
-        let mut counted = self.tally.lock();
+        let mut counted = self.tally.counted.lock();
         self.tally.merge_owners(&mut counted, &mut self.part.owners);
         counted.totals.add(&self.part.totals);
         count(&mut counted.superseded_records, self.part.superseded_records);
         count(&mut counted.superseded_bytes, self.part.superseded_bytes);
-        for (all, part) in counted.sizes.iter_mut().zip(&self.part.sizes) {
-            all.add(part);
-        }
-        for account in std::mem::take(&mut self.part.largest) {
-            counted.add_large(account, self.tally.options.largest);
-        }
     }
 }
 
@@ -356,7 +261,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nothing_is_lost() {
-        let options = AccountsOptions { owner: None, largest: 3, visit: VisitOptions::default() };
+        let options = AccountsOptions { owner: None, visit: VisitOptions::default() };
         let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
             let mut worker = tally.new_worker();
@@ -370,9 +275,5 @@ mod tests {
         let others = counted.other_owners.accounts;
         let kept: u64 = counted.owners.values().map(|totals| totals.accounts).sum();
         assert_eq!((counted.owners.len(), kept, others, counted.totals.accounts), (4, 8, 12, 20));
-        let largest: Vec<u64> = counted.largest.iter().map(|account| account.data_bytes).collect();
-        assert_eq!(largest, [1001, 1000, 901]);
-        let by_class: Vec<u64> = counted.sizes.iter().map(|totals| totals.accounts).collect();
-        assert_eq!(by_class, [0, 2, 2, 16, 0, 0, 0, 0]);
     }
 }
