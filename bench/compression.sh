@@ -3,6 +3,7 @@
 # docs/compression.md.
 #
 #   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"), page cache warm, on tmpfs
+#                               and one of the same size with the accounts of another generator (bench/accounts.rs)
 #   AGAVE_ORACLE=PROGRAM …      also on a ledger that PROGRAM makes, whose bytes are mostly random
 #
 # Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort keys. Every round archives
@@ -77,8 +78,16 @@ measure "${ledgers[@]}"
 echo "synthetic ledgers of $size, seeds $seeds, $threads threads, $(nproc) cores, $rounds rounds; against level 1"
 table
 
+cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders --example accounts
+"$slotpress" -q synth "$work/other" --size "$size" --agave 4.4 >/dev/null
+"$(dirname "$slotpress")/examples/accounts" "$work/other" 1
+measure "$work/other"
+echo
+echo "accounts of another generator, $size"
+table
+rm -r "$work/other"
+
 if [ "${KEYS:-1}" = 1 ]; then
-    cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders
     echo
     echo "orders of records, level 1, in memory; size and CPU of compressing against verbatim"
     for ledger in "${ledgers[@]}"; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the clustered layout saves and costs on data unlike mainnet's: the table of account mixes in docs/compression.md.
 #
-#   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), and what a validator left (tests/fixtures)
+#   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), one of another generator
+#                      (bench/accounts.rs), and what a validator left (tests/fixtures)
 #
 # Settings: LEDGER (one more, of a stopped validator or another generator), MIXES, ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each
 # setting, in turn; quoted are medians of the ratios to level 1 within a round, of size, seconds and CPU seconds.
@@ -18,6 +19,10 @@ for mix in $mixes; do
     "$slotpress" -q synth "$work/$mix" --size "$size" --mix "$mix" >/dev/null
     ledgers+=("$mix")
 done
+cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
+"$slotpress" -q synth "$work/other" --size "$size" --agave 4.4 >/dev/null
+"$(dirname "$slotpress")/examples/accounts" "$work/other" 1
+ledgers+=(other)
 validator=$(ls "$here"/tests/fixtures/agave-validator-4.2.2/snapshot-*.tar.* 2>/dev/null | head -1 || true)
 if [ -n "$validator" ]; then
     "$slotpress" -q restore "$validator" --ledger "$work/validator" >/dev/null

@@ -79,6 +79,7 @@ impl Clusterer {
             }
             // Records before the piece end in it or after it, never before: `at` is in the piece.
             let start = (at - offset) as usize;
+            prefetch(piece, start + WALK_AHEAD_BYTES, RECORD_HEADER_BYTES * 2);
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
                 if at + RECORD_HEADER_BYTES as u64 > storage_bytes {
                     return self.give_up();
@@ -130,8 +131,12 @@ impl Clusterer {
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
         let mut at = first;
-        for key in &self.keys {
-            let (start, end) = self.records[(*key as usize) & (RECORDS_MAX - 1)];
+        let range = |key: &u64| self.records[(*key as usize) & (RECORDS_MAX - 1)];
+        for (number, key) in self.keys.iter().enumerate() {
+            if let Some((start, end)) = self.keys.get(number + COPY_AHEAD_RECORDS).map(range) {
+                prefetch(piece, start as usize, ((end - start) as usize).min(COPY_AHEAD_BYTES_MAX));
+            }
+            let (start, end) = range(key);
             let record = &piece[start as usize..end as usize];
             let copy = &mut to[at..at + record.len()];
             copy.copy_from_slice(record);
@@ -270,6 +275,26 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut array = [0; 8];
     array.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(array)
+}
+
+/// Bytes by which headers are prefetched: the next record is known only when this one was read.
+const WALK_AHEAD_BYTES: usize = 1024;
+/// Records by which copying prefetches, which reads them in no order that a processor could foresee.
+const COPY_AHEAD_RECORDS: usize = 4;
+/// Long records are read ahead by the processor itself, once it sees a few of their cache lines.
+const COPY_AHEAD_BYTES_MAX: usize = 512;
+
+/// Starts to load the cache lines of a part of `bytes`, as far as it is there; without effect but on time.
+#[inline]
+fn prefetch(bytes: &[u8], start: usize, length: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.get(start..).unwrap_or_default().iter().take(length).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86_64 processor has this instruction, and it may be given any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, start, length);
 }
 
 #[cfg(test)]

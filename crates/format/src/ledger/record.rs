@@ -43,6 +43,7 @@ pub enum RecordStart {
 
 impl RecordStart {
     /// Looks at a header.
+    #[inline]
     pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
         if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
             return Self::End;

@@ -1,0 +1,205 @@
+//! Other accounts in a practice ledger: made without any code of `slotpress synth`, so that a layout or a level that fits
+//! only that generator shows.
+//!
+//! `cargo run --release --example accounts -- LEDGER SEED`: LEDGER is made by `slotpress synth --agave 4.4`. Its storages
+//! keep their names and lengths, about; their records are replaced, and its lists of obsolete records emptied. Such a ledger is
+//! good for measuring `archive` and nothing else: its bank file knows other accounts.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// Numbers by splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// One of `end`, small ones far more often: few mints have most holders.
+    fn skewed(&mut self, end: u64) -> u64 {
+        let bits = self.below(u64::from(end.ilog2()) + 1);
+        self.below(2 << bits).min(end - 1)
+    }
+
+    /// An amount of any magnitude below 2^`bits`, often a round one.
+    fn amount(&mut self, bits: u64) -> u64 {
+        let shift = self.below(bits);
+        let amount = self.below(2 << shift);
+        if self.below(3) == 0 { amount / 1000 * 1000 } else { amount }
+    }
+
+    fn bytes(&mut self, count: usize, to: &mut Vec<u8>) {
+        let end = to.len() + count;
+        while to.len() < end {
+            to.extend_from_slice(&self.next().to_le_bytes());
+        }
+        to.truncate(end);
+    }
+}
+
+/// The address of the n-th thing of a kind.
+fn address(kind: u64, number: u64, to: &mut Vec<u8>) {
+    Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).bytes(32, to);
+}
+
+fn zeros_to(length: usize, to: &mut Vec<u8>) {
+    to.resize(length, 0);
+}
+
+/// Kinds of addresses.
+const WALLET: u64 = 1;
+const MINT: u64 = 2;
+const PROGRAM: u64 = 3;
+const POOL: u64 = 4;
+
+/// An account's data, and the number of its owner program.
+fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
+    data.clear();
+    match random.below(100) {
+        // Wallets.
+        0..22 => 0,
+        // Token accounts.
+        22..62 => {
+            address(MINT, random.skewed(1 << 16), data);
+            address(WALLET, random.skewed(1 << 34), data);
+            data.extend_from_slice(&(if random.below(4) == 0 { 0 } else { random.amount(56) }).to_le_bytes());
+            zeros_to(108, data);
+            data.push(1);
+            if random.below(12) == 0 {
+                data.extend_from_slice(&[1, 0, 0, 0, 0xf0, 0x1d, 0x1f]);
+            }
+            zeros_to(165, data);
+            1
+        }
+        // Names, links and creators of tokens.
+        62..72 => {
+            data.push(4);
+            address(WALLET, random.skewed(1 << 20), data);
+            address(MINT, random.below(1 << 40), data);
+            let (collection, number) = (random.skewed(4096), random.below(10_000));
+            let texts = [
+                format!("Collection {collection} #{number}"),
+                format!("C{collection}"),
+                format!("https://{collection:x}.storage.example/{}/{number}.json", collection * 7919 % 977),
+            ];
+            for (text, length) in texts.iter().zip([32, 10, 200]) {
+                data.extend_from_slice(&(length as u32).to_le_bytes());
+                let end = data.len() + length;
+                data.extend_from_slice(text.as_bytes());
+                zeros_to(end, data);
+            }
+            data.extend_from_slice(&500u16.to_le_bytes());
+            address(WALLET, collection, data);
+            zeros_to(607, data);
+            2
+        }
+        // State of programs: a mark of the type, addresses, counters, times, and room for later.
+        72..90 => {
+            let program = random.skewed(2048);
+            let mut of_type = Random(program << 8 | random.skewed(6));
+            of_type.bytes(8, data);
+            for _ in 0..1 + of_type.below(9) {
+                match of_type.below(4) {
+                    0 => address(WALLET, random.skewed(1 << 30), data),
+                    1 => address(MINT, random.skewed(1 << 12), data),
+                    2 => data.extend_from_slice(&random.amount(50).to_le_bytes()),
+                    _ => data.extend_from_slice(&(1_700_000_000 + random.below(60_000_000)).to_le_bytes()),
+                }
+            }
+            zeros_to(data.len() + of_type.skewed(512) as usize, data);
+            8 + program
+        }
+        // Pools and open orders: pairs of mints, vaults, and slots that are mostly empty.
+        90..96 => {
+            let pool = random.skewed(1 << 14);
+            data.extend_from_slice(b"\x06\0\0\0\0\0\0\0");
+            (0..4).for_each(|vault| address(POOL, pool * 4 + vault, data));
+            for _ in 0..random.skewed(24) {
+                data.extend_from_slice(&random.amount(60).to_le_bytes());
+                data.extend_from_slice(&random.amount(40).to_le_bytes());
+            }
+            zeros_to(752, data);
+            3
+        }
+        // Delegations.
+        96..99 => {
+            data.extend_from_slice(&[2, 0, 0, 0, 0x80, 0xd5, 0x22, 0, 0, 0, 0, 0]);
+            let wallet = random.below(1 << 24);
+            address(WALLET, wallet, data);
+            address(WALLET, wallet, data);
+            zeros_to(124, data);
+            address(POOL, random.skewed(2048) << 32, data);
+            data.extend_from_slice(&random.amount(48).to_le_bytes());
+            data.extend_from_slice(&random.below(800).to_le_bytes());
+            data.extend_from_slice(&u64::MAX.to_le_bytes());
+            zeros_to(200, data);
+            4
+        }
+        // A few large ones: orders in a tree, keyed by price.
+        _ => {
+            for order in 0..random.skewed(256) {
+                data.extend_from_slice(&[2, 0, 0, 0]);
+                data.extend_from_slice(&(order as u32).to_le_bytes());
+                data.extend_from_slice(&(random.amount(30) << 8).to_le_bytes());
+                data.extend_from_slice(&random.below(1 << 40).to_le_bytes());
+                address(WALLET, random.skewed(1 << 18), data);
+            }
+            zeros_to(data.len().max(4096), data);
+            5
+        }
+    }
+}
+
+/// A record as a validator stores it; `write_version`, padding and hash are what old validators left there.
+fn append_record(random: &mut Random, data: &[u8], owner: u64, to: &mut Vec<u8>) {
+    to.extend_from_slice(&0u64.to_le_bytes());
+    to.extend_from_slice(&(data.len() as u64).to_le_bytes());
+    random.bytes(32, to);
+    // Most balances are the rent of their length.
+    let rent = (128 + data.len() as u64) * 6960;
+    to.extend_from_slice(&(if data.is_empty() { 1 + random.amount(42) } else { rent }).to_le_bytes());
+    to.extend_from_slice(&u64::MAX.to_le_bytes());
+    if owner == 0 {
+        to.extend_from_slice(&[0; 32])
+    } else {
+        address(PROGRAM, owner, to)
+    }
+    to.extend_from_slice(&[0; 40]);
+    to.extend_from_slice(data);
+    to.resize(to.len().next_multiple_of(8), 0);
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let ledger = args.next().ok_or("usage: accounts LEDGER SEED")?;
+    let mut random = Random(args.next().ok_or("usage: accounts LEDGER SEED")?.parse()?);
+    let mut storages = fs::read_dir(Path::new(&ledger).join("accounts/run"))?.collect::<Result<Vec<_>, _>>()?;
+    storages.sort_by_key(fs::DirEntry::file_name);
+    let (mut content, mut data) = (Vec::new(), Vec::new());
+    for storage in storages {
+        let length = storage.metadata()?.len() as usize;
+        content.clear();
+        loop {
+            let owner = account(&mut random, &mut data);
+            if content.len() + 136 + data.len() > length && !content.is_empty() {
+                break;
+            }
+            append_record(&mut random, &data, owner, &mut content);
+        }
+        fs::write(storage.path(), &content)?;
+    }
+    for snapshot in fs::read_dir(Path::new(&ledger).join("snapshots"))? {
+        fs::write(snapshot?.path().join("obsolete_accounts"), 0u64.to_le_bytes())?;
+    }
+    Ok(())
+}
