@@ -1,6 +1,6 @@
 //! The flags and the words about what is checked while an archive streams by.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::check::{Assurance, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
 use slotpress::{CheckMode, CheckOptions, Hash};
 
@@ -12,8 +12,8 @@ use super::{planned, values};
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
     /// What to check while the archive is read
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    check: CheckArg,
+    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES))]
+    check: CheckMode,
     /// Expected snapshot hash, as a trusted node advertises it; implies --check state
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
@@ -26,30 +26,20 @@ pub struct CheckArgs {
 }
 
 /// [`CheckMode`] as a flag.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub enum CheckArg {
-    /// The state too: whether all accounts are those of the bank file (capitalization and lattice hash)
-    #[default]
-    State,
-    /// Frames, entries, bank file and status cache only
-    Frames,
-}
-
-impl CheckArg {
-    /// What it asks for.
-    pub fn mode(self) -> CheckMode {
-        match self {
-            Self::State => CheckMode::State,
-            Self::Frames => CheckMode::Frames,
-        }
-    }
-}
+pub const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
+    (
+        "state",
+        CheckMode::State,
+        "The state too: whether all accounts are those of the bank file (capitalization and lattice hash)",
+    ),
+    ("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
+];
 
 impl CheckArgs {
     /// What they ask for, with as much memory.
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
         let memory_bytes = planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT);
-        let mut options = CheckOptions::default().mode(self.check.mode()).memory_bytes(memory_bytes);
+        let mut options = CheckOptions::default().mode(self.check).memory_bytes(memory_bytes);
         options.expect_hash = self.expect_hash;
         options.expect_slot = self.expect_slot;
         options.max_bytes = self.max_bytes;

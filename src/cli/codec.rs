@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::codec::{Format, FrameTotals, ZSTD_LEVEL_DEFAULT};
 use slotpress::rules::readers_in_words;
 use slotpress::{Codec, Error, Progress, RecordLayout, Result};
@@ -19,11 +19,11 @@ pub struct CodecArgs {
     zstd_level: Option<i32>,
     /// Keep the records of storages byte for byte, or sort them for better compression and zero unused bytes; validators
     /// load both
-    #[arg(long, value_enum, default_value_t)]
-    layout: LayoutArg,
+    #[arg(long, default_value = "verbatim", value_parser = values::choice(LAYOUTS))]
+    layout: RecordLayout,
     /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not read by Agave)
-    #[arg(long, value_enum, default_value_t)]
-    format: FormatArg,
+    #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
+    format: Format,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     pub frame_size: u64,
@@ -32,38 +32,29 @@ pub struct CodecArgs {
     min_savings: u8,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum FormatArg {
-    #[default]
-    Zstd,
-    Lz4,
-    None,
-}
+const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
+    ("verbatim", RecordLayout::Verbatim, "Byte for byte"),
+    ("clustered", RecordLayout::Clustered, "Sorted, with unused bytes zeroed"),
+];
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum LayoutArg {
-    #[default]
-    Verbatim,
-    Clustered,
-}
+const FORMATS: &[(&str, Format, &str)] = &[
+    ("zstd", Format::Zstd { level: ZSTD_LEVEL_DEFAULT }, ".tar.zst"),
+    ("lz4", Format::Lz4, ".tar.lz4, not read by Firedancer"),
+    ("none", Format::None, "A plain .tar, not read by Agave"),
+];
 
 impl CodecArgs {
     /// The codec that the flags ask for; warns of formats that not every client reads.
     pub fn codec(&self, ui: &Ui) -> Result<Codec> {
-        let format = match self.format {
-            FormatArg::Zstd => Format::Zstd { level: self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT) },
-            _ if self.zstd_level.is_some() => {
+        let format = match (&self.format, self.zstd_level) {
+            (Format::Zstd { .. }, Some(level)) => Format::Zstd { level },
+            (format, None) => format.clone(),
+            (_, Some(_)) => {
                 let message = "--zstd-level applies only to zstd, but --format selects another format";
                 return Err(Error::usage(message).with_hint("leave out --format, or --zstd-level"));
             }
-            FormatArg::Lz4 => Format::Lz4,
-            FormatArg::None => Format::None,
         };
-        let layout = match self.layout {
-            LayoutArg::Verbatim => RecordLayout::Verbatim,
-            LayoutArg::Clustered => RecordLayout::Clustered,
-        };
-        let codec = Codec::new(format).min_savings_percent(self.min_savings).layout(layout);
+        let codec = Codec::new(format).min_savings_percent(self.min_savings).layout(self.layout);
         if let Some(words) = readers_in_words(codec.extension()) {
             let what = if codec.format == Format::None { "a plain .tar" } else { ".tar.lz4" };
             ui.warn(&format!("{what}: {words}"));

@@ -2,135 +2,126 @@
 
 use clap::Command;
 
-/// Commands, and examples for each: at most 78 characters a line.
-const EXAMPLES: [(&[&str], &str); 22] = [
-    (
-        &["archive"],
-        "slotpress archive /mnt/ledger -o /mnt/archives
+/// Blocks: a command's name, then its examples, of at most 78 characters a line.
+const EXAMPLES: &str = r"
+archive:
+slotpress archive /mnt/ledger -o /mnt/archives
 slotpress archive /mnt/ledger --accounts /mnt/accounts -o /mnt/archives
 # an incremental archive, based on the full archive of slot 350006937
 slotpress archive /mnt/ledger -o /mnt/archives --base-slot 350006937
-slotpress archive /mnt/ledger -o /mnt/archives --zstd-level 2 \\
+slotpress archive /mnt/ledger -o /mnt/archives --zstd-level 2 \
     --layout clustered
-slotpress archive /mnt/ledger -o - | ssh HOST 'cat > snapshot.tar.zst'",
-    ),
-    (
-        &["restore"],
-        "slotpress restore snapshot-1-HASH.tar.zst --ledger /mnt/ledger
-slotpress restore FULL INCREMENTAL --ledger /mnt/ledger \\
+slotpress archive /mnt/ledger -o - | ssh HOST 'cat > snapshot.tar.zst'
+
+restore:
+slotpress restore snapshot-1-HASH.tar.zst --ledger /mnt/ledger
+slotpress restore FULL INCREMENTAL --ledger /mnt/ledger \
     --accounts /mnt/a --accounts /mnt/b
-curl -s URL | slotpress restore - --ledger /mnt/ledger",
-    ),
-    (
-        &["verify"],
-        "slotpress verify FULL INCREMENTAL
+curl -s URL | slotpress restore - --ledger /mnt/ledger
+
+verify:
+slotpress verify FULL INCREMENTAL
 slotpress verify FULL --expect-hash HASH
 slotpress verify FULL --for firedancer --quick
 slotpress verify /mnt/archives
-slotpress verify /mnt/ledger --accounts /mnt/accounts",
-    ),
-    (
-        &["recompress"],
-        "slotpress recompress snapshot-1-HASH.tar.zst -o /mnt/archives --zstd-level 9
+slotpress verify /mnt/ledger --accounts /mnt/accounts
+
+recompress:
+slotpress recompress snapshot-1-HASH.tar.zst -o /mnt/archives --zstd-level 9
 slotpress recompress INCREMENTAL --base FULL -o /mnt/archives
 # on a machine whose validator votes
-slotpress recompress FULL -o /mnt/archives --nice 19 --threads 4 \\
-    --max-rate 300MiB",
-    ),
-    (
-        &["bootstrap"],
-        "slotpress bootstrap http://HOST:8899 --ledger /mnt/ledger \\
+slotpress recompress FULL -o /mnt/archives --nice 19 --threads 4 \
+    --max-rate 300MiB
+
+bootstrap:
+slotpress bootstrap http://HOST:8899 --ledger /mnt/ledger \
     --trust http://MY-OTHER-NODE:8899
-slotpress bootstrap --cluster mainnet-beta --ledger /mnt/ledger --dry-run",
-    ),
-    (
-        &["fetch"],
-        "slotpress fetch http://HOST:8899 -o /mnt/archives
+slotpress bootstrap --cluster mainnet-beta --ledger /mnt/ledger --dry-run
+
+fetch:
+slotpress fetch http://HOST:8899 -o /mnt/archives
 slotpress fetch https://mirror.example/snapshot-1-HASH.tar.zst --streams 16
-slotpress fetch s3://BUCKET/mainnet -o /mnt/archives",
-    ),
-    (
-        &["find"],
-        "slotpress find --cluster mainnet-beta
-slotpress find --rpc http://HOST:8899 --source https://mirror.example/",
-    ),
-    (
-        &["inspect"],
-        "slotpress inspect snapshot-1-HASH.tar.zst
+slotpress fetch s3://BUCKET/mainnet -o /mnt/archives
+
+find:
+slotpress find --cluster mainnet-beta
+slotpress find --rpc http://HOST:8899 --source https://mirror.example/
+
+inspect:
+slotpress inspect snapshot-1-HASH.tar.zst
 slotpress inspect /mnt/ledger
 slotpress inspect FULL --by-owner
-slotpress inspect FULL --account SysvarC1ock11111111111111111111111111111111",
-    ),
-    (
-        &["serve"],
-        "slotpress serve /mnt/snapshots --listen 0.0.0.0:8890 --max-rate 100MiB
-slotpress serve /mnt/snapshots --listen 0.0.0.0:443 \\
-    --tls-cert cert.pem --tls-key key.pem --metrics 127.0.0.1:8891",
-    ),
-    (
-        &["list"],
-        "slotpress list /mnt/snapshots
+slotpress inspect FULL --account SysvarC1ock11111111111111111111111111111111
+
+serve:
+slotpress serve /mnt/snapshots --listen 0.0.0.0:8890 --max-rate 100MiB
+slotpress serve /mnt/snapshots --listen 0.0.0.0:443 \
+    --tls-cert cert.pem --tls-key key.pem --metrics 127.0.0.1:8891
+
+list:
+slotpress list /mnt/snapshots
 slotpress list /mnt/snapshots --json
 slotpress list /mnt/backups --max-age 2h
-slotpress list s3://BUCKET/mainnet --endpoint https://s3.example",
-    ),
-    (
-        &["prune"],
-        "slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 --dry-run
-slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 \\
+slotpress list s3://BUCKET/mainnet --endpoint https://s3.example
+
+prune:
+slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 --dry-run
+slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 \
     --keep-within 24h
-slotpress prune /mnt/mirror /mnt/other --keep-free 200GiB",
-    ),
-    (
-        &["publish"],
-        "slotpress publish /mnt/snapshots --to /mnt/mirror --nice 19 --threads 4
+slotpress prune /mnt/mirror /mnt/other --keep-free 200GiB
+
+publish:
+slotpress publish /mnt/snapshots --to /mnt/mirror --nice 19 --threads 4
 # from a timer, to two places
 slotpress publish /mnt/snapshots --to /mnt/mirror --to /net/mirror --once
-slotpress publish /mnt/snapshots --to /mnt/mirror --dry-run",
-    ),
-    (
-        &["synth"],
-        "slotpress synth practice --size 256MiB
-slotpress synth practice --size 1GiB --incremental 64MiB --agave 4.4",
-    ),
-    (
-        &["demo"],
-        "slotpress demo
-slotpress demo --keep /tmp/demo",
-    ),
-    (
-        &["doctor"],
-        "slotpress doctor
-slotpress doctor /mnt/ledger",
-    ),
-    (
-        &["levels"],
-        "slotpress levels /mnt/ledger
+slotpress publish /mnt/snapshots --to /mnt/mirror --dry-run
+
+synth:
+slotpress synth practice --size 256MiB
+slotpress synth practice --size 1GiB --incremental 64MiB --agave 4.4
+
+demo:
+slotpress demo
+slotpress demo --keep /tmp/demo
+
+doctor:
+slotpress doctor
+slotpress doctor /mnt/ledger
+
+levels:
+slotpress levels /mnt/ledger
 slotpress levels FULL --levels 1,3,-5--1 --sample 4GiB
 slotpress levels /mnt/ledger --codec zstd,lz4,zlib
-slotpress levels /mnt/ledger --html page.html",
-    ),
-    (&["levels", "sizes"], "slotpress levels sizes /mnt/ledger --unit storage"),
-    (&["levels", "frames"], "slotpress levels frames /mnt/ledger --sizes 1MiB,8MiB,32MiB"),
-    (&["levels", "link"], "slotpress levels link /mnt/ledger --bandwidth 1Gbit --rtt 60ms --nodes 3"),
-    (
-        &["completions"],
-        "slotpress completions bash > /etc/bash_completion.d/slotpress
-slotpress completions zsh > ~/.zfunc/_slotpress",
-    ),
-    (&["man"], "slotpress man /usr/local/share/man/man1"),
-    (
-        &[],
-        "slotpress demo
+slotpress levels /mnt/ledger --html page.html
+
+levels sizes:
+slotpress levels sizes /mnt/ledger --unit storage
+
+levels frames:
+slotpress levels frames /mnt/ledger --sizes 1MiB,8MiB,32MiB
+
+levels link:
+slotpress levels link /mnt/ledger --bandwidth 1Gbit --rtt 60ms --nodes 3
+
+completions:
+slotpress completions bash > /etc/bash_completion.d/slotpress
+slotpress completions zsh > ~/.zfunc/_slotpress
+
+man:
+slotpress man /usr/local/share/man/man1
+
+slotpress:
+slotpress demo
 slotpress archive /mnt/ledger -o /mnt/archives
 slotpress restore FULL INCREMENTAL --ledger /mnt/ledger
-slotpress help archive",
-    ),
-];
+slotpress help archive
+";
 
 /// The examples of a command.
 pub fn of(path: &[&str]) -> Option<&'static str> {
-    EXAMPLES.iter().find(|(command, _)| *command == path).map(|(_, text)| *text)
+    let name = if path.is_empty() { "slotpress".to_string() } else { path.join(" ") };
+    let of_block = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
+    EXAMPLES.split("\n\n").find_map(of_block).map(|(_, examples)| examples)
 }
 
 /// The command with examples at the end of every `--help`.

@@ -1,7 +1,6 @@
 //! Hints of the library in the words of the command line: by its flags and commands.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use slotpress::Hint;
 
@@ -10,9 +9,8 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
     let text = match hint {
         Hint::Text(text) => return Cow::Borrowed(text),
         Hint::UseBaseSlot(slot) => {
-            let mut text = format!("use --base-slot {slot}; with another base, closed accounts may reappear ");
-            let _ = write!(text, "(--force-base accepts that risk)");
-            return Cow::Owned(text);
+            let text = "with another base, closed accounts may reappear (--force-base accepts that risk)";
+            return Cow::Owned(format!("use --base-slot {slot}; {text}"));
         }
         Hint::AllowPrivate => {
             "--allow-private lets servers lead to private addresses; without it, only a source that you name may be private"

@@ -36,7 +36,6 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
 }
 
 /// The time, as logs have it: `2026-11-22T09:30:05Z`.
-#[cfg(feature = "serve")]
 pub fn time_now() -> String {
     use std::time::SystemTime;
 

@@ -7,10 +7,9 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{Archive, ArchiveFields, Catalog, Fault, Partial, find_partials, unix_ns};
-use slotpress::{Error, Result, catalog};
+use slotpress::net::{SourceArg, shown};
+use slotpress::{Client, Error, Progress, Result, catalog};
 use slotpress_base::text::ShowPath;
-#[cfg(feature = "net")]
-use {slotpress::Client, slotpress::Progress, slotpress::net::SourceArg, slotpress::net::shown};
 
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
@@ -126,7 +125,6 @@ pub fn line_of_partial(partial: &Partial) -> String {
 }
 
 /// Names downloads in a directory that this run did not continue.
-#[cfg(feature = "net")]
 pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     // That the directory cannot be read is no fault of a run that has succeeded.
     let found = find_partials(dir).unwrap_or_default();
@@ -153,15 +151,12 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
 }
 
 /// What a server says that it has.
-#[cfg(feature = "net")]
 pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
-    #[cfg(feature = "stores")]
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, network.connection())?
     {
         return super::stores::catalog(&store, ui);
     }
-    let _ = place;
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
     if let SourceArg::Server(url) = &source
@@ -178,12 +173,6 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
             ..Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
         }
     })))
-}
-
-/// Not at all.
-#[cfg(not(feature = "net"))]
-pub fn ask(_: &str, _: &Path, _: &NetworkArgs, _: &Ui) -> Result<Catalog> {
-    Err(Error::usage("this slotpress was built without the network: it reads directories only"))
 }
 
 fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::machine::{NICENESS_MAX, RATE_MIN, stand_back};
 use slotpress::{IoHint, IoPolicy, Pace, Progress};
 
@@ -14,8 +14,8 @@ use super::values;
 #[command(next_help_heading = "Resource use")]
 pub struct MannersArgs {
     /// How to use the page cache, which a validator on the same machine needs
-    #[arg(long, value_enum, default_value_t, value_name = "HOW", env = "SLOTPRESS_IO_HINT")]
-    io_hint: IoHintArg,
+    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
+    io_hint: IoHint,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
@@ -26,27 +26,13 @@ pub struct MannersArgs {
 }
 
 /// [`IoHint`] as a flag.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub enum IoHintArg {
-    /// Keep what was cached before; drop what slotpress itself reads and writes
-    #[default]
-    Gentle,
-    /// Use the cache as any program does
-    None,
-}
-
-impl From<IoHintArg> for IoHint {
-    fn from(hint: IoHintArg) -> Self {
-        match hint {
-            IoHintArg::Gentle => Self::Gentle,
-            IoHintArg::None => Self::None,
-        }
-    }
-}
+pub const IO_HINTS: &[(&str, IoHint, &str)] = &[
+    ("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
+    ("none", IoHint::None, "Use the cache as any program does"),
+];
 
 impl MannersArgs {
     /// Bytes per second at most, for commands that limit the network by it.
-    #[cfg(feature = "net")]
     pub fn take_max_rate(&mut self) -> Option<u64> {
         self.max_rate.take()
     }
@@ -56,7 +42,7 @@ impl MannersArgs {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
         }
-        IoPolicy::default().io_hint(self.io_hint.into()).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
+        IoPolicy::default().io_hint(self.io_hint).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
     }
 }
 

@@ -48,20 +48,6 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("TMPDIR", "The directory for temporary files of verify, inspect, levels and demo (default: /tmp)."),
 ];
 
-const FILES: [(&str, &str); 5] = [
-    ("snapshot-SLOT-HASH.tar.zst", "A full archive."),
-    (
-        "incremental-snapshot-BASE_SLOT-SLOT-HASH.tar.zst",
-        "An incremental archive, based on the full archive of BASE_SLOT.",
-    ),
-    (
-        "LEDGER/snapshots/SLOT/",
-        "A bank snapshot: what a validator that was stopped gracefully left, beside its account storages.",
-    ),
-    ("LEDGER/accounts/run/", "The account storages, unless the validator runs with --accounts."),
-    ("LEDGER/ledger.lock", "The lock that slotpress and validators take, so that only one works on a ledger."),
-];
-
 pub fn completions(args: &CompletionsArgs, mut command: Command, ui: &Ui) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "slotpress", &mut script);
@@ -118,7 +104,6 @@ fn write_page(dir: &Path, path: &[&str], command: &Command, names: &[String]) ->
     let codes = EXIT_CODES.map(|(code, meaning)| (code.to_string(), meaning));
     terms(&mut page, "EXIT STATUS", codes.iter().map(|(code, meaning)| (code.as_str(), *meaning)))?;
     terms(&mut page, "ENVIRONMENT", ENVIRONMENT.into_iter())?;
-    terms(&mut page, "FILES", FILES.into_iter())?;
     let others: Vec<String> =
         names.iter().filter(|other| **other != name).map(|other| format!("\\fB{}\\fR(1)", roff(other))).collect();
     writeln!(page, ".SH \"SEE ALSO\"\n{}", others.join(", "))?;
@@ -143,23 +128,13 @@ fn roff(text: &str) -> String {
 
 /// What `--version -v` prints: what a report of a fault should say.
 pub fn long_version() -> String {
-    let has = |name: &'static str, is_built_in: bool| is_built_in.then_some(name);
-    let features: Vec<&str> = [
-        has("levels", cfg!(feature = "levels")),
-        has("net", cfg!(feature = "net")),
-        has("serve", cfg!(feature = "serve")),
-        has("stores", cfg!(feature = "stores")),
-        has("lz4hc", cfg!(feature = "lz4hc")),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let features = if cfg!(feature = "lz4hc") { "levels net serve stores lz4hc" } else { "levels net serve stores" };
     format!(
         "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}",
         env!("CARGO_PKG_VERSION"),
         COMMIT.unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
         zstd_safe::version_string(),
-        if features.is_empty() { "none".to_string() } else { features.join(" ") },
+        features,
         target(),
     )
 }
@@ -194,7 +169,7 @@ mod tests {
         let page = |name: &str| fs::read_to_string(dir.path().join(name)).expect(name);
         for name in ["slotpress.1", "slotpress-archive.1", "slotpress-levels-link.1"] {
             let page = page(name);
-            for heading in ["NAME", "SYNOPSIS", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "\"SEE ALSO\""] {
+            for heading in ["NAME", "SYNOPSIS", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "\"SEE ALSO\""] {
                 assert!(
                     page.contains(&format!(".SH {heading}")) || page.contains(&format!(".SH \"{heading}\"")),
                     "{name}: {heading}"

@@ -4,7 +4,6 @@
 
 mod archive;
 mod arguments;
-#[cfg(feature = "net")]
 mod bootstrap;
 mod check;
 mod codec;
@@ -12,9 +11,7 @@ mod demo;
 mod doctor;
 mod environment;
 mod examples;
-#[cfg(feature = "net")]
 mod fetch;
-#[cfg(feature = "net")]
 mod find;
 mod hints;
 mod inspect;
@@ -31,15 +28,12 @@ mod network;
 mod output;
 mod planned;
 mod prune;
-#[cfg(all(feature = "serve", feature = "stores"))]
 mod publish;
 mod recompress;
 mod restore;
-#[cfg(feature = "serve")]
 mod serve;
 mod stdout;
 mod stopping;
-#[cfg(feature = "stores")]
 mod stores;
 mod synth;
 pub mod ui;
@@ -101,18 +95,13 @@ enum Verb {
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
-    #[cfg(feature = "net")]
     Bootstrap(bootstrap::BootstrapArgs),
-    #[cfg(feature = "net")]
     Fetch(fetch::FetchArgs),
-    #[cfg(feature = "net")]
     Find(find::FindArgs),
     Inspect(inspect::InspectArgs),
-    #[cfg(feature = "serve")]
     Serve(serve::ServeArgs),
     List(list::ListArgs),
     Prune(prune::PruneArgs),
-    #[cfg(all(feature = "serve", feature = "stores"))]
     Publish(Box<publish::PublishArgs>),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
@@ -129,7 +118,6 @@ enum Verb {
 impl Verb {
     /// Whether SIGHUP asks to stop, as it does where nothing else is meant by it.
     fn stops_on_hangup(&self) -> bool {
-        #[cfg(feature = "serve")]
         if matches!(self, Self::Serve(_)) {
             return false;
         }
@@ -205,18 +193,13 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Restore(args) => restore::run(&args, ui),
         Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
-        #[cfg(feature = "net")]
         Verb::Bootstrap(args) => bootstrap::run(&args, ui),
-        #[cfg(feature = "net")]
         Verb::Fetch(args) => fetch::run(&args, ui),
-        #[cfg(feature = "net")]
         Verb::Find(args) => find::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
-        #[cfg(feature = "serve")]
         Verb::Serve(args) => serve::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
         Verb::Prune(args) => prune::run(&args, ui),
-        #[cfg(all(feature = "serve", feature = "stores"))]
         Verb::Publish(args) => publish::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),

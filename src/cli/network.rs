@@ -1,23 +1,23 @@
 //! What commands that read from servers share: flags, and archives that are paths or URLs.
 
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
-use slotpress::{Error, NamedArchive, Result};
-#[cfg(feature = "net")]
-use {
-    super::values, clap::ValueEnum, serde::Serialize, slotpress::CancelToken, slotpress::Client,
-    slotpress::ClientOptions, slotpress::FindOptions, slotpress::IoContext, slotpress::Root, slotpress::Url,
-    slotpress::net::Cluster, slotpress::net::FetchLimits as Limits, slotpress::net::MaxAge,
-    slotpress::net::STREAMS_DEFAULT, slotpress::net::STREAMS_MAX, slotpress::net::SourceArg, slotpress::net::is_url,
-    slotpress::net::parse_url, slotpress::net::shown, slotpress::net::url_of_host, slotpress::source::Transferred,
-    slotpress::source::UrlSource, slotpress_base::text::ShowPath, std::io::Read, std::path::PathBuf, std::sync::Arc,
+use serde::Serialize;
+use slotpress::net::{
+    Cluster, FetchLimits as Limits, MaxAge, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url, shown,
+    url_of_host,
 };
+use slotpress::source::{Transferred, UrlSource};
+use slotpress::{CancelToken, Client, ClientOptions, Error, FindOptions, IoContext, NamedArchive, Result, Root, Url};
+use slotpress_base::text::ShowPath;
 
 use super::ui::Ui;
+use super::values;
 
 /// How to reach servers and stores that were named.
-#[cfg(feature = "net")]
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct ConnectionArgs {
@@ -27,39 +27,27 @@ pub struct ConnectionArgs {
     /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
     #[arg(long, value_name = "URL", env = "SLOTPRESS_PROXY")]
     proxy: Option<String>,
-    #[cfg(feature = "stores")]
     #[command(flatten)]
     stores: super::stores::StoreArgs,
 }
 
-#[cfg(feature = "net")]
 impl ConnectionArgs {
     /// What the flags say, the rest as usual.
     pub fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.ca_file = self.ca_file.clone();
         options.proxy = self.proxy.clone();
-        #[cfg(feature = "stores")]
-        {
-            options.stores = Some(Arc::new(self.stores.s3()));
-        }
+        options.stores = Some(Arc::new(self.stores.s3()));
         options
     }
 
     /// How stores are reached.
-    #[cfg(feature = "stores")]
     pub fn stores(&self) -> &super::stores::StoreArgs {
         &self.stores
     }
 }
 
-/// How to reach servers and stores: not at all.
-#[cfg(not(feature = "net"))]
-#[derive(Clone, Debug, Args)]
-pub struct ConnectionArgs {}
-
 /// How to reach servers.
-#[cfg(feature = "net")]
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
@@ -70,31 +58,13 @@ pub struct NetworkArgs {
     allow_private: bool,
 }
 
-/// A public cluster.
-#[cfg(feature = "net")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ClusterArg {
-    /// The production cluster
-    MainnetBeta,
-    /// For validators that try new versions
-    Testnet,
-    /// For developers
-    Devnet,
-}
-
-#[cfg(feature = "net")]
-impl From<ClusterArg> for Cluster {
-    fn from(cluster: ClusterArg) -> Self {
-        match cluster {
-            ClusterArg::MainnetBeta => Self::MainnetBeta,
-            ClusterArg::Testnet => Self::Testnet,
-            ClusterArg::Devnet => Self::Devnet,
-        }
-    }
-}
+const CLUSTERS: &[(&str, Cluster, &str)] = &[
+    ("mainnet-beta", Cluster::MainnetBeta, "The production cluster"),
+    ("testnet", Cluster::Testnet, "For validators that try new versions"),
+    ("devnet", Cluster::Devnet, "For developers"),
+];
 
 /// Whom to ask for archives, beside the sources that are named.
-#[cfg(feature = "net")]
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
@@ -104,8 +74,8 @@ pub struct PeersArgs {
     #[arg(long, value_name = "FILE", env = "SLOTPRESS_SOURCES_FROM")]
     sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
-    #[arg(long, value_enum)]
-    cluster: Option<ClusterArg>,
+    #[arg(long, value_parser = values::choice(CLUSTERS))]
+    cluster: Option<Cluster>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
     /// [default: 135min, where the age is known]
     #[arg(long, value_name = "TIME|SLOTS", value_parser = max_age)]
@@ -113,7 +83,6 @@ pub struct PeersArgs {
 }
 
 /// Reads an age: a lone number is slots.
-#[cfg(feature = "net")]
 fn max_age(text: &str) -> Result<MaxAge, String> {
     match text.trim().parse() {
         Ok(slots) => Ok(MaxAge::Slots(slots)),
@@ -121,7 +90,6 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
     }
 }
 
-#[cfg(feature = "net")]
 impl PeersArgs {
     /// What to look for, in these sources and among peers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
@@ -132,17 +100,15 @@ impl PeersArgs {
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
         let mut options = FindOptions::new(sources).rpc(rpc);
         options.max_age = self.max_age;
-        options.cluster = self.cluster.map(Cluster::from);
+        options.cluster = self.cluster;
         Ok(options)
     }
 }
 
 /// The longest file of sources: some tens of thousands of URLs.
-#[cfg(feature = "net")]
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
 /// The sources that a file lists, one a line.
-#[cfg(feature = "net")]
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let mut text = String::new();
     let file = slotpress::machine::open_file(path)?;
@@ -162,7 +128,6 @@ fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
 }
 
 /// How to fetch.
-#[cfg(feature = "net")]
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct TransferArgs {
@@ -182,7 +147,6 @@ pub struct TransferArgs {
     network: NetworkArgs,
 }
 
-#[cfg(feature = "net")]
 impl TransferArgs {
     /// Connections at a time.
     pub fn streams(&self) -> usize {
@@ -211,12 +175,6 @@ impl TransferArgs {
     }
 }
 
-/// How to reach servers: not at all.
-#[cfg(not(feature = "net"))]
-#[derive(Clone, Debug, Args)]
-pub struct NetworkArgs {}
-
-#[cfg(feature = "net")]
 impl NetworkArgs {
     /// What the flags say, the rest as usual.
     pub fn options(&self) -> ClientOptions {
@@ -224,7 +182,6 @@ impl NetworkArgs {
     }
 
     /// The rest.
-    #[cfg(feature = "stores")]
     pub fn connection(&self) -> &ConnectionArgs {
         &self.connection
     }
@@ -241,7 +198,6 @@ pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<
 }
 
 /// A URL without its secrets, also one that lacks its scheme.
-#[cfg(feature = "net")]
 fn meant_url(text: &str) -> Option<String> {
     match is_url(text) {
         true => parse_url(text).ok().map(|url| shown(&url)),
@@ -249,20 +205,12 @@ fn meant_url(text: &str) -> Option<String> {
     }
 }
 
-/// Nothing is read from servers.
-#[cfg(not(feature = "net"))]
-fn meant_url(_: &str) -> Option<String> {
-    None
-}
-
 /// An archive that was named on the command line.
 pub struct ArchiveInput {
     named: NamedArchive,
-    #[cfg(feature = "net")]
     source: Option<Arc<UrlSource>>,
 }
 
-#[cfg(feature = "net")]
 /// What was fetched of a file on a server.
 #[derive(Serialize)]
 struct TransferFields<'a> {
@@ -274,7 +222,6 @@ struct TransferFields<'a> {
 
 impl ArchiveInput {
     /// A path, or a URL of an archive on a server that sends ranges.
-    #[cfg(feature = "net")]
     pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let Some(text) = path.to_str().filter(|text| is_url(text)) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
@@ -287,23 +234,12 @@ impl ArchiveInput {
         Ok(Self { named: NamedArchive::from_source(source.clone(), name), source: Some(source) })
     }
 
-    /// A path.
-    #[cfg(not(feature = "net"))]
-    pub fn open(path: &Path, _: &NetworkArgs, _: &Ui) -> Result<Self> {
-        let is_url = path.to_str().is_some_and(|text| text.contains("://"));
-        match is_url {
-            true => Err(Error::usage("this slotpress was built without the network: it reads files only")),
-            false => Ok(Self { named: NamedArchive::from_path(path) }),
-        }
-    }
-
     /// The archive.
     pub fn named(&self) -> &NamedArchive {
         &self.named
     }
 
     /// Prints what was fetched, where something was.
-    #[cfg(feature = "net")]
     pub fn print_transfer(&self, ui: &Ui) {
         let Some(source) = &self.source else { return };
         let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());
@@ -319,8 +255,4 @@ impl ArchiveInput {
             values::count_of(transferred.requests, "request")
         ));
     }
-
-    /// Nothing was.
-    #[cfg(not(feature = "net"))]
-    pub fn print_transfer(&self, _: &Ui) {}
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use slotpress::catalog::check_output_dir;
-#[cfg(feature = "stores")]
 use slotpress::stores::Store;
 use slotpress::{Result, Sink};
 
@@ -14,18 +13,15 @@ pub enum Output<'a> {
     /// A directory.
     Dir(&'a Path),
     /// A bucket.
-    #[cfg(feature = "stores")]
     Store(Store),
 }
 
 impl<'a> Output<'a> {
     /// Looks at it, and asks no store yet. An upload takes at most half of the memory that the command may take.
     pub fn open(output: &'a Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Self> {
-        #[cfg(feature = "stores")]
         if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));
         }
-        let _ = (memory_bytes, args);
         if output.as_os_str() != "-" {
             check_output_dir(output)?;
         }
@@ -36,7 +32,6 @@ impl<'a> Output<'a> {
     pub fn memory_bytes(&self) -> u64 {
         match self {
             Self::Dir(_) => 0,
-            #[cfg(feature = "stores")]
             Self::Store(store) => store.options().memory_bytes,
         }
     }
@@ -55,7 +50,6 @@ impl<'a> Output<'a> {
     pub fn sink(&self, replace: bool) -> Sink<'_> {
         match self {
             Self::Dir(dir) => Sink::dir(*dir).replace(replace),
-            #[cfg(feature = "stores")]
             Self::Store(store) => Sink::store(store).replace(replace),
         }
     }

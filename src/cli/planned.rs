@@ -26,7 +26,6 @@ pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 
 /// What one connection holds of a transfer: a frame until it is known to be right, and the buffers of its socket.
-#[cfg(feature = "net")]
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// As many workers as fit into the limits: what was asked for, or all cores. Each takes `worker_bytes`; the command takes

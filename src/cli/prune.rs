@@ -92,7 +92,6 @@ const INDEX_BYTES_MAX: u64 = 8 << 20;
 /// Removes what may go.
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     args.dirs.iter().try_for_each(|target| {
-        #[cfg(feature = "stores")]
         if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
             if args.keep_free.is_some() {
                 return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
@@ -108,7 +107,6 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             let catalog = super::stores::catalog(&store, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
-        let _ = &args.connection;
         let documents = [PATH.trim_start_matches('/'), LATEST].map(|path| read_small(target, path).transpose());
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
         let catalog = catalog::scan_with_copies(std::slice::from_ref(target))?;

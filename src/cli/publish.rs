@@ -5,15 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::Keep;
 use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::publish::{
-    EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
-    PublishOptions, Published, Writer, preview, publish,
+    Event, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT, PublishOptions, Published, Writer, preview, publish,
 };
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, RecompressOptions, Result};
@@ -50,8 +49,8 @@ pub struct PublishArgs {
     #[arg(long)]
     dry_run: bool,
     /// Publish the newest incremental archive this often; full ones are all published
-    #[arg(long, value_name = "TIME", default_value_t = Time(EVERY_DEFAULT), value_parser = time, env = "SLOTPRESS_EVERY")]
-    every: Time,
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration, env = "SLOTPRESS_EVERY")]
+    every: Duration,
     /// Check archives, and publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
@@ -77,8 +76,8 @@ pub struct PublishArgs {
     #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_QUARANTINE")]
     quarantine: Option<PathBuf>,
     /// Who writes the archives: Firedancer's are never pinned by a hard link, only by a reflink
-    #[arg(long, value_enum, default_value_t, help_heading = "Pins")]
-    writer: WriterArg,
+    #[arg(long, default_value = "auto", value_parser = values::choice(WRITERS), help_heading = "Pins")]
+    writer: Writer,
     /// Number of newest full archives to keep on each target
     #[arg(long, value_name = "N", default_value_t = KEEP_FULL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -91,9 +90,9 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Targets")]
     keep_within: Option<Duration>,
     /// Never delete what was published within this time: downloads of it may be running
-    #[arg(long, value_name = "TIME", default_value_t = Time(GRACE_DEFAULT), value_parser = time, help_heading = "Targets",
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Targets",
           env = "SLOTPRESS_PUBLISH_GRACE")]
-    grace: Time,
+    grace: Duration,
     /// Keep the archives around this slot apart, in kept/; may be given more than once
     #[arg(long, value_name = "SLOT", value_parser = values::slot, value_delimiter = ',', help_heading = "Targets",
           env = "SLOTPRESS_KEEP_SLOT")]
@@ -111,8 +110,8 @@ pub struct PublishArgs {
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_FAILED")]
     on_failed: Option<PathBuf>,
     /// Kill these programs after this time
-    #[arg(long, value_name = "TIME", default_value_t = Time(HOOK_TIMEOUT_DEFAULT), value_parser = time, help_heading = "Hooks")]
-    hook_timeout: Time,
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = values::duration, help_heading = "Hooks")]
+    hook_timeout: Duration,
     /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
     #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
@@ -125,35 +124,11 @@ pub struct PublishArgs {
     manners: MannersArgs,
 }
 
-/// A time, as flags have it.
-#[derive(Clone, Copy, Debug)]
-struct Time(Duration);
-
-impl std::fmt::Display for Time {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.as_secs() {
-            seconds if seconds >= 3600 && seconds.is_multiple_of(3600) => write!(to, "{}h", seconds / 3600),
-            seconds if seconds >= 60 && seconds.is_multiple_of(60) => write!(to, "{}min", seconds / 60),
-            _ => write!(to, "{}s", self.0.as_secs_f64()),
-        }
-    }
-}
-
-fn time(text: &str) -> std::result::Result<Time, String> {
-    values::duration(text).map(Time)
-}
-
-/// [`Writer`] as a flag.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum WriterArg {
-    /// As the archives and the owner of the directory tell
-    #[default]
-    Auto,
-    /// Agave
-    Agave,
-    /// Firedancer
-    Firedancer,
-}
+const WRITERS: &[(&str, Writer, &str)] = &[
+    ("auto", Writer::Auto, "As the archives and the owner of the directory tell"),
+    ("agave", Writer::Agave, "Agave"),
+    ("firedancer", Writer::Firedancer, "Firedancer"),
+];
 
 /// What only the program knows of an event.
 #[derive(Serialize)]
@@ -206,25 +181,21 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.pins = pins.clone();
     }
     options.quarantine = args.quarantine.clone();
-    options.writer = match args.writer {
-        WriterArg::Auto => Writer::Auto,
-        WriterArg::Agave => Writer::Agave,
-        WriterArg::Firedancer => Writer::Firedancer,
-    };
+    options.writer = args.writer;
     options.genesis = args.genesis.clone();
     options.is_as_is = args.as_is;
     options.checks_pairs = args.check_pairs;
-    options.every = args.every.0;
+    options.every = args.every;
     options.pin_bytes = args.pin_bytes;
     options.keep =
         Keep::new(args.keep_full as usize, args.keep_incremental as usize).within(args.keep_within.unwrap_or_default());
-    options.grace = args.grace.0;
+    options.grace = args.grace;
     options.keep_slots = args.keep_slot.iter().copied().collect();
     options.keeps_epoch_ends = args.keep_epoch_ends;
     options.keep_bytes = args.keep_bytes;
     options.on_published = args.on_published.clone();
     options.on_failed = args.on_failed.clone();
-    options.hook_timeout = args.hook_timeout.0;
+    options.hook_timeout = args.hook_timeout;
     options.metrics = args.metrics;
     options.alert_after = args.alert_after;
     options.is_once = args.once;

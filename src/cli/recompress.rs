@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
 use slotpress_base::text::ShowPath;
@@ -47,8 +47,8 @@ pub struct RecompressArgs {
     base: Option<PathBuf>,
     /// Make of an archive of Firedancer's one that this client loads; an incremental one also needs --base. Others are
     /// recompressed as ever
-    #[arg(long = "for", value_name = "CLIENT")]
-    client: Option<ForArg>,
+    #[arg(long = "for", value_name = "CLIENT", value_parser = ["agave"])]
+    client: Option<String>,
     /// With --for and a full archive: Agave's incremental archive that is to go on it
     #[arg(long, value_name = "INCREMENTAL", requires = "client")]
     incremental: Option<PathBuf>,
@@ -67,13 +67,6 @@ pub struct RecompressArgs {
     manners: MannersArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
-}
-
-/// Whom the result is for.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum ForArg {
-    /// Agave 4.2 and later
-    Agave,
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
@@ -109,7 +102,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         .base(args.base.clone())
         .incremental(args.incremental.clone())
         .genesis(args.genesis.clone())
-        .for_agave(args.client == Some(ForArg::Agave))
+        .for_agave(args.client.is_some())
         .check(check)
         .io_policy(args.manners.apply(ui));
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;

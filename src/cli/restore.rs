@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 use slotpress::source::IndexPolicy;
 use slotpress::{
@@ -33,8 +33,8 @@ pub struct RestoreArgs {
     #[command(flatten)]
     target: NewLedgerArgs,
     /// What to create: a ledger that boots, or the directory tree as it is in the archive
-    #[arg(long, value_enum, default_value_t)]
-    tree: TreeArg,
+    #[arg(long, default_value = "boot", value_parser = values::choice(TREES))]
+    tree: RestoreLayout,
     #[command(flatten)]
     workers: WorkerArgs,
     /// Read everything back, and recompute its hash, before the ledger is marked complete
@@ -59,14 +59,10 @@ pub struct RestoreArgs {
     manners: MannersArgs,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
-enum TreeArg {
-    /// A ledger from which a validator starts without unpacking again
-    #[default]
-    Boot,
-    /// The tree as it is in the archive
-    Archive,
-}
+const TREES: &[(&str, RestoreLayout, &str)] = &[
+    ("boot", RestoreLayout::Boot, "A ledger from which a validator starts without unpacking again"),
+    ("archive", RestoreLayout::Archive, "The tree as it is in the archive"),
+];
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     for archive in [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten() {
@@ -79,13 +75,13 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     }
     check_archives(args)?;
     let check = args.check.options(args.memory);
-    let (layout, paths) = match args.tree {
-        TreeArg::Boot => (RestoreLayout::Boot, args.target.paths()),
-        TreeArg::Archive => (RestoreLayout::Archive, args.target.tree_paths()),
+    let paths = match args.tree {
+        RestoreLayout::Boot => args.target.paths(),
+        RestoreLayout::Archive => args.target.tree_paths(),
     };
     let target = RestoreTarget::new(&paths.ledger)
         .paths(paths)
-        .layout(layout)
+        .layout(args.tree)
         .existing_state(args.target.existing_state())
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)

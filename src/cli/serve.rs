@@ -16,10 +16,10 @@ use slotpress::serve::{
     Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
     ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles,
 };
-use slotpress::{Error, Progress, Result};
+use slotpress::{Error, IoHint, Progress, Result};
 
 use super::lines::time_now;
-use super::manners::{IoHintArg, rate};
+use super::manners::{IO_HINTS, rate};
 use super::ui::Ui;
 use super::values;
 
@@ -76,8 +76,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
     threads: Option<usize>,
     /// How to use the page cache, which a validator on the same machine needs
-    #[arg(long, value_enum, default_value_t, value_name = "HOW", env = "SLOTPRESS_IO_HINT")]
-    io_hint: IoHintArg,
+    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
+    io_hint: IoHint,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
@@ -138,7 +138,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
                 .connections(args.max_connections)
                 .client_connections(args.max_connections_per_client),
         )
-        .io_hint(args.io_hint.into())
+        .io_hint(args.io_hint)
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .timeouts(Timeouts::default().head(args.head_timeout).stall(args.stall_timeout))
         .grace(args.grace)

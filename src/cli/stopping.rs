@@ -20,13 +20,9 @@ pub fn what_happens(verb: &Verb) -> Option<&'static str> {
         Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Synth(_) => {
             Some("stopping: removing what was written")
         }
-        #[cfg(feature = "net")]
         Verb::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
-        #[cfg(feature = "net")]
         Verb::Bootstrap(_) => Some("stopping: downloaded bytes are kept for the next run, everything else is removed"),
-        #[cfg(feature = "serve")]
         Verb::Serve(_) => None,
-        #[cfg(all(feature = "serve", feature = "stores"))]
         Verb::Publish(_) => None,
         _ => Some("stopping"),
     }

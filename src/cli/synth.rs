@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::Result;
 use slotpress::synth::{
     AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer, memory_of, synth,
@@ -36,79 +36,34 @@ pub struct SynthArgs {
     #[command(flatten)]
     workers: WorkerArgs,
     /// The version of Agave whose disk layout to use
-    #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
-    agave: Agave,
+    #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
+    agave: AgaveVersion,
     /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive; the order in it is another
     /// each time
-    #[arg(long, value_name = "CLIENT", conflicts_with = "incremental")]
-    like: Option<LikeArg>,
+    #[arg(long, value_name = "CLIENT", conflicts_with = "incremental", value_parser = ["firedancer"])]
+    like: Option<String>,
     /// Kind of most accounts
-    #[arg(long, value_name = "MIX", value_enum, default_value_t)]
-    mix: MixArg,
-}
-
-/// Whose archives to write.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LikeArg {
-    /// Several storages of one slot, no stakes in the bank file
-    Firedancer,
+    #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice(MIXES))]
+    mix: Mix,
 }
 
 /// Firedancer's threads that compress.
 const FIREDANCER_COMPRESSORS: usize = 6;
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum MixArg {
-    /// As on mainnet
-    #[default]
-    Mainnet,
-    /// Token accounts and their mints
-    Tokens,
-    /// Mints, metadata, editions and token accounts
-    Nfts,
-    /// Programs of up to 270 KiB
-    Programs,
-    /// Wallets without data
-    Empty,
-    /// Up to 4 KiB of random bytes each
-    Random,
-}
+const MIXES: &[(&str, Mix, &str)] = &[
+    ("mainnet", Mix::Mainnet, "As on mainnet"),
+    ("tokens", Mix::Tokens, "Token accounts and their mints"),
+    ("nfts", Mix::Nfts, "Mints, metadata, editions and token accounts"),
+    ("programs", Mix::Programs, "Programs of up to 270 KiB"),
+    ("empty", Mix::Empty, "Wallets without data"),
+    ("random", Mix::Random, "Up to 4 KiB of random bytes each"),
+];
 
-impl From<MixArg> for Mix {
-    fn from(mix: MixArg) -> Self {
-        match mix {
-            MixArg::Mainnet => Self::Mainnet,
-            MixArg::Tokens => Self::Tokens,
-            MixArg::Nfts => Self::Nfts,
-            MixArg::Programs => Self::Programs,
-            MixArg::Empty => Self::Empty,
-            MixArg::Random => Self::Random,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Agave {
-    /// Fastboot 3.0.0; 4.3 too
-    #[value(name = "4.2")]
-    V4_2,
-    /// Fastboot 3.1.0: startup hints, no storage map
-    #[value(name = "4.4")]
-    V4_4,
-    /// Fastboot 5.0.0: tagged lists, no accounts/snapshot
-    #[value(name = "4.5")]
-    V4_5,
-}
-
-impl From<Agave> for AgaveVersion {
-    fn from(agave: Agave) -> Self {
-        match agave {
-            Agave::V4_2 => Self::V4_2,
-            Agave::V4_4 => Self::V4_4,
-            Agave::V4_5 => Self::V4_5,
-        }
-    }
-}
+const VERSIONS: &[(&str, AgaveVersion, &str)] = &[
+    ("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0; 4.3 too"),
+    ("4.4", AgaveVersion::V4_4, "Fastboot 3.1.0: startup hints, no storage map"),
+    ("4.5", AgaveVersion::V4_5, "Fastboot 5.0.0: tagged lists, no accounts/snapshot"),
+];
 
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     let mut options = SynthOptions::new(&args.out_dir, args.size)
@@ -116,13 +71,13 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .incremental_bytes(args.incremental)
         .storage_count(args.storages)
         .threads(args.workers.threads())
-        .agave(args.agave.into())
-        .mix(args.mix.into());
+        .agave(args.agave)
+        .mix(args.mix);
     let memory = memory_of(&options)?;
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     print_report(&report, ui);
-    if let (Some(LikeArg::Firedancer), Some(SynthState { slot, hash, .. })) = (args.like, report.states.first()) {
+    if let (Some(_), Some(SynthState { slot, hash, .. })) = (&args.like, report.states.first()) {
         let out_dir = args.out_dir.join("firedancer");
         let path = archive_like_firedancer(&args.out_dir, *slot, *hash, &out_dir, FIREDANCER_COMPRESSORS, ui)?;
         if !ui.is_json() {

@@ -223,7 +223,6 @@ impl Ui {
         self.print_verbatim(&json(value));
     }
 
-    #[cfg(feature = "net")]
     /// Is set when the user asks to stop: for what must outlive the screen.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
@@ -234,13 +233,11 @@ impl Ui {
         self.is_pipe_broken.load(Relaxed)
     }
 
-    #[cfg(feature = "serve")]
     /// Prints what has happened, as a log has it.
     pub fn log(&self, line: &str) {
         self.log_at(Level::Info, line);
     }
 
-    #[cfg(feature = "serve")]
     /// The same, of this gravity.
     pub fn log_at(&self, level: Level, line: &str) {
         match self.is_stderr_json() {

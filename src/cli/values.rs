@@ -1,10 +1,10 @@
 //! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
-#[cfg(feature = "serve")]
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 use slotpress::inspect::owner_of_name;
 use slotpress::ledger::{Address, parse_number};
@@ -15,6 +15,17 @@ pub use slotpress_base::quantity::{
 };
 use slotpress_base::text::ShowPath;
 use slotpress_base::threads::{THREADS_MAX, available_threads};
+
+/// The values of a flag by name, each with its help.
+pub fn choice<T: Clone + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T, &'static str)],
+) -> impl TypedValueParser<Value = T> {
+    let names = choices.iter().map(|(name, _, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(|name| {
+        let found = choices.iter().find(|(known, ..)| *known == name);
+        found.map(|(_, value, _)| value.clone()).ok_or("no such value")
+    })
+}
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -65,7 +76,6 @@ pub fn zstd_level(text: &str) -> Result<i32, String> {
 }
 
 /// Reads an address with its port.
-#[cfg(feature = "serve")]
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
         Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::catalog::{Archive, Catalog, scan_with_copies};
 use slotpress::check::{CheckResult, Completeness};
 use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
@@ -14,7 +14,7 @@ use slotpress::{
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
-use super::check::CheckArg;
+use super::check::CHECK_MODES;
 use super::network::{ArchiveInput, NetworkArgs};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::ui::Ui;
@@ -34,14 +34,14 @@ pub struct VerifyArgs {
     incremental_archive: Option<PathBuf>,
     /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
     /// stands for Agave 4.2 to 4.5
-    #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
-    pub(super) clients: Vec<ClientArg>,
+    #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
+    clients: Vec<&'static [Client]>,
     /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
     #[arg(long)]
     quick: bool,
     /// What to check: without the state, the accounts are decompressed, but not looked at
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    check: CheckArg,
+    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES))]
+    check: CheckMode,
     /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
@@ -76,58 +76,26 @@ pub struct VerifyArgs {
     network: NetworkArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ClientArg {
-    /// Agave 4.2 to 4.5
-    Agave,
-    /// Agave 4.1, and older versions as far as they agree with it
-    #[value(name = "agave-4.1")]
-    Agave41,
-    /// Agave 4.2
-    #[value(name = "agave-4.2")]
-    Agave42,
-    /// Agave 4.3
-    #[value(name = "agave-4.3")]
-    Agave43,
-    /// Agave 4.4
-    #[value(name = "agave-4.4")]
-    Agave44,
-    /// Agave 4.5
-    #[value(name = "agave-4.5")]
-    Agave45,
-    /// Firedancer
-    Firedancer,
-}
-
-impl ClientArg {
-    /// The clients that it stands for.
-    fn clients(self) -> &'static [Client] {
-        match self {
-            Self::Agave => &Client::AGAVE,
-            Self::Agave41 => &[Client::Agave41],
-            Self::Agave42 => &[Client::Agave42],
-            Self::Agave43 => &[Client::Agave43],
-            Self::Agave44 => &[Client::Agave44],
-            Self::Agave45 => &[Client::Agave45],
-            Self::Firedancer => &[Client::Firedancer],
-        }
-    }
-}
-
-/// The clients that were asked about, each once.
-fn asked_clients(args: &[ClientArg]) -> Vec<Client> {
-    let asked: BTreeSet<Client> = args.iter().flat_map(|client| client.clients()).copied().collect();
-    asked.into_iter().collect()
-}
+const CLIENTS: &[(&str, &[Client], &str)] = &[
+    ("agave", &Client::AGAVE, "Agave 4.2 to 4.5"),
+    ("agave-4.1", &[Client::Agave41], "Agave 4.1, and older versions as far as they agree with it"),
+    ("agave-4.2", &[Client::Agave42], "Agave 4.2"),
+    ("agave-4.3", &[Client::Agave43], "Agave 4.3"),
+    ("agave-4.4", &[Client::Agave44], "Agave 4.4"),
+    ("agave-4.5", &[Client::Agave45], "Agave 4.5"),
+    ("firedancer", &[Client::Firedancer], "Firedancer"),
+];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
+    // Each once.
+    let clients: BTreeSet<Client> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
-        .clients(asked_clients(&args.clients))
+        .clients(clients.into_iter().collect::<Vec<_>>())
         .is_quick(args.quick)
         .check(
             CheckOptions::default()
-                .mode(args.check.mode())
+                .mode(args.check)
                 .memory_bytes(memory_bytes)
                 .temporary_dir(args.temporary_dir.clone())
                 .expect_hash(args.expect_hash)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::Result;
 use slotpress::levels::{
     BreakEven, CongestionControl, Limit, Link, LinkQuestion, LinkReport, LinkRow, MSS_BYTES, PLACE_BYTES_PER_SECOND,
@@ -66,8 +66,8 @@ struct LinkFlags {
     #[arg(long)]
     any_format: bool,
     /// The sender's congestion control
-    #[arg(long, value_enum, default_value_t)]
-    congestion: CongestionArg,
+    #[arg(long, default_value = "cubic", value_parser = values::choice(CONTROLS))]
+    congestion: CongestionControl,
     /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
@@ -83,16 +83,11 @@ struct LinkFlags {
     place_rate: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
-enum CongestionArg {
-    /// Halves its window
-    Reno,
-    /// The default of Linux
-    #[default]
-    Cubic,
-    /// Sends at the rate that it measures
-    Bbr,
-}
+const CONTROLS: &[(&str, CongestionControl, &str)] = &[
+    ("reno", CongestionControl::Reno, "Halves its window"),
+    ("cubic", CongestionControl::Cubic, "The default of Linux"),
+    ("bbr", CongestionControl::Bbr, "Sends at the rate that it measures"),
+];
 
 /// Reads a window.
 fn window(text: &str) -> Result<u64, String> {
@@ -110,11 +105,7 @@ impl LinkFlags {
             loss: self.loss,
             streams: self.streams,
             nodes: self.nodes,
-            congestion_control: match self.congestion {
-                CongestionArg::Reno => CongestionControl::Reno,
-                CongestionArg::Cubic => CongestionControl::Cubic,
-                CongestionArg::Bbr => CongestionControl::Bbr,
-            },
+            congestion_control: self.congestion,
             window_bytes: self.window.unwrap_or(WINDOW_BYTES),
             mss_bytes: self.mss,
         };

@@ -1,6 +1,6 @@
 //! `slotpress levels sizes`: savings of storages or records by size.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use slotpress::Result;
 use slotpress::codec::FRAME_SIZE_BYTES_MAX;
 use slotpress::levels::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
@@ -23,8 +23,8 @@ pub struct SizesArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// What is compressed alone
-    #[arg(long, value_enum, default_value_t)]
-    unit: UnitArg,
+    #[arg(long, default_value = "record", value_parser = values::choice(UNITS))]
+    unit: SizeUnit,
     /// A codec and its level, as in the table
     #[arg(long, value_name = "CODEC:LEVEL", default_value = "zstd:1")]
     codec: String,
@@ -34,14 +34,10 @@ pub struct SizesArgs {
     exports: ExportArgs,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum UnitArg {
-    /// Storage files, as an archive holds them
-    Storage,
-    /// Records of storages: header and data
-    #[default]
-    Record,
-}
+const UNITS: &[(&str, SizeUnit, &str)] = &[
+    ("storage", SizeUnit::Storage, "Storage files, as an archive holds them"),
+    ("record", SizeUnit::Record, "Records of storages: header and data"),
+];
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
@@ -51,11 +47,7 @@ pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let options = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(FRAME_SIZE_BYTES_MAX);
     let input = args.source.read(&options, ui)?;
     let subject = args.source.subject(&input, "one worker");
-    let unit = match args.unit {
-        UnitArg::Storage => SizeUnit::Storage,
-        UnitArg::Record => SizeUnit::Record,
-    };
-    let sizes = measure_sizes(&input, unit, &codec, &args.repeat.apply(options), ui)?;
+    let sizes = measure_sizes(&input, args.unit, &codec, &args.repeat.apply(options), ui)?;
     show(&report(&sizes), &subject, &args.exports, ui)
 }
 
