@@ -41,7 +41,7 @@ pub struct ServeArgs {
     /// Limit sending to this many bytes per second, for each client address
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE_PER_CLIENT")]
     max_rate_per_client: Option<u64>,
-    /// Address of a proxy whose X-Forwarded-For or PROXY protocol header tells the client, so that limits and the log are about clients and not
+    /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are about clients and not
     /// about the proxy; may be given more than once
     #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
     trusted_proxy: Vec<IpAddr>,

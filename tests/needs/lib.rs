@@ -1,6 +1,5 @@
 //! `#[needs("strace")]` above `#[test]`: the test is reported as ignored, with the reason, where the program is missing.
-//! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(nginx_stream)]` for a module of nginx,
-//! `#[needs(loop_xfs)]` for xfs in a file.
+//! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(loop_xfs)]` for xfs in a file.
 //!
 //! Rust's test harness cannot ignore a test while it runs, so this is decided when the tests are compiled. With another
 //! `PATH` they are compiled anew. [`missing!`] lets one test check that the decision still holds.
@@ -38,9 +37,6 @@ const PROGRAMS: &[&str] = &[
     "zstd",
 ];
 
-/// What Debian's `libnginx-mod-stream` installs.
-const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
-
 /// The bit of the right to mount, in the sets of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -57,9 +53,6 @@ pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
                 (is_installed(program), format!("{program} is not installed"))
             }
             (TokenTree::Ident(_), "root") => (is_root(), "only root can do this".to_string()),
-            (TokenTree::Ident(_), "nginx_stream") => {
-                (fs::exists(NGINX_STREAM).unwrap_or(false), "nginx's module for streams is not installed".to_string())
-            }
             (TokenTree::Ident(_), "sys_admin") => (may_mount(), "this needs the right to mount".to_string()),
             (TokenTree::Ident(_), "loop_xfs") => {
                 (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string())

@@ -120,9 +120,6 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             );
             vec![json.into()]
         }
-        "proxy_header" => {
-            ["line", "bytes"].map(|name| fs::read(format!("fuzz/corpus/proxy_header/{name}")).expect("read")).into()
-        }
         "genesis" => {
             let entry =
                 |path: &str, content: &[u8]| TarEntry { path: path.into(), kind: b'0', content: content.into() };

@@ -258,15 +258,6 @@ pub fn listing(bytes: &[u8]) {
     }
 }
 
-/// What a proxy sends in front of a connection, of both versions.
-pub fn proxy_header(bytes: &[u8]) {
-    use slotpress_format::{BINARY_REST_BYTES_MAX, parse_binary, parse_text, rest_bytes};
-    let _ = parse_text(bytes);
-    let Some((head, rest)) = bytes.split_first_chunk() else { return };
-    assert!(rest_bytes(head).is_ok_and(|length| length <= BINARY_REST_BYTES_MAX) || parse_binary(head, rest).is_err());
-    let _ = parse_binary(head, rest);
-}
-
 /// A genesis archive, and any tar as the content of one.
 pub fn genesis(bytes: &[u8]) {
     check(Genesis::parse(fields(bytes)));
@@ -326,7 +317,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("records", records),
     ("names", names),
     ("listing", listing),
-    ("proxy_header", proxy_header),
     ("genesis", genesis),
     ("archive", archive),
     ("entries", entries),

@@ -51,87 +51,17 @@ fn nobody_is_believed_unasked() {
     assert!(!server.lines().iter().any(|line| line.contains("healthz")), "what went well is not logged unasked");
 }
 
-/// A connection is of the client that the header of the PROXY protocol names, whatever its requests say.
-#[test]
-fn the_proxy_protocol() {
-    use std::io::Write;
-    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--access-log", "--max-connections-per-client", "1"]);
-    let ask = |header: &[u8], path: &str| {
-        let mut stream = server.connect();
-        // At once: after a wrong header the server may have closed the connection before a second write.
-        let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nX-Forwarded-For: 9.9.9.9\r\n\r\n");
-        stream.write_all(&[header, request.as_bytes()].concat()).expect("sent");
-        (read_head(&mut stream).map(|head| head.status), stream)
-    };
-    let binary = |version_and_command: u8, rest: &[u8]| {
-        let length = (rest.len() as u16).to_be_bytes();
-        [&b"\r\n\r\n\0\r\nQUIT\n"[..], &[version_and_command, 0x21], &length, rest].concat()
-    };
-    let addresses =
-        [&[0x20, 1, 0x0d, 0xb8][..], &[0; 11], &[7], &[0; 16], &[0x12, 0x67, 0, 80], &[4, 0, 1, 9]].concat();
-    for (header, client) in [
-        (&b"PROXY TCP4 203.0.113.7 10.0.0.1 4711 80\r\n"[..], "203.0.113.7"),
-        (&binary(0x21, &addresses), "2001:db8::7"),
-        // The proxy does not say: its requests may.
-        (b"PROXY UNKNOWN\r\n", "9.9.9.9"),
-        (&binary(0x20, &[]), "9.9.9.9"),
-        (b"", "9.9.9.9"),
-    ] {
-        let path = format!("/of-{client}-{}", header.len());
-        let (status, _) = ask(header, &path);
-        assert_eq!(status, Some(404), "{client}");
-        let line = server.wait_for_line(&["\"answered\"", &path]);
-        assert!(line.contains(&format!("\"client\":\"{client}\"")), "{line}");
-    }
-    // Limits are of the client; it is gone when its connection is.
-    let header = b"PROXY TCP4 203.0.113.8 10.0.0.1 4711 80\r\n";
-    let held = ask(header, "/");
-    assert_eq!(held.0, Some(200));
-    assert_eq!(ask(header, "/").0, Some(503), "its second connection");
-    drop(held);
-    wait_for("its place", || ask(header, "/").0 == Some(200));
-    for wrong in
-        [&b"PROXY TCP4 x y 1 2\r\n"[..], &[b"PROXY ".as_slice(), &[b'x'; 200]].concat(), &binary(0x31, &addresses)]
-    {
-        assert_eq!(ask(wrong, "/").0, None, "{wrong:?}");
-    }
-    // Of whom nobody trusts, it is no request.
-    let server = Server::start(&[]);
-    let mut stream = server.connect();
-    stream.write_all(&[&header[..], b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"].concat()).expect("sent");
-    assert_eq!(read_head(&mut stream).map(|head| head.status), Some(400));
-}
-
-/// nginx with a configuration of docs/serving.md, which begins with `begin`: in front of this server, on the port told.
-fn documented_nginx(begin: &str, server: &Server, modules: &str, wrap: impl Fn(&str) -> String) -> (Nginx, u16) {
-    let port = free_port();
-    let (_, block) = include_str!("../../docs/serving.md").split_once(begin).expect("a configuration");
-    let (block, _) = block.split_once("```").expect("its end");
-    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
-    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
-    (Nginx::start(port, modules, &wrap(&block)), port)
-}
-
-/// nginx that passes connections on, and says of whom they are (its module `stream`).
-#[needs("nginx", "curl", nginx_stream)]
-#[test]
-fn nginx_with_the_proxy_protocol() {
-    let module = "load_module /usr/lib/nginx/modules/ngx_stream_module.so;";
-    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--access-log"]);
-    let (_nginx, port) = documented_nginx("```nginx\nstream {", &server, module, |block| format!("stream {{{block}"));
-    let url = format!("http://127.0.0.1:{port}/{FULL_26}");
-    let output = Command::new("curl").args(["-fsS", "--interface", "127.0.1.7", &url]).output().expect("run");
-    assert!(output.status.success() && output.stdout == fs::read(fixture(FULL_26)).expect("read"));
-    server.wait_for_line(&["\"served\"", "127.0.1.7:"]);
-}
-
 /// The configuration in docs/serving.md, with other ports and paths, and a hundred clients at once.
 #[needs("nginx", "curl")]
 #[test]
 fn nginx_in_front() {
     let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
-    let (_nginx, port) =
-        documented_nginx("```nginx\n", &server, "", |block| format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
+    let port = free_port();
+    let (_, block) = include_str!("../../docs/serving.md").split_once("```nginx\n").expect("a configuration");
+    let (block, _) = block.split_once("```").expect("its end");
+    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
+    let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let expected = fs::read(fixture(FULL_26)).expect("read");
     // A hundred addresses of this machine.

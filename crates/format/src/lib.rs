@@ -16,7 +16,6 @@
 
 pub mod archive;
 pub mod ledger;
-pub mod proxy_header;
 
 pub use archive::assemble::FrameAssembler;
 pub use archive::entry::{
@@ -84,7 +83,3 @@ pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
 pub use ledger::sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history};
-pub use proxy_header::{
-    BINARY_HEAD_BYTES, BINARY_REST_BYTES_MAX, BINARY_START, BadHeader, TEXT_BYTES_MAX, TEXT_START, parse_binary,
-    parse_text, rest_bytes,
-};

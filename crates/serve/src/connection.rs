@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::ContentBody;
 use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal};
-use super::proxies::{client_of_connection, is_trusted};
+use super::proxies::is_trusted;
 use super::respond::{self, Origin, Purpose, answer};
 use super::stream::{GuardedStream, with_strict_lines};
 use super::tls::Certificates;
@@ -84,9 +84,9 @@ fn refuse(server: &Server, stream: &TcpStream, client: IpAddr, refusal: Refusal,
 
 async fn connection(
     server: Arc<Server>,
-    mut stream: TcpStream,
-    mut origin: Origin,
-    mut admission: Admission,
+    stream: TcpStream,
+    origin: Origin,
+    admission: Admission,
     purpose: Purpose,
     certificates: Option<Arc<Certificates>>,
     stop: watch::Receiver<bool>,
@@ -94,23 +94,6 @@ async fn connection(
     let _open = Open::new(&server);
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
-    // Counts the connection; what a client may do is for the client's own.
-    let mut _of_proxy = None;
-    if origin.is_proxy {
-        match tokio::time::timeout(server.timeouts.head, client_of_connection(&mut stream)).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(client))) => {
-                // Its requests are its own words, unless it is a proxy in turn.
-                origin = Origin { client, is_proxy: is_trusted(client.ip(), &server.trusted_proxies), ..origin };
-                match server.limits.admit_client(client.ip()) {
-                    _ if origin.is_proxy => {}
-                    Ok(of_client) => _of_proxy = Some(std::mem::replace(&mut admission, of_client)),
-                    Err(refusal) => return refuse(&server, &stream, client.ip(), refusal, origin.is_tls),
-                }
-            }
-            _ => return,
-        }
-    }
     let admission = Arc::new(admission);
     match certificates {
         Some(certificates) => {

@@ -88,7 +88,7 @@ pub struct ServeOptions {
     pub metrics: Option<SocketAddr>,
     /// Rates and connections.
     pub allowance: Allowance,
-    /// Proxies whose `X-Forwarded-For` or header of the PROXY protocol tells the client; the limits of a client are then those of their clients.
+    /// Proxies whose `X-Forwarded-For` tells the client; the limits of a client are then those of their clients.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
     /// How to treat the page cache.

@@ -1,19 +1,9 @@
-//! Which client a request, or a connection, is of that a proxy passes on.
+//! The client of a request that a proxy passes on.
 
-use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
-use slotpress_format::{
-    BINARY_HEAD_BYTES, BINARY_START, BadHeader, TEXT_BYTES_MAX, TEXT_START, parse_binary, parse_text, rest_bytes,
-};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
-
-/// Between two looks at what a proxy has sent, while it may still become the header of a connection.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What each proxy appends the address of its own client to. There is no standard but usage.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -32,43 +22,6 @@ pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> I
         }
     }
     client
-}
-
-/// The client of a connection, where the proxy sends the header of the PROXY protocol in front of it; takes nothing from the
-/// connection otherwise.
-///
-/// # Errors
-/// The connection ends; what looks like such a header is none.
-pub async fn client_of_connection(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
-    let bad = |_: BadHeader| io::Error::from(ErrorKind::InvalidData);
-    let mut start = [0; TEXT_START.len()];
-    let begins_with = |seen: &[u8], with: &[u8]| seen.iter().zip(with).all(|(seen, with)| seen == with);
-    loop {
-        let length = stream.peek(&mut start).await?;
-        let seen = start.get(..length).unwrap_or_default();
-        match () {
-            () if seen.is_empty() => return Err(ErrorKind::UnexpectedEof.into()),
-            () if !begins_with(seen, TEXT_START) && !begins_with(seen, BINARY_START) => return Ok(None),
-            () if length == start.len() => break,
-            // As the start of a request may come in pieces, so may this.
-            () => tokio::time::sleep(LOOK_AGAIN).await,
-        }
-    }
-    if start == *TEXT_START {
-        let mut line = Vec::new();
-        while !line.ends_with(b"\r\n") {
-            if line.len() >= TEXT_BYTES_MAX {
-                return Err(bad(BadHeader));
-            }
-            line.push(stream.read_u8().await?);
-        }
-        return parse_text(&line).map_err(bad);
-    }
-    let mut head = [0; BINARY_HEAD_BYTES];
-    stream.read_exact(&mut head).await?;
-    let mut rest = vec![0; rest_bytes(&head).map_err(bad)?];
-    stream.read_exact(&mut rest).await?;
-    parse_binary(&head, &rest).map_err(bad)
 }
 
 /// Whether an address is that of a proxy whose word counts.
