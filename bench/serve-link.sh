@@ -9,7 +9,10 @@ scratch
 link_up "${RATE:-1000000000}" "${RTT:-0.03}" 0 67108864 67108864
 name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
 mkdir "$work/archives"
-head -c "${SIZE_MB:-512}000000" /dev/urandom >"$work/archives/$name"
+size=${SIZE_MB:-512}000000
+# A skippable frame: what is no archive is not served.
+python3 -c 'import sys; sys.stdout.buffer.write(b"\x5f\x2a\x4d\x18" + int(sys.argv[1]).to_bytes(4, "little"))' "$size" >"$work/archives/$name"
+head -c "$size" /dev/urandom >>"$work/archives/$name"
 chmod 755 "$work" "$work/archives"
 cat >"$work/nginx.conf" <<CONF
 daemon off;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `slotpress serve` beside nginx with sendfile, on loopback: processor time of the server per GB, and memory of idle connections.
+# `slotpress serve` beside nginx with sendfile, on loopback: time and processor time of the server per GB, and memory of idle connections.
 # Paired: both serve the same file, which is in the page cache, turn by turn. Needs nginx, curl, python3 and a release build.
 #   bench/serve.sh [ROUNDS]
 set -euo pipefail
@@ -10,7 +10,8 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
 name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
 gb=1
 mkdir "$dir/archives"
-head -c ${gb}000000000 /dev/urandom > "$dir/archives/$name"
+# A skippable frame: what is no archive is not served.
+{ printf '\x5f\x2a\x4d\x18\x00\xca\x9a\x3b'; head -c ${gb}000000000 /dev/urandom; } > "$dir/archives/$name"
 cat "$dir/archives/$name" > /dev/null
 
 cat > "$dir/nginx.conf" <<CONF
@@ -77,17 +78,20 @@ def transfer(which, connections):
 for connections in (1, 64):
     results = {"nginx": [], "slotpress": []}
     ratios = []
+    times = []
     for round in range(rounds):
         order = list(processes) if round % 2 == 0 else list(processes)[::-1]
         one = {which: transfer(which, connections) for which in order}
         for which in order:
             results[which].append(one[which])
         ratios.append(one["slotpress"][0] / max(one["nginx"][0], 1e-9))
+        times.append(one["slotpress"][1] / one["nginx"][1])
     for which, values in results.items():
         print(f"{connections:3} connections, {which:9}: {statistics.median(v[0] for v in values):.3f} s of processor and "
               f"{statistics.median(v[1] for v in values):.3f} s per GB")
-    print(f"{connections:3} connections: {statistics.median(ratios):.2f} times the processor time of nginx "
-          f"(from {min(ratios):.2f} to {max(ratios):.2f})")
+    for what, values in [("time", times), ("processor time", ratios)]:
+        print(f"{connections:3} connections: {statistics.median(values):.2f} times the {what} of nginx "
+              f"(from {min(values):.2f} to {max(values):.2f})")
 
 idle = 10_000
 for which, (pids, port) in processes.items():

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Limited};
 use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
@@ -16,19 +17,24 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::body::ContentBody;
+use super::Server;
+use super::body::body;
 use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal};
 use super::proxies::is_trusted;
 use super::respond::{self, Origin, Purpose, answer};
-use super::stream::{GuardedStream, with_strict_lines};
+use super::stream::ClientStream;
 use super::tls::Certificates;
 use super::transfers::{Answered, Logged};
-use super::{Server, plain};
 
 /// After an error of the listening socket (no descriptors left) no connection is taken for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A request with a body is refused, but so much of the body is read.
+const UNREAD_BYTES_MAX: usize = 256 * 1024;
+const UNREAD_TIME: Duration = Duration::from_secs(1);
 
 /// What those get who are too many, and do not have to wait for it.
 const TOO_MANY: &[u8] =
@@ -95,15 +101,12 @@ async fn connection(
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
     let admission = Arc::new(admission);
-    match certificates {
-        Some(certificates) => {
-            let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
-            let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
-            if let Ok(Ok(stream)) = tokio::time::timeout(server.timeouts.head, handshake).await {
-                talk(&server, with_strict_lines(stream), origin, &admission, purpose, stop).await;
-            }
-        }
-        None => plain::talk(&server, stream, origin, &admission, purpose, stop).await,
+    let Some(certificates) = certificates else {
+        return talk(&server, stream, origin, &admission, purpose, stop).await;
+    };
+    let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
+    if let Ok(Ok(stream)) = timeout(server.timeouts.head, handshake).await {
+        talk(&server, stream, origin, &admission, purpose, stop).await;
     }
 }
 
@@ -126,7 +129,7 @@ impl Drop for Open {
     }
 }
 
-/// Answers one request after another, through hyper.
+/// Answers one request after another.
 async fn talk(
     server: &Arc<Server>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -136,17 +139,21 @@ async fn talk(
     mut stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
-        let (parts, body) = request.into_parts();
-        let response = match body.is_end_stream() {
+        let (parts, request_body) = request.into_parts();
+        let response = match request_body.is_end_stream() {
             true => answer(server, origin, purpose, &parts).await,
             false => {
+                // Closing a connection with something unread resets it, which would take the answer away from the client.
+                let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
+                let _ = timeout(UNREAD_TIME, unread).await;
                 let mut response = respond::with_body(&parts.method);
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 response
             }
         };
-        Ok::<_, Infallible>(response.map(|content| ContentBody::new(content, admission, &server.buffers)))
+        Ok::<_, Infallible>(response.map(|content| body(content, admission, &server.buffers)))
     });
+    let stream = ClientStream::new(stream, server.timeouts.stall, server.metrics.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.timeouts.head)

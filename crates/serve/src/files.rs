@@ -10,13 +10,13 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
-use slotpress_base::{Cold, IoHint, to_usize};
+use slotpress_base::{Cold, IoHint};
 use slotpress_read::FileId;
 
 /// Pages are looked at, fetched and dropped in pieces of this many bytes.
-pub const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 1 << 20;
 
 /// How far behind a transfer may be for others to leave it their pages, in windows (256 MiB): who is slower reads the disk
 /// again, so that stalled readers hold no more than this each.
@@ -29,7 +29,7 @@ pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
 impl OpenFiles {
     /// Joins those who send this file: the same one, of the same length, not modified since.
     pub fn share(&self, file: File, id: FileId, modified_ns: u64, length_bytes: u64, hint: IoHint) -> Arc<SharedFile> {
-        let mut files = lock(&self.0);
+        let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
         let key = (id, modified_ns, length_bytes);
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
@@ -61,7 +61,7 @@ pub struct Reading {
 impl Reading {
     /// Will read this range.
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
-        let number = lock(&shared.windows).join(range.clone());
+        let number = shared.windows.lock().join(range.clone());
         Self { shared, number, range }
     }
 
@@ -70,39 +70,26 @@ impl Reading {
         self.range.clone()
     }
 
-    /// The file.
-    pub fn file(&self) -> &File {
-        &self.shared.file
-    }
-
-    /// Gets ready to read what is at this offset, and what follows: asks the disk for what is not in the page cache.
-    /// Returns whether something of it was not. May wait for the disk.
-    pub fn enter(&self, offset: u64) -> bool {
+    /// Asks the disk for what is not in the page cache, at this offset and in the next window. May wait for the disk.
+    pub fn enter(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
-            return false;
+            return;
         }
         let first = offset / WINDOW_BYTES;
-        let mut is_cold = false;
         for window in [first, first.saturating_add(1)] {
             let range = bytes_of(window);
-            if range.start >= self.range.end {
-                break;
-            }
             let range = range.start..range.end.min(self.shared.length_bytes);
-            let mut windows = lock(&self.shared.windows);
-            if windows.is_known(window) {
+            let mut windows = self.shared.windows.lock();
+            if range.start >= self.range.end || windows.brought.contains_key(&window) {
                 continue;
             }
             let cold = Cold::look(&self.shared.file, &range, self.shared.length_bytes);
-            if cold == Cold::default() {
-                continue;
+            if cold != Cold::default() {
+                windows.brought.insert(window, cold.clone());
+                drop(windows);
+                cold.prefetch(&self.shared.file);
             }
-            windows.add(window, cold.clone());
-            drop(windows);
-            cold.prefetch(&self.shared.file);
-            is_cold |= window == first;
         }
-        is_cold
     }
 
     /// Whether what is at this offset, and what follows, is in the page cache, so that reading it does not wait.
@@ -112,35 +99,12 @@ impl Reading {
         Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
     }
 
-    /// Waits until what is at this offset is in the page cache, to the end of its window.
-    ///
-    /// # Errors
-    /// The disk fails, or the file has become shorter.
-    pub fn fetch(&self, offset: u64) -> io::Result<()> {
-        if !self.enter(offset) && self.is_resident(offset) {
-            return Ok(());
-        }
-        let mut buffer = vec![0; 64 * 1024];
-        let mut offset = offset;
-        loop {
-            let length = self.piece_bytes(offset, buffer.len() as u64);
-            if length == 0 {
-                return Ok(());
-            }
-            self.shared.file.read_exact_at(buffer.get_mut(..to_usize(length)).unwrap_or_default(), offset)?;
-            count(&mut offset, length);
-            if offset.is_multiple_of(WINDOW_BYTES) {
-                return Ok(());
-            }
-        }
-    }
-
     /// Everything before this offset has been read: what no other transfer needs is dropped.
-    pub fn pass(&self, offset: u64) {
+    fn pass(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
         }
-        let dropped = lock(&self.shared.windows).pass(self.number, offset);
+        let dropped = self.shared.windows.lock().pass(self.number, offset);
         dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
     }
 
@@ -149,23 +113,20 @@ impl Reading {
         bytes_of(offset / WINDOW_BYTES).end.min(self.range.end).saturating_sub(offset).min(most)
     }
 
-    /// Reads the next bytes at an offset: to the end of the window or of the buffer. May wait for the disk.
+    /// Reads the bytes at an offset, [`piece_bytes`](Self::piece_bytes) at most.
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
-    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.enter(offset);
-        let length = to_usize(self.piece_bytes(offset, buffer.len() as u64));
-        let buffer = buffer.get_mut(..length).unwrap_or_default();
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.shared.file.read_exact_at(buffer, offset)?;
-        self.pass(offset.saturating_add(length as u64));
-        Ok(length)
+        self.pass(offset.saturating_add(buffer.len() as u64));
+        Ok(())
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let dropped = lock(&self.shared.windows).leave(self.number);
+        let dropped = self.shared.windows.lock().leave(self.number);
         dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
     }
 }
@@ -190,14 +151,6 @@ impl<C> Windows<C> {
         count(&mut self.next_number, 1);
         self.readers.insert(self.next_number, range);
         self.next_number
-    }
-
-    fn is_known(&self, window: u64) -> bool {
-        self.brought.contains_key(&window)
-    }
-
-    fn add(&mut self, window: u64, cold: C) {
-        self.brought.insert(window, cold);
     }
 
     fn is_needed(&self, window: u64) -> bool {
@@ -235,10 +188,6 @@ fn bytes_of(window: u64) -> Range<u64> {
     start..start.saturating_add(WINDOW_BYTES)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -266,9 +215,7 @@ mod tests {
                         if offset >= END {
                             continue;
                         }
-                        if !windows.is_known(window) {
-                            windows.add(window, window);
-                        }
+                        windows.brought.entry(window).or_insert(window);
                         let next = ((window + 1) * WINDOW_BYTES).min(END);
                         readers[reader] = Some((number, next));
                         // Who tells of a place before its own has told it already.
@@ -307,19 +254,22 @@ mod tests {
             let mut read = Vec::new();
             let mut buffer = vec![0; 300_000];
             while (read.len() as u64) < range.end - range.start {
-                let length = reading.read(range.start + read.len() as u64, &mut buffer).expect("read");
+                let offset = range.start + read.len() as u64;
+                let length = reading.piece_bytes(offset, buffer.len() as u64) as usize;
                 assert!(length > 0);
+                reading.enter(offset);
+                reading.read(offset, &mut buffer[..length]).expect("read");
                 read.extend_from_slice(&buffer[..length]);
             }
             assert!(read == content[range.start as usize..range.end as usize], "{range:?}");
         }
-        assert!(lock(&shared.windows).readers.is_empty());
+        assert!(shared.windows.lock().readers.is_empty());
         // The file is cut while it is read.
         let reading = Reading::new(shared.clone(), 0..content.len() as u64);
         File::options().write(true).open(&path).expect("opened").set_len(10).expect("cut");
         assert!(reading.read(0, &mut vec![0; 1000]).is_err());
         drop((shared, reading));
         open();
-        assert_eq!(lock(&files.0).len(), 1);
+        assert_eq!(files.0.lock().len(), 1);
     }
 }

@@ -3,8 +3,7 @@
 //! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
 //! `bootstrap`.
 //!
-//! `conditions` and `files::Windows` are pure; `respond` knows requests and responses, `connection` sockets. Encrypted
-//! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which
+//! `conditions` and `files::Windows` are pure; `respond` knows requests and responses, `connection` sockets. Not here: which
 //! archives there are ([`catalog`](slotpress_read::catalog)), and the log (`cli::serve`).
 
 // What it decides by comes from clients.
@@ -28,7 +27,6 @@ mod gathered;
 pub mod limits;
 mod metrics;
 mod page;
-mod plain;
 pub mod process;
 mod proxies;
 mod respond;
@@ -109,7 +107,7 @@ pub const CONNECTIONS_DEFAULT: usize = 1024;
 /// Connections at a time of each client, unless told otherwise: what aria2c and browsers open at most, with room.
 pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
 
-/// Threads that answer, unless told otherwise: more have nothing to do, since sending is the kernel's work.
+/// Threads that answer, unless told otherwise.
 pub const THREADS_DEFAULT_MAX: usize = 8;
 
 impl ServeOptions {

@@ -31,9 +31,7 @@ use super::{Server, api, page};
 /// What follows the head of a response.
 #[derive(Debug)]
 pub enum Content {
-    /// Nothing.
-    None,
-    /// Text that was made for it.
+    /// Text that was made for it, or nothing.
     Bytes(Bytes),
     /// A part of an archive.
     File(FileContent),
@@ -119,7 +117,6 @@ fn logged(server: &Server, origin: Origin, request: &Parts, response: Response<C
     let sent_bytes = match response.body() {
         Content::File(_) => return response,
         Content::Bytes(bytes) => bytes.len() as u64,
-        Content::None => 0,
     };
     let request = cut(&format!("{} {}", request.method, request.uri.path()), LOGGED_CHARS_MAX);
     let answered = Answered { client: origin.client.ip().to_canonical(), request, status, sent_bytes };
@@ -155,7 +152,7 @@ fn is_for_one_host(request: &Parts) -> bool {
 /// The answer to HEAD is a head, of errors too.
 fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Content> {
     if request.method == Method::HEAD {
-        *response.body_mut() = Content::None;
+        *response.body_mut() = Content::Bytes(Bytes::new());
     }
     response
 }
@@ -302,7 +299,7 @@ fn send(server: &Arc<Server>, origin: Origin, request: &Parts, served: Served) -
         Verdict::Whole => (StatusCode::OK, 0..length_bytes),
         Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
         Verdict::NotModified => {
-            let mut response = Response::new(Content::None);
+            let mut response = Response::new(Content::Bytes(Bytes::new()));
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             describe(response.headers_mut(), &version);
             return response;
@@ -313,7 +310,7 @@ fn send(server: &Arc<Server>, origin: Origin, request: &Parts, served: Served) -
             return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
         }
     };
-    let mut response = Response::new(Content::None);
+    let mut response = Response::new(Content::Bytes(Bytes::new()));
     *response.status_mut() = status;
     describe(response.headers_mut(), &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
@@ -352,7 +349,7 @@ pub fn plain(status: StatusCode, words: &'static str) -> Response<Content> {
     let mut response = Response::new(Content::Bytes(Bytes::from_static(words.as_bytes())));
     *response.status_mut() = status;
     if words.is_empty() {
-        *response.body_mut() = Content::None;
+        *response.body_mut() = Content::Bytes(Bytes::new());
     } else {
         response = with(response, CONTENT_TYPE, "text/plain; charset=utf-8");
     }

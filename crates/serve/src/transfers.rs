@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use slotpress_base::range_bytes;
 
@@ -129,14 +129,14 @@ impl Transfers {
         let number = self.next_number.fetch_add(1, Relaxed);
         let sent_bytes = AtomicU64::new(0);
         let transfer = Arc::new(Transfer { number, name, client, range, is_whole, sent_bytes, start: Instant::now() });
-        lock(&self.running).insert(number, transfer.clone());
+        self.running.lock().insert(number, transfer.clone());
         self.metrics.transfers.inc();
         Running { transfers: self.clone(), transfer }
     }
 
     /// The list. As many as there may be connections, at most.
     pub fn list(&self) -> Vec<Arc<Transfer>> {
-        lock(&self.running).values().cloned().collect()
+        self.running.lock().values().cloned().collect()
     }
 }
 
@@ -156,7 +156,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Transfer { number, name, client, range, is_whole, .. } = &*self.transfer;
-        lock(&self.transfers.running).remove(number);
+        self.transfers.running.lock().remove(number);
         let sent_bytes = self.transfer.sent_bytes();
         let finished = Finished {
             name: name.clone(),
@@ -173,8 +173,4 @@ impl Drop for Running {
         // The log may be slow; no transfer waits for it.
         let _ = self.transfers.log.try_send(Logged::Finished(finished));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
