@@ -33,7 +33,7 @@ fn json_of_archive_and_restore() {
         .expect("runs");
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
-    let names = "type path slot base_slot hash format zstd_level storages frames stored_frames input_bytes output_bytes \
+    let names = "type path slot base_slot hash format zstd_level storages frames input_bytes output_bytes \
                  root elapsed_seconds cpu_seconds name threads read_back unclustered_pieces";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"]), (&"archive".into(), &26.into()));

@@ -9,7 +9,7 @@ use slotpress_format::{FrameHash, frame_hash};
 use zstd_safe::{CCtx, CParameter, compress_bound};
 
 use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
-use crate::archive::{lz4, stored};
+use crate::archive::lz4;
 
 /// How frames are compressed.
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
@@ -17,8 +17,6 @@ use crate::archive::{lz4, stored};
 pub struct Codec {
     /// The format of the archive.
     pub format: Format,
-    /// A frame that saves less than this is stored raw, 0 to 100; 0 compresses every frame.
-    pub min_savings_percent: u8,
     /// How the records of storages lie in the archive.
     pub layout: RecordLayout,
 }
@@ -55,7 +53,7 @@ impl Serialize for Codec {
 impl Codec {
     /// A format: every frame compressed, records as they are.
     pub fn new(format: Format) -> Self {
-        Self { format, min_savings_percent: 0, layout: RecordLayout::Verbatim }
+        Self { format, layout: RecordLayout::Verbatim }
     }
 
     /// zstd at a level.
@@ -88,9 +86,6 @@ impl Codec {
             Format::Zstd { level } => format!("zstd-level={level}"),
             Format::Lz4 | Format::None => String::new(),
         };
-        if self.min_savings_percent > 0 {
-            settings += &format!(" min-savings={}", self.min_savings_percent);
-        }
         if self.layout == RecordLayout::Clustered {
             settings += " layout=clustered";
         }
@@ -117,7 +112,6 @@ pub struct FrameCompressor {
     codec: Codec,
     /// Where the format is zstd.
     context: Option<CCtx<'static>>,
-    sample: Vec<u8>,
 }
 
 impl FrameCompressor {
@@ -126,7 +120,7 @@ impl FrameCompressor {
     /// # Errors
     /// There is no memory for a context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
-        let mut this = Self { codec: codec.clone(), context: None, sample: Vec::new() };
+        let mut this = Self { codec: codec.clone(), context: None };
         let Format::Zstd { level } = codec.format else { return Ok(this) };
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
@@ -139,57 +133,25 @@ impl FrameCompressor {
         Ok(this)
     }
 
-    /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
-    /// it saves too little.
-    ///
-    /// # Errors
-    /// The encoder fails.
-    pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
+    /// Makes `content` a frame in `to`, replacing what it holds.
+    pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
-        let min_savings_percent = self.codec.min_savings_percent;
         to.clear();
-        let Some(context) = &mut self.context else {
-            return Ok(match self.codec.format {
-                Format::Lz4 => lz4::append_blocks(content, min_savings_percent, to),
-                _ => {
-                    to.extend_from_slice(content);
-                    false
-                }
-            });
-        };
-        if min_savings_percent == 0 {
-            compress_zstd(context, content, to)?;
-            return Ok(false);
-        }
-        // Twice as strict as asked for: a sample errs.
-        let is_hopeless = match stored::sample(content, &mut self.sample) {
-            Some(sample) => {
-                compress_zstd(context, sample, to)?;
-                stored::saves_too_little(sample.len(), to.len(), min_savings_percent / 2)
+        match &mut self.context {
+            Some(context) => {
+                to.reserve(compress_bound(content.len()));
+                context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
             }
-            None => false,
-        };
-        if !is_hopeless {
-            compress_zstd(context, content, to)?;
+            None if self.codec.format == Format::Lz4 => lz4::append_blocks(content, to),
+            None => to.extend_from_slice(content),
         }
-        let is_stored = is_hopeless || stored::saves_too_little(content.len(), to.len(), min_savings_percent);
-        if is_stored {
-            stored::store_zstd(content, to);
-        }
-        Ok(is_stored)
+        Ok(())
     }
 
     /// Bytes that the context takes.
     pub fn context_bytes(&self) -> usize {
         self.context.as_ref().map_or(0, CCtx::sizeof)
     }
-}
-
-fn compress_zstd(context: &mut CCtx<'static>, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
-    to.clear();
-    to.reserve(compress_bound(content.len()));
-    context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
-    Ok(())
 }
 
 fn zstd_error(doing: &str, code: usize) -> Error {
@@ -202,8 +164,6 @@ pub struct EncodedFrame<'a> {
     pub bytes: &'a [u8],
     /// Bytes of tar inside.
     pub content_bytes: u64,
-    /// Whether it is stored raw.
-    pub is_stored: bool,
     /// Storages in it of which some could not be clustered.
     pub left_as_is: u64,
     /// The hash of the frame, with zstd.
@@ -242,20 +202,21 @@ pub fn encode_linked_frames<F: Send>(
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
             let content = &content[..content_bytes];
-            let (is_stored, left_as_is) = match &mut clusterer {
+            let (content, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {
                     let (content, counts) = clusterer.cluster(content, link)?;
-                    (compressor.compress(content, to)?, counts.left_as_is)
+                    (content, counts.left_as_is)
                 }
-                None => (compressor.compress(content, to)?, 0),
+                None => (content, 0),
             };
+            compressor.compress(content, to)?;
             // Here, on all cores, and not where frames are written.
             let hash = codec.is_zstd().then(|| frame_hash(&[], to));
-            Ok((content_bytes as u64, is_stored, left_as_is, hash))
+            Ok((content_bytes as u64, left_as_is, hash))
         })
     };
-    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, is_stored, left_as_is, hash)| {
-        on_frame(EncodedFrame { bytes, content_bytes, is_stored, left_as_is, hash })?;
+    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, left_as_is, hash)| {
+        on_frame(EncodedFrame { bytes, content_bytes, left_as_is, hash })?;
         progress.advance(content_bytes, bytes.len() as u64);
         Ok(())
     })

@@ -5,8 +5,6 @@
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
 
-use crate::archive::stored::saves_too_little;
-
 /// The largest block that the format has.
 pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
@@ -24,43 +22,34 @@ pub fn frame_header() -> [u8; 7] {
     [0x04, 0x22, 0x4d, 0x18, flags, block_size, header_checksum]
 }
 
-/// Appends `content` as blocks; returns whether all of them were stored raw, since they save too little.
-pub fn append_blocks(content: &[u8], min_savings_percent: u8, to: &mut Vec<u8>) -> bool {
+/// Appends `content` as blocks; those that compression makes no smaller are stored raw.
+pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
     let compress = |block: &[u8], to: &mut [u8]| compress_into(block, to).ok();
-    append_blocks_with(content, min_savings_percent, &compress, to)
+    append_blocks_with(content, &compress, to);
 }
 
 /// Compresses a block into a buffer, and returns how much of it is used; `None` where that fails.
 pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
 
 /// The same, with another compressor of blocks.
-pub fn append_blocks_with(
-    content: &[u8],
-    min_savings_percent: u8,
-    compress: &CompressBlock<'_>,
-    to: &mut Vec<u8>,
-) -> bool {
-    let mut is_stored = true;
+pub fn append_blocks_with(content: &[u8], compress: &CompressBlock<'_>, to: &mut Vec<u8>) {
     for block in content.chunks(BLOCK_BYTES) {
         let length_at = to.len();
         let start = length_at + 4;
         to.resize(start + get_maximum_output_size(block.len()), 0);
         let compressed_bytes = compress(block, &mut to[start..]).unwrap_or(usize::MAX);
-        let is_raw = compressed_bytes >= block.len()
-            || (min_savings_percent > 0 && saves_too_little(block.len(), compressed_bytes, min_savings_percent));
+        let is_raw = compressed_bytes >= block.len();
         if is_raw {
             to.truncate(start);
             to.extend_from_slice(block);
         } else {
             to.truncate(start + compressed_bytes);
-            is_stored = false;
         }
         let length = (to.len() - start) as u32 | if is_raw { IS_RAW } else { 0 };
         to[length_at..start].copy_from_slice(&length.to_le_bytes());
         let checksum = XxHash32::oneshot(0, &to[start..]);
         to.extend_from_slice(&checksum.to_le_bytes());
     }
-    is_stored
 }
 
 #[cfg(test)]
@@ -81,7 +70,7 @@ mod tests {
                 if noise == 0 { (at / 7) as u8 } else { (state >> 24) as u8 & (0xff >> (noise - 1)) }
             }).collect();
             let mut frame = frame_header().to_vec();
-            content.chunks(part).for_each(|part| { append_blocks(part, 0, &mut frame); });
+            content.chunks(part).for_each(|part| { append_blocks(part, &mut frame); });
             frame.extend_from_slice(&END_MARK);
             let mut decoded = Vec::new();
             lz4_flex::frame::FrameDecoder::new(frame.as_slice()).read_to_end(&mut decoded).expect("a good frame");

@@ -11,7 +11,6 @@ pub mod encode;
 pub mod layout;
 pub mod lz4;
 pub mod sink;
-mod stored;
 pub mod writer;
 
 use std::path::{Path, PathBuf};

@@ -28,8 +28,6 @@ pub struct ArchiveWriter<'a, W> {
 pub struct FrameTotals {
     /// Frames that hold tar.
     pub frames: u64,
-    /// Of those, frames that are stored raw.
-    pub stored_frames: u64,
     /// Storages, or pieces of them, that could not be clustered.
     #[serde(rename = "unclustered_pieces")]
     pub left_as_is: u64,
@@ -60,7 +58,6 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
             self.put(&lz4::frame_header())?;
         }
         self.totals.frames += 1;
-        self.totals.stored_frames += u64::from(frame.is_stored);
         self.totals.left_as_is += frame.left_as_is;
         if self.is_framed() {
             let too_large = |_| Error::failed("a frame of 4 GiB");

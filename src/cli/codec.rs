@@ -27,9 +27,6 @@ pub struct CodecArgs {
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     pub frame_size: u64,
-    /// Store a frame uncompressed if compression saves less than this, in percent; 0 compresses every frame
-    #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
-    min_savings: u8,
 }
 
 const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
@@ -54,7 +51,7 @@ impl CodecArgs {
                 return Err(Error::usage(message).with_hint("leave out --format, or --zstd-level"));
             }
         };
-        let codec = Codec::new(format).min_savings_percent(self.min_savings).layout(self.layout);
+        let codec = Codec::new(format).layout(self.layout);
         if let Some(words) = readers_in_words(codec.extension()) {
             let what = if codec.format == Format::None { "a plain .tar" } else { ".tar.lz4" };
             ui.warn(&format!("{what}: {words}"));
@@ -71,12 +68,8 @@ pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
         Format::Lz4 => "lz4".to_string(),
         Format::None => "plain tar".to_string(),
     };
-    let stored = match frames.stored_frames {
-        0 => String::new(),
-        stored => format!(" ({} stored raw)", values::show_count(stored)),
-    };
     let layout = if has_clusters { ", clustered" } else { "" };
-    format!("{codec}{layout}, {}{stored}", values::count_of(frames.frames, "frame"))
+    format!("{codec}{layout}, {}", values::count_of(frames.frames, "frame"))
 }
 
 /// Whether the archive goes to standard output, which must then not be a terminal.

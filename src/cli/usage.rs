@@ -14,6 +14,7 @@ pub const EXIT_CODE: u8 = 2;
 const PRESET: &str =
     "--layout clustered --zstd-level 1 is smaller and takes about as long; level 2 or 3 is smaller still";
 const ZSTD_PARAMS: &str = "choose a level: --zstd-level N; `slotpress levels` measures them";
+const MIN_SAVINGS: &str = "leave it out: every frame is compressed, and zstd stores raw what it cannot make smaller";
 const NO_CHECKSUM: &str = "leave it out: every frame has its checksum";
 
 /// Flags that are gone: the command, the flag, and what replaces it. A line stays for one release.
@@ -31,6 +32,9 @@ const REMOVED: &[(&str, &str, &str)] = &[
     ("archive", "--zstd-params", ZSTD_PARAMS),
     ("recompress", "--zstd-params", ZSTD_PARAMS),
     ("publish", "--zstd-params", ZSTD_PARAMS),
+    ("archive", "--min-savings", MIN_SAVINGS),
+    ("recompress", "--min-savings", MIN_SAVINGS),
+    ("publish", "--min-savings", MIN_SAVINGS),
     ("archive", "--no-checksum", NO_CHECKSUM),
     ("recompress", "--no-checksum", NO_CHECKSUM),
     ("publish", "--no-checksum", NO_CHECKSUM),

@@ -17,7 +17,7 @@ const ENCODER_BYTES: usize = 16 * 1024;
 pub const PARTS: Parts = Parts {
     encoder: |_| {
         encoder("lz4", ENCODER_BYTES, |content, to| {
-            append_blocks(content, 0, to);
+            append_blocks(content, to);
             Ok(())
         })
     },
@@ -35,7 +35,7 @@ pub const HC_PARTS: Parts = Parts {
         const ENCODER_BYTES: usize = 262_200;
         encoder("lz4hc", ENCODER_BYTES, move |content, to| {
             let compress = |block: &[u8], to: &mut [u8]| lzzzz::lz4_hc::compress(block, to, level).ok();
-            crate::archive::lz4::append_blocks_with(content, 0, &compress, to);
+            crate::archive::lz4::append_blocks_with(content, &compress, to);
             Ok(())
         })
     },

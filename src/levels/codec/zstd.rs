@@ -14,7 +14,7 @@ pub const PARTS: Parts = Parts {
 
 impl FrameEncoder for FrameCompressor {
     fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
-        self.compress(content, to).map(drop)
+        self.compress(content, to)
     }
 
     fn context_bytes(&self) -> usize {
