@@ -247,10 +247,6 @@ fn words(event: &Event) -> (Level, String) {
             let hint = error.hint().map_or(String::new(), |hint| format!(" ({})", hints::text(hint)));
             (Level::Error, format!("failed: {target}{error}{hint}{retry}"))
         }
-        Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
-            let (bytes, bytes_max) = (values::show_bytes(*bytes), values::show_bytes(*bytes_max));
-            (Level::Warning, format!("{target}: what is kept takes {bytes} of {bytes_max} (--keep-bytes)"))
-        }
         Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),
         other => (Level::Info, format!("{other:?}")),
     }

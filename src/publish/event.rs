@@ -87,17 +87,6 @@ pub enum Event {
         #[serde(skip)]
         is_of_hook: bool,
     },
-    /// Kept archives take most of what they may.
-    KeepIsNearlyFull {
-        /// The target.
-        target: String,
-        /// What they take, in bytes.
-        #[serde(rename = "size_bytes")]
-        bytes: u64,
-        /// What they may.
-        #[serde(rename = "limit_bytes")]
-        bytes_max: u64,
-    },
     /// Asked to stop.
     Stopping,
 }
@@ -136,37 +125,30 @@ impl Event {
             Self::Published(_) => "published",
             Self::Pruned { .. } => "publish_pruned",
             Self::Failed { .. } => "publish_failed",
-            Self::KeepIsNearlyFull { .. } => "publish_keep_bytes",
             Self::Stopping => return None,
         })
     }
 
     /// What a program of the operator is told; `None` for what none is for. Whether it is a failure.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
-        let name = |name: &ArchiveName| {
+        let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());
-            [
-                ("PUBLISH_ARCHIVE", name.to_string()),
-                ("PUBLISH_SLOT", name.slot.to_string()),
-                ("PUBLISH_BASE_SLOT", base),
-            ]
+            let (archive, slot) = (("PUBLISH_ARCHIVE", name.to_string()), ("PUBLISH_SLOT", name.slot.to_string()));
+            [&[archive, slot, ("PUBLISH_BASE_SLOT", base)], more].concat()
         };
         match self {
             Self::Published(published) => {
-                let mut facts = Vec::from(name(&published.name));
-                facts.push(("PUBLISH_TARGET", published.target.clone()));
-                facts.push(("PUBLISH_BYTES", published.bytes.to_string()));
-                facts.push(("PUBLISH_STATE", published.state.as_str().into()));
-                facts.push(("PUBLISH_KEPT", u8::from(published.is_kept).to_string()));
-                facts.push(("PUBLISH_ROOT", published.root.map_or(String::new(), |root| root.to_string())));
-                Some((false, facts))
+                let facts = [
+                    ("PUBLISH_TARGET", published.target.clone()),
+                    ("PUBLISH_BYTES", published.bytes.to_string()),
+                    ("PUBLISH_STATE", published.state.as_str().into()),
+                    ("PUBLISH_KEPT", u8::from(published.is_kept).to_string()),
+                    ("PUBLISH_ROOT", published.root.map_or(String::new(), |root| root.to_string())),
+                ];
+                Some((false, of_name(&published.name, &facts)))
             }
-            Self::Refused { name: archive, error, .. } => {
-                Some((true, [name(archive).to_vec(), vec![("PUBLISH_ERROR", error.to_string())]].concat()))
-            }
-            Self::Skipped { name: archive, why } => {
-                Some((true, [name(archive).to_vec(), vec![("PUBLISH_ERROR", why.clone())]].concat()))
-            }
+            Self::Refused { name, error, .. } => Some((true, of_name(name, &[("PUBLISH_ERROR", error.to_string())]))),
+            Self::Skipped { name, why } => Some((true, of_name(name, &[("PUBLISH_ERROR", why.clone())]))),
             Self::Failed { error, target, is_of_hook: false, .. } => {
                 let target = ("PUBLISH_TARGET", target.clone().unwrap_or_default());
                 Some((true, vec![("PUBLISH_ERROR", error.to_string()), target]))

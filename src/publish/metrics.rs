@@ -14,47 +14,31 @@ use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
 
 use super::event::Event;
-use super::shelf::Newest;
-use super::target::Shelves;
+use super::index::{Newest, PublishedSlot};
+use super::target::TargetContents;
 
 /// What tells samples of one metric apart.
-type Label = [(&'static str, String); 1];
+type Labels = Vec<(&'static str, String)>;
 
-/// The same of two of them.
-type Labels = [(&'static str, String); 2];
-
-fn of(target: &str) -> Label {
-    [("target", target.to_string())]
+fn of(target: &str) -> Labels {
+    label("target", target)
 }
 
-fn by(name: &'static str, value: &str) -> Label {
-    [(name, value.to_string())]
+fn label(name: &'static str, value: &str) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+fn number(value: u64) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
 }
 
 /// Reasons of failures, all of which are there from the start.
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
-type Seconds = Counter<f64, AtomicU64>;
-
-/// All of them.
+/// All that is told.
 #[derive(Debug)]
 pub struct Metrics {
-    newest_slot: Family<Label, Gauge>,
-    newest_age_seconds: Family<Label, Gauge>,
-    kind_slot: Family<Labels, Gauge>,
-    kind_age_seconds: Family<Labels, Gauge>,
-    is_up: Family<Label, Gauge>,
-    last_success: Family<Label, Gauge>,
-    free_bytes: Family<Label, Gauge>,
-    hook_failures: Counter,
-    kept_bytes: Family<Label, Gauge>,
-    backlog: Family<Label, Gauge>,
-    published: Family<Label, Counter>,
-    published_bytes: Family<Label, Counter>,
-    failures: Family<Label, Counter>,
-    stage_seconds: Family<Label, Seconds>,
-    /// Bytes of pinned archives.
-    pub pinned_bytes: Gauge,
+    series: Series,
     registry: Mutex<Registry>,
     /// The newest archives of each target; `None` where that is not known.
     newest: Mutex<BTreeMap<String, Option<Newest>>>,
@@ -62,123 +46,131 @@ pub struct Metrics {
     since: SystemTime,
 }
 
+#[derive(Debug, Default)]
+struct Series {
+    newest_slot: Family<Labels, Gauge>,
+    newest_age_seconds: Family<Labels, Gauge>,
+    kind_slot: Family<Labels, Gauge>,
+    kind_age_seconds: Family<Labels, Gauge>,
+    is_up: Family<Labels, Gauge>,
+    last_success: Family<Labels, Gauge>,
+    free_bytes: Family<Labels, Gauge>,
+    hook_failures: Counter,
+    kept_bytes: Family<Labels, Gauge>,
+    backlog: Family<Labels, Gauge>,
+    published: Family<Labels, Counter>,
+    published_bytes: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    stage_seconds: Family<Labels, Counter<f64, AtomicU64>>,
+    pinned_bytes: Gauge,
+}
+
+impl Series {
+    fn register(&self, registry: &mut Registry) {
+        let mut gauges = |name: &str, help: &str, gauges: &Family<Labels, Gauge>| {
+            registry.register(name, help, gauges.clone());
+        };
+        gauges("newest_slot", "Newest slot on a target", &self.newest_slot);
+        let help = "Seconds since the newest archive of a target was published";
+        gauges("newest_age_seconds", help, &self.newest_age_seconds);
+        let help = "Newest slot of a kind of archive on a target";
+        gauges("newest_kind_slot", help, &self.kind_slot);
+        let help = "Seconds since the newest archive of a kind was published on a target";
+        gauges("newest_kind_age_seconds", help, &self.kind_age_seconds);
+        let help = "1 where a target works, 0 where it fails";
+        gauges("target_up", help, &self.is_up);
+        let help = "When a target last did what it was asked for, in seconds since 1970";
+        gauges("last_success_timestamp_seconds", help, &self.last_success);
+        let help = "Bytes that are free for the directory of pins, or of a target, as of the last look";
+        gauges("free_bytes", help, &self.free_bytes);
+        let help = "Bytes of archives that a target keeps apart";
+        gauges("kept_bytes", help, &self.kept_bytes);
+        let help = "Archives that are ready and not on a target yet";
+        gauges("backlog", help, &self.backlog);
+        let help = "Programs of the operator that failed";
+        registry.register("hook_failures", help, self.hook_failures.clone());
+        let help = "Archives published on a target";
+        registry.register("archives", help, self.published.clone());
+        let help = "Bytes published on a target";
+        registry.register("bytes", help, self.published_bytes.clone());
+        let help = "Damaged archives, archives left out, failures of targets, others";
+        registry.register("failures", help, self.failures.clone());
+        let help = "Seconds spent checking and recompressing, and publishing";
+        registry.register("stage_seconds", help, self.stage_seconds.clone());
+        let help = "Bytes of archives pinned against the purge";
+        registry.register("pinned_bytes", help, self.pinned_bytes.clone());
+    }
+}
+
 impl Metrics {
     /// Of these targets. Health turns red when the newest archive of one of them is older than `alert_after`.
-    pub fn new(targets: &[String], alert_after: Option<Duration>) -> Self {
-        let metrics = Self {
-            newest_slot: Family::default(),
-            newest_age_seconds: Family::default(),
-            kind_slot: Family::default(),
-            kind_age_seconds: Family::default(),
-            is_up: Family::default(),
-            last_success: Family::default(),
-            free_bytes: Family::default(),
-            hook_failures: Counter::default(),
-            kept_bytes: Family::default(),
-            backlog: Family::default(),
-            published: Family::default(),
-            published_bytes: Family::default(),
-            failures: Family::default(),
-            stage_seconds: Family::default(),
-            pinned_bytes: Gauge::default(),
-            registry: Mutex::default(),
-            newest: Mutex::new(targets.iter().map(|target| (target.clone(), None)).collect()),
-            alert_after,
-            since: SystemTime::now(),
-        };
-        let registry = registry("slotpress_publish", |registry| metrics.register(registry));
-        *metrics.registry.lock() = registry;
+    pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
+        let (series, newest) = (Series::default(), targets.map(|target| (target, None)).collect::<BTreeMap<_, _>>());
         // What begins when something happens for the first time has no rate then.
-        for target in targets {
-            drop(metrics.published.get_or_create(&of(target)));
-            drop(metrics.published_bytes.get_or_create(&of(target)));
+        for target in newest.keys() {
+            drop(series.published.get_or_create(&of(target)));
+            drop(series.published_bytes.get_or_create(&of(target)));
         }
-        REASONS.iter().for_each(|reason| drop(metrics.failures.get_or_create(&by("reason", reason))));
-        metrics
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        registry.register("newest_slot", "Newest slot on a target", self.newest_slot.clone());
-        let age = "Seconds since the newest archive of a target was published";
-        registry.register("newest_age_seconds", age, self.newest_age_seconds.clone());
-        registry.register("newest_kind_slot", "Newest slot of a kind of archive on a target", self.kind_slot.clone());
-        let age = "Seconds since the newest archive of a kind was published on a target";
-        registry.register("newest_kind_age_seconds", age, self.kind_age_seconds.clone());
-        registry.register("target_up", "1 where a target works, 0 where it fails", self.is_up.clone());
-        let success = "When a target last did what it was asked for, in seconds since 1970";
-        registry.register("last_success_timestamp_seconds", success, self.last_success.clone());
-        let free = "Bytes that are free for the directory of pins, or of a target, as of the last look";
-        registry.register("free_bytes", free, self.free_bytes.clone());
-        registry.register("hook_failures", "Programs of the operator that failed", self.hook_failures.clone());
-        registry.register("kept_bytes", "Bytes of archives that a target keeps apart", self.kept_bytes.clone());
-        registry.register("backlog", "Archives that are ready and not on a target yet", self.backlog.clone());
-        registry.register("archives", "Archives published on a target", self.published.clone());
-        registry.register("bytes", "Bytes published on a target", self.published_bytes.clone());
-        let failures = "Damaged archives, archives left out, failures of targets, others";
-        registry.register("failures", failures, self.failures.clone());
-        let seconds = "Seconds spent checking and recompressing, and publishing";
-        registry.register("stage_seconds", seconds, self.stage_seconds.clone());
-        registry.register("pinned_bytes", "Bytes of archives pinned against the purge", self.pinned_bytes.clone());
+        REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
+        let registry = registry("slotpress_publish", |registry| series.register(registry));
+        let (registry, newest) = (Mutex::new(registry), Mutex::new(newest));
+        Self { series, registry, newest, alert_after, since: SystemTime::now() }
     }
 
     /// Something happened.
     pub fn count(&self, event: &Event) {
         let stage = |stage: &'static str, elapsed: &Duration| {
-            self.stage_seconds.get_or_create(&by("stage", stage)).inc_by(elapsed.as_secs_f64());
+            self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
         };
         let failure = |reason: &'static str| {
-            self.failures.get_or_create(&by("reason", reason)).inc();
+            self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
             Event::Prepared { elapsed, .. } => stage("prepare", elapsed),
             Event::Published(published) => {
                 stage("publish", &published.elapsed);
                 let of = of(&published.target);
-                self.published.get_or_create(&of).inc();
-                self.published_bytes.get_or_create(&of).inc_by(published.bytes);
+                self.series.published.get_or_create(&of).inc();
+                self.series.published_bytes.get_or_create(&of).inc_by(published.bytes);
             }
             Event::Refused { .. } => failure("archive"),
             Event::Skipped { .. } => failure("skipped"),
             Event::Failed { target: Some(_), .. } => failure("target"),
             Event::Failed { is_of_hook, .. } => {
-                self.hook_failures.inc_by(u64::from(*is_of_hook));
+                self.series.hook_failures.inc_by(u64::from(*is_of_hook));
                 failure("other");
             }
             _ => {}
         }
     }
 
+    /// What is pinned, in bytes.
+    pub fn see_pinned(&self, bytes: u64) {
+        self.series.pinned_bytes.set(number(bytes));
+    }
+
     /// What a target has, how many archives wait for it, and whether it works.
-    pub fn see(&self, target: &str, shelves: &Shelves, backlog: usize, is_up: bool) {
-        let of = of(target);
-        let set = |family: &Family<Label, Gauge>, value: u64| {
-            family.get_or_create(&of).set(value.try_into().unwrap_or(i64::MAX));
-        };
-        set(&self.backlog, backlog as u64);
-        set(&self.kept_bytes, shelves.kept_bytes);
-        set(&self.is_up, u64::from(is_up));
-        if let Some(free_bytes) = shelves.free_bytes {
+    pub fn see(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
+        self.series.backlog.get_or_create(&of(target)).set(number(backlog as u64));
+        self.series.kept_bytes.get_or_create(&of(target)).set(number(contents.kept_bytes));
+        self.series.is_up.get_or_create(&of(target)).set(i64::from(is_up));
+        if let Some(free_bytes) = contents.free_bytes {
             self.see_free(target, free_bytes);
         }
-        if shelves.newest.of_all().is_some() {
-            self.newest.lock().insert(target.to_string(), Some(shelves.newest));
+        if contents.newest.of_all().is_some() {
+            self.newest.lock().insert(target.to_string(), Some(contents.newest));
         }
     }
 
     /// A target has done what it was asked for.
     pub fn succeeded(&self, target: &str) {
         let now = age(SystemTime::UNIX_EPOCH).as_secs();
-        self.last_success.get_or_create(&of(target)).set(now.try_into().unwrap_or(i64::MAX));
+        self.series.last_success.get_or_create(&of(target)).set(number(now));
     }
 
     /// How much is free for a directory.
     pub fn see_free(&self, dir: &str, bytes: u64) {
-        self.free_bytes.get_or_create(&by("directory", dir)).set(bytes.try_into().unwrap_or(i64::MAX));
-    }
-
-    fn newest(&self) -> Vec<(String, Option<Newest>)> {
-        let newest = self.newest.lock();
-        newest.iter().map(|(target, newest)| (target.clone(), *newest)).collect()
+        self.series.free_bytes.get_or_create(&label("directory", dir)).set(number(bytes));
     }
 }
 
@@ -188,18 +180,18 @@ fn age(at: SystemTime) -> Duration {
 
 impl Facts for Metrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        let number = |value: u64| value.try_into().unwrap_or(i64::MAX);
-        for (target, newest) in self.newest() {
-            let Some(newest) = newest else { continue };
-            if let Some(of_all) = newest.of_all() {
-                self.newest_slot.get_or_create(&of(&target)).set(number(of_all.slot));
-                self.newest_age_seconds.get_or_create(&of(&target)).set(number(of_all.age().as_secs()));
-            }
+        let set = |slots: &Family<_, Gauge>, ages: &Family<_, Gauge>, labels: Labels, newest: Option<PublishedSlot>| {
+            let Some(newest) = newest else { return };
+            slots.get_or_create(&labels).set(number(newest.slot));
+            ages.get_or_create(&labels).set(number(age(newest.at).as_secs()));
+        };
+        let series = &self.series;
+        for (target, newest) in self.newest.lock().iter() {
+            let newest = newest.unwrap_or_default();
+            set(&series.newest_slot, &series.newest_age_seconds, of(target), newest.of_all());
             for (kind, newest) in [("full", newest.full), ("incremental", newest.incremental)] {
-                let Some(newest) = newest else { continue };
-                let of = [("target", target.clone()), ("kind", kind.to_string())];
-                self.kind_slot.get_or_create(&of).set(number(newest.slot));
-                self.kind_age_seconds.get_or_create(&of).set(number(newest.age().as_secs()));
+                let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
+                set(&series.kind_slot, &series.kind_age_seconds, labels, newest);
             }
         }
         self.registry.lock()
@@ -207,15 +199,14 @@ impl Facts for Metrics {
 
     fn health(&self) -> Result<(), String> {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
-        // Where nothing was ever published, since the start.
-        let age_of = |newest: Option<Newest>| {
-            newest.and_then(|newest| newest.of_all()).map_or_else(|| age(self.since), |newest| newest.age())
-        };
-        let old = self.newest().into_iter().map(|(target, newest)| (target, age_of(newest)));
-        let old: Vec<String> = old
-            .filter(|(_, age)| *age > alert_after)
-            .map(|(target, age)| format!("{target}: the newest archive was published {} ago", quantity::duration(age)))
-            .collect();
+        let mut old = Vec::new();
+        for (target, newest) in self.newest.lock().iter() {
+            // Where nothing was ever published, since the start.
+            let at = newest.and_then(|newest| newest.of_all()).map_or(self.since, |newest| newest.at);
+            if age(at) > alert_after {
+                old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age(at))));
+            }
+        }
         if old.is_empty() { Ok(()) } else { Err(old.join("; ")) }
     }
 }
@@ -224,21 +215,20 @@ impl Facts for Metrics {
 mod tests {
     use slotpress_serve::prometheus_client::encoding::text::encode;
 
-    use super::super::shelf::NewestOf;
     use super::*;
 
     #[test]
     fn health_turns_red_when_a_target_is_stale() {
         let targets = ["a".to_string(), "b".to_string()];
-        let metrics = Metrics::new(&targets, Some(Duration::from_secs(600)));
+        let metrics = Metrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
-        let fresh = age(SystemTime::UNIX_EPOCH).as_secs();
-        let shelves = |unix_seconds| {
-            let newest = Newest { full: Some(NewestOf { slot: 7, unix_seconds }), incremental: None };
-            Shelves { newest, ..Shelves::default() }
+        let contents = |age_seconds| {
+            let at = SystemTime::now() - Duration::from_secs(age_seconds);
+            let newest = Newest { full: Some(PublishedSlot { slot: 7, at }), incremental: None };
+            TargetContents { newest, ..TargetContents::default() }
         };
-        metrics.see("a", &shelves(fresh), 0, true);
-        metrics.see("b", &shelves(fresh - 700), 1, false);
+        metrics.see("a", &contents(0), 0, true);
+        metrics.see("b", &contents(700), 1, false);
         let why = metrics.health().unwrap_err();
         assert!(why.starts_with("b: ") && !why.contains("a: "), "{why}");
         let mut text = String::new();
@@ -247,6 +237,6 @@ mod tests {
         assert!(text.contains("slotpress_publish_newest_kind_slot{target=\"b\",kind=\"full\"} 7"), "{text}");
         assert!(text.contains("slotpress_publish_target_up{target=\"b\"} 0"), "{text}");
         assert!(text.contains("slotpress_publish_failures_total{reason=\"target\"} 0"), "{text}");
-        assert_eq!(Metrics::new(&targets, None).health(), Ok(()));
+        assert_eq!(Metrics::new(targets.into_iter(), None).health(), Ok(()));
     }
 }

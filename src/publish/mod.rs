@@ -6,29 +6,17 @@
 //! journal in it, and from the targets.
 
 mod event;
-mod genesis;
-mod hand_out;
-mod head_start;
-mod hooks;
+mod index;
 mod journal;
 mod metrics;
-mod notes;
-mod outcome;
 mod pins;
-mod places;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
-mod prepare;
-mod preview;
-mod run;
-mod shelf;
-mod state;
+mod publisher;
 mod target;
-mod threads;
 mod upload;
-mod watch;
-mod writer;
+mod workers;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -37,12 +25,12 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 pub use event::{Event, Published};
-pub use hooks::TIMEOUT_DEFAULT as HOOK_TIMEOUT_DEFAULT;
-pub use preview::preview;
-pub use run::publish;
+pub use publisher::{preview, publish};
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
+
+pub use workers::HOOK_TIMEOUT_DEFAULT;
 
 use crate::recompress::RecompressOptions;
 

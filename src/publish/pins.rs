@@ -1,19 +1,28 @@
 //! Our own directory on the validator's file system: what was pinned against its purge, what is ready to be published, what
-//! failed. One process at a time works in it.
+//! failed. One process at a time works in it. No directory that publishing writes into is one of the validator's: told by device
+//! and inode, whatever the path.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, Hint, IoContext, KeptDir, Result, ShowPath, free_bytes};
-use slotpress_format::{ArchiveName, lock_holder};
+use slotpress_base::{Error, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_format::{ArchiveName, BankFile, lock_holder};
+use slotpress_read::archive::{Archive as OpenArchive, front};
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, Locked, Unpublished, file_id, modified_ns, scan_again, scan_names, try_lock};
+use slotpress_read::{
+    Catalog, IndexPolicy, LocalFile, Locked, Unpublished, check_output_dir, file_id, modified_ns, scan_again,
+    scan_names, try_lock,
+};
+use slotpress_stores::Target;
 
-use super::journal::Journal;
-use super::places;
-use super::writer::WrittenBy;
+use super::journal::{Identity, Journal};
+use super::plan::{Key, key};
+use super::{PublishOptions, Writer};
 
 /// What the directory holds, each in a directory of its own.
 const PINNED: &str = "pinned";
@@ -26,6 +35,13 @@ const QUARANTINED_MAX: usize = 3;
 /// Why a file of Firedancer's stays unpinned.
 const NO_REFLINKS: &str =
     "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
+
+/// Why a file of Agave's does.
+const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
+const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
+
+/// Where blocks cannot be shared.
+const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
 /// The directory, ours until this is dropped.
 #[derive(Debug)]
@@ -54,11 +70,11 @@ impl PinDir {
     ///
     /// # Errors
     /// It is the validator's own, on another file system, or another process works in it; the disk fails.
-    pub fn open(path: &Path, snapshots: &Path, quarantine: Option<&Path>) -> Result<Self> {
-        let snapshots = KeptDir::open(snapshots)?;
+    pub fn open(options: &PublishOptions) -> Result<Self> {
+        let (path, snapshots) = (options.pins.as_path(), KeptDir::open(&options.snapshots)?);
         let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
         let top = made(path)?;
-        places::of_pins(&top, snapshots.path())?;
+        check_pins(&top, snapshots.path())?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
             return Err(Error::failed(format!("{} is in use by {holder}", path.shown())).with_hint(Hint::OtherPins));
@@ -72,25 +88,17 @@ impl PinDir {
         }
         // Below it, no link is followed: what is not needed is deleted there.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
-        let quarantine = quarantine.map_or_else(|| below(QUARANTINE), made)?;
-        places::of_pins(&quarantine, snapshots.path())?;
+        let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
+        check_pins(&quarantine, snapshots.path())?;
         Ok(Self { pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
     }
 
     /// Reads what the run before remembered.
     ///
     /// # Errors
-    /// See [`Journal::load`].
+    /// See [`Journal::open`].
     pub fn journal(&self) -> Result<Journal> {
-        Journal::load(&self.top)
-    }
-
-    /// Remembers.
-    ///
-    /// # Errors
-    /// See [`Journal::save`].
-    pub fn save(&self, journal: &Journal) -> Result<()> {
-        journal.save(&self.top)
+        Journal::open(self.top.clone())
     }
 
     /// How much is free on its file system, in bytes.
@@ -157,15 +165,15 @@ impl PinDir {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(Pinned::Gone),
             Err(Errno::EXIST) => return Ok(Pinned::NotNow),
-            Err(error @ (Errno::PERM | Errno::ACCESS | Errno::XDEV | Errno::MLINK | Errno::OPNOTSUPP)) => {
+            Err(error) => {
                 let hint = match error {
-                    Errno::PERM | Errno::ACCESS => ": run as the user that owns it, usually the validator's",
-                    Errno::XDEV => ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)",
-                    _ => "",
+                    Errno::PERM | Errno::ACCESS => NOT_OURS,
+                    Errno::XDEV => OTHER_MOUNT,
+                    Errno::MLINK | Errno::OPNOTSUPP => "",
+                    _ => return Err(Error::io("pin", &path, &error.into())),
                 };
                 return Ok(Pinned::Never(format!("cannot link {}: {error}{hint}", path.shown())));
             }
-            Err(error) => return Err(Error::io("pin", &path, &error.into())),
         }
         let found = self.pinned.found(&name)?;
         if found.is_some_and(|found| (found.device, found.inode) == (archive.file_id.device, archive.file_id.inode)) {
@@ -190,9 +198,7 @@ impl PinDir {
         let to = Unpublished::create_in(&self.pinned)?;
         match ioctl_ficlone(to.file(), &source) {
             Ok(()) => {}
-            Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS | Errno::PERM) => {
-                return Ok(None);
-            }
+            Err(error) if NO_CLONE.contains(&error) => return Ok(None),
             Err(error) => return Err(Error::io("clone", &path, &error.into())),
         }
         let now = fstat(&source).or_path("read", &path)?;
@@ -267,4 +273,138 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(Error::io("remove", &dir.path_of(name), &error.into())),
     }
+}
+
+/// Checks all directories before one is made or written.
+///
+/// # Errors
+/// One lies where nothing of its kind may be; no target is there.
+pub fn check_dirs(options: &PublishOptions) -> Result<()> {
+    for path in [&options.pins].into_iter().chain(&options.quarantine) {
+        check_pins(&nearest(path)?, &options.snapshots)?;
+    }
+    let mut missing = Vec::new();
+    for target in &options.targets {
+        let Target::Dir(path) = target else { continue };
+        check_target(&nearest(path)?, options)?;
+        missing.extend(check_output_dir(path).err());
+    }
+    // Beside a target that is there, one that is not is tried again, and holds up nothing.
+    let is_none_there = missing.len() == options.targets.len();
+    missing.into_iter().next().filter(|_| is_none_there).map_or(Ok(()), Err)
+}
+
+/// Refuses a directory of pins, or of damaged archives, that is the validator's or below it.
+///
+/// # Errors
+/// Of that.
+fn check_pins(dir: &KeptDir, snapshots: &Path) -> Result<()> {
+    refuse_within(dir, snapshots, "the validator's directory")
+        .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))
+}
+
+/// Refuses a target in the validator's directory, or in that of pins.
+///
+/// # Errors
+/// Of that.
+pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
+    refuse_within(dir, &options.snapshots, "the validator's directory")?;
+    refuse_within(dir, &options.pins, "the directory of pins")
+}
+
+fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
+    let Ok(above) = KeptDir::open(above) else { return Ok(()) };
+    match dir.is_within(&above.itself()?)? {
+        true => {
+            let (dir, above) = (dir.path().shown(), above.path().shown());
+            Err(Error::usage(format!("{dir} is in {above}, {whose}: nothing else may be written there"))
+                .with_hint("give a directory outside of it"))
+        }
+        false => Ok(()),
+    }
+}
+
+/// The directory at a path, or the nearest one above it that is there.
+fn nearest(path: &Path) -> Result<KeptDir> {
+    let mut failed = None;
+    for path in path.ancestors() {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match KeptDir::open(path) {
+            Ok(dir) => return Ok(dir),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::failed(format!("{} cannot be opened", path.shown()))))
+}
+
+/// Who wrote a file, as far as its second name is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenBy {
+    /// It is written once and may have other names.
+    Agave,
+    /// It is written anew later, and may have no other name.
+    Firedancer,
+    /// It cannot be read as far as its bank file, as a file that is being written anew.
+    Unknown,
+}
+
+/// What was learned of files that are still the same.
+#[derive(Debug, Default)]
+pub struct Writers {
+    known: BTreeMap<Key, (Identity, Option<BankFile>)>,
+    /// An archive of Firedancer's was seen in the directory.
+    has_firedancers: bool,
+}
+
+impl Writers {
+    /// Who uses this file. One archive of Firedancer's in the directory makes all of it Firedancer's, also after that one is
+    /// gone: it fetches others' archives too, and a file that is being written anew tells nothing.
+    pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
+        match options.writer {
+            Writer::Agave => return WrittenBy::Agave,
+            Writer::Firedancer => return WrittenBy::Firedancer,
+            Writer::Auto => {}
+        }
+        self.see(seen.iter().chain([archive]));
+        self.has_firedancers |=
+            self.known.values().any(|(_, bank)| bank.as_ref().is_some_and(BankFile::is_of_firedancer));
+        if self.has_firedancers || is_owned_by_firedancer(options) {
+            return WrittenBy::Firedancer;
+        }
+        let bank = self.known.get(&key(&archive.name)).and_then(|(_, bank)| bank.as_ref());
+        bank.map_or(WrittenBy::Unknown, |_| WrittenBy::Agave)
+    }
+
+    /// A bank file of the directory, as far as its epoch schedule; none where no archive can be read.
+    pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
+        self.see(seen);
+        self.known.values().find_map(|(_, bank)| bank.clone())
+    }
+
+    fn see<'a>(&mut self, archives: impl IntoIterator<Item = &'a Archive>) {
+        let mut known = std::mem::take(&mut self.known);
+        for archive in archives {
+            let (key, identity) = (key(&archive.name), Identity::from(archive));
+            let bank = known.remove(&key).filter(|(same, _)| *same == identity).map(|(_, bank)| bank);
+            self.known.insert(key, (identity, bank.unwrap_or_else(|| front_of(archive))));
+        }
+    }
+}
+
+fn front_of(archive: &Archive) -> Option<BankFile> {
+    let (file, _) = archive.open().ok()?;
+    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
+    let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
+    let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
+    open.and_then(|open| front::bank(&open)).ok().flatten()
+}
+
+/// Whether the directory belongs to the user that Firedancer's own instructions make.
+fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
+    let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut fields = users.lines().map(|line| line.split(':'));
+    fields.any(|mut fields| {
+        fields.next() == Some("firedancer") && fields.nth(1).and_then(|uid| uid.parse().ok()) == Some(metadata.uid())
+    })
 }

@@ -15,16 +15,16 @@ pub fn key(name: &ArchiveName) -> Key {
     (name.base_slot, name.slot, name.hash)
 }
 
-/// What a target has on one shelf; nothing where that is not known.
+/// What a target has; nothing where that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Published {
+pub struct ArchiveSet {
     /// The archives.
     pub keys: BTreeSet<Key>,
     /// It was asked, and has not answered yet: nothing is begun for it.
     pub is_silent: bool,
 }
 
-impl Published {
+impl ArchiveSet {
     /// Of these archives.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
         Self { keys: names.into_iter().map(key).collect(), is_silent: false }
@@ -66,9 +66,9 @@ pub struct Situation {
     /// Checked, and ready to be published.
     pub ready: Vec<ArchiveName>,
     /// What each target has.
-    pub targets: Vec<Published>,
+    pub targets: Vec<ArchiveSet>,
     /// What is kept apart on each target.
-    pub kept: Vec<Published>,
+    pub kept: Vec<ArchiveSet>,
     /// What failed or was left out, and is not tried again as it is.
     pub refused: BTreeSet<Key>,
     /// What could not be prepared, again and again, and is not tried now: others get their turn.
@@ -81,7 +81,7 @@ pub struct Situation {
 
 /// What the operator asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct PlanOptions {
     /// How often an incremental archive is published.
     pub every: Duration,
     /// Slots whose bracket is kept.
@@ -94,7 +94,7 @@ pub struct Wishes {
 
 /// What becomes of pins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pins {
+pub struct PinChanges {
     /// What is to be pinned: the most important first.
     pub add: Vec<ArchiveName>,
     /// What is not needed any more.
@@ -114,16 +114,14 @@ impl Situation {
         self.ready.iter().map(key).collect()
     }
 
-    /// Whether what is ready, or will be, leaves a target without this.
-    fn is_wanted(&self, name: &ArchiveName) -> bool {
-        self.targets.iter().any(|target| target.with(self.ready.iter()).wants(name))
-    }
-
+    /// The newest of a kind that a target will want, also with all that is ready.
     fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
-        let candidates =
-            self.candidates().into_iter().filter(|(key, archive)| archive.is_full() == is_full && !but.contains(key));
-        let wanted = candidates.map(|(_, archive)| archive).filter(|archive| self.is_wanted(&archive.name));
-        wanted.max_by_key(|archive| archive.name.slot)
+        let later: Vec<ArchiveSet> = self.targets.iter().map(|target| target.with(self.ready.iter())).collect();
+        let is_wanted = |key: &Key, archive: &Archive| {
+            archive.is_full() == is_full && !but.contains(key) && later.iter().any(|it| it.wants(&archive.name))
+        };
+        let wanted = self.candidates().into_iter().filter(|(key, archive)| is_wanted(key, archive));
+        wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
     }
 
     /// The newest full archive that some target wants.
@@ -131,118 +129,102 @@ impl Situation {
         self.newest_wanted(true, &self.waiting)
     }
 
-    fn next_incremental(&self, wishes: &Wishes) -> Option<&Archive> {
-        if self.since_incremental.is_some_and(|since| since < wishes.every) {
+    fn next_incremental(&self, options: &PlanOptions) -> Option<&Archive> {
+        if self.since_incremental.is_some_and(|since| since < options.every) {
             return None;
         }
         self.newest_wanted(false, &self.waiting)
     }
 
     /// What is kept apart, and not published there yet everywhere; the brackets of slots that are complete.
-    fn to_keep(&self, wishes: &Wishes, is_pinned_only: bool) -> BTreeSet<Key> {
+    fn to_keep(&self, options: &PlanOptions, is_pinned_only: bool) -> BTreeSet<Key> {
         let kept = self.kept.iter().flat_map(|kept| kept.keys.iter().copied());
         let known: BTreeSet<Key> = self.candidates().into_keys().chain(self.ready_keys()).chain(kept).collect();
-        let brackets = wishes.keep_slots.iter().map(|slot| bracket(*slot, &known));
+        let brackets = options.keep_slots.iter().map(|slot| bracket(*slot, &known));
         let wanted = brackets.filter(|bracket| is_pinned_only || bracket.is_complete).flat_map(|bracket| bracket.keys);
         wanted.filter(|key| self.kept.iter().any(|kept| !kept.keys.contains(key))).collect()
     }
 
     /// What to check and recompress next: full archives first, the newest of each.
-    pub fn next_to_prepare(&self, wishes: &Wishes) -> Option<Archive> {
+    pub fn next_to_prepare(&self, options: &PlanOptions) -> Option<Archive> {
         if self.preparing.is_some() {
             return None;
         }
-        let next = self.next_full().or_else(|| self.next_incremental(wishes)).cloned();
+        let next = self.next_full().or_else(|| self.next_incremental(options)).cloned();
         next.or_else(|| {
-            let (ready, keep) = (self.ready_keys(), self.to_keep(wishes, false));
+            let (ready, keep) = (self.ready_keys(), self.to_keep(options, false));
             let is_next = |key: &Key| keep.contains(key) && !ready.contains(key) && !self.waiting.contains(key);
             self.pinned.iter().find(|archive| is_next(&key(&archive.name))).cloned()
         })
     }
 
     /// What to pin, and what to let go.
-    pub fn pins(&self, wishes: &Wishes) -> Pins {
-        let mut needed: Vec<&Archive> = Vec::new();
-        let candidates = self.candidates();
-        let mut need = |archive: Option<&'_ Archive>| {
-            let found = archive.and_then(|archive| candidates.get(&key(&archive.name)).copied());
-            needed.extend(found.filter(|found| needed.iter().all(|other| key(&other.name) != key(&found.name))));
-        };
-        need(self.preparing.and_then(|key| candidates.get(&key).copied()));
-        let base = self.preparing.and_then(|(base, ..)| base);
-        let newest_full = self.targets.iter().filter_map(|target| target.with(self.ready.iter()).newest_full()).max();
-        if wishes.checks_pairs {
-            let is_base =
-                |archive: &&&Archive| archive.is_full() && [base, newest_full].contains(&Some(archive.name.slot));
-            candidates.values().filter(is_base).for_each(|base| need(Some(base)));
+    pub fn pins(&self, options: &PlanOptions) -> PinChanges {
+        let (candidates, next_full) = (self.candidates(), self.next_full());
+        let mut needed = Vec::from_iter(self.preparing);
+        if options.checks_pairs {
+            let of_next = self.preparing.and_then(|(base, ..)| base);
+            let fulls = self.targets.iter().filter_map(|target| target.with(self.ready.iter()).newest_full());
+            let bases = [of_next, fulls.max()];
+            needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
-        // Also if it waits: it is tried again.
-        need(self.newest_wanted(true, &BTreeSet::new()));
-        need(self.next_full());
-        let incremental = match self.preparing.is_some() || self.next_full().is_some() {
+        let incremental = match self.preparing.is_some() || next_full.is_some() {
             // It would be old by the time it is its turn.
             true => None,
-            false => self.next_incremental(wishes),
+            false => self.next_incremental(options),
         };
-        need(incremental);
-        let (keep, complete, ready) = (self.to_keep(wishes, true), self.to_keep(wishes, false), self.ready_keys());
+        // Also if it waits: it is tried again.
+        let wanted = [self.newest_wanted(true, &BTreeSet::new()), next_full, incremental];
+        needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
+        let (complete, ready) = (self.to_keep(options, false), self.ready_keys());
         // What is ready stays so only for a bracket that is complete.
-        let stays = |key: &Key| ready.contains(key) && complete.contains(key);
-        let kept = candidates.iter().filter(|(key, _)| keep.contains(key) && !stays(key));
-        kept.for_each(|(_, archive)| need(Some(archive)));
+        let stays_ready = |key: &Key| ready.contains(key) && complete.contains(key);
+        needed.extend(self.to_keep(options, true).into_iter().filter(|key| !stays_ready(key)));
 
-        let pinned: BTreeSet<Key> = self.pinned.iter().map(|archive| key(&archive.name)).collect();
-        let (mut pins, mut bytes) = (Pins::default(), 0u64);
-        for archive in &needed {
-            let is_pinned = pinned.contains(&key(&archive.name));
+        let is_pinned = |needed: Key| self.pinned.iter().any(|archive| key(&archive.name) == needed);
+        let (mut pins, mut bytes, mut stay) = (PinChanges::default(), 0u64, BTreeSet::new());
+        for needed in needed {
+            let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
             let with_it = bytes.saturating_add(archive.size_bytes);
-            if wishes.pin_bytes.is_some_and(|bytes_max| with_it > bytes_max)
-                && self.preparing != Some(key(&archive.name))
-            {
+            if options.pin_bytes.is_none_or(|bytes_max| with_it <= bytes_max) || self.preparing == Some(needed) {
+                bytes = with_it;
+                stay.insert(needed);
+                pins.add.extend(Some(archive.name.clone()).filter(|_| !is_pinned(needed)));
+            } else if !pins.no_room.contains(&archive.name) {
                 pins.no_room.push(archive.name.clone());
-                continue;
-            }
-            bytes = with_it;
-            if !is_pinned {
-                pins.add.push(archive.name.clone());
             }
         }
-        needed.retain(|archive| !pins.no_room.contains(&archive.name));
-        let needed: BTreeSet<Key> = needed.iter().map(|archive| key(&archive.name)).collect();
-        let spent = self.pinned.iter().filter(|archive| !needed.contains(&key(&archive.name)));
-        pins.drop = spent.map(|archive| archive.name.clone()).collect();
+        let unneeded = self.pinned.iter().map(|archive| &archive.name).filter(|name| !stay.contains(&key(name)));
+        pins.drop = unneeded.cloned().collect();
         pins
     }
 
     /// What one target gets next: the newest full archive, then the newest incremental one on it.
     pub fn next_to_publish(&self, target: usize) -> Option<&ArchiveName> {
         let published = self.targets.get(target)?;
-        let newest = |is_full: bool| {
-            let wanted = self.ready.iter().filter(move |name| name.base_slot.is_none() == is_full);
-            wanted.filter(|name| published.wants(name)).max_by_key(|name| name.slot)
-        };
-        newest(true).or_else(|| newest(false))
+        self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
+    }
+
+    fn newest_ready(&self, target: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
+        let wanted = self.ready.iter().filter(|name| name.base_slot.is_none() == is_full && target.wants(name));
+        wanted.max_by_key(|name| name.slot)
     }
 
     /// What one target gets next to be kept apart.
-    pub fn next_to_keep(&self, target: usize, wishes: &Wishes) -> Option<&ArchiveName> {
-        let (kept, keep) = (self.kept.get(target)?, self.to_keep(wishes, false));
+    pub fn next_to_keep(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
+        let (kept, keep) = (self.kept.get(target)?, self.to_keep(options, false));
         self.ready.iter().find(|name| keep.contains(&key(name)) && !kept.keys.contains(&key(name)))
     }
 
     /// What is ready, and of no use any more: no target will want it, or it is not the newest of its kind.
-    pub fn spent(&self, wishes: &Wishes) -> Vec<&ArchiveName> {
-        let keep = self.to_keep(wishes, false);
-        let wanted: BTreeSet<Key> = (0..self.targets.len())
-            .flat_map(|target| {
-                let full = self.next_to_publish(target).filter(|name| name.base_slot.is_none());
-                let published = self.targets.get(target).map(|published| published.with(full.into_iter()));
-                let incrementals = self.ready.iter().filter(|name| name.base_slot.is_some());
-                let wanted = incrementals.filter(|name| published.as_ref().is_some_and(|it| it.wants(name)));
-                full.into_iter().chain(wanted.max_by_key(|name| name.slot)).map(key).collect::<Vec<_>>()
-            })
-            .collect();
-        self.ready.iter().filter(|name| !wanted.contains(&key(name)) && !keep.contains(&key(name))).collect()
+    pub fn unneeded(&self, options: &PlanOptions) -> Vec<&ArchiveName> {
+        let mut wanted = self.to_keep(options, false);
+        for target in &self.targets {
+            let full = self.newest_ready(target, true);
+            let incremental = self.newest_ready(&target.with(full.into_iter()), false);
+            wanted.extend(full.into_iter().chain(incremental).map(key));
+        }
+        self.ready.iter().filter(|name| !wanted.contains(&key(name))).collect()
     }
 }
 
@@ -258,16 +240,14 @@ struct Bracket {
 fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     let fulls = known.iter().filter(|(base, at, _)| base.is_none() && *at <= slot);
     let Some(full) = fulls.max_by_key(|(_, at, _)| *at) else { return Bracket::default() };
-    let on_it = || known.iter().filter(|key| key.0 == Some(full.1));
-    let before = on_it().filter(|(_, at, _)| *at <= slot).max_by_key(|(_, at, _)| *at);
-    let later_fulls = known.iter().filter(|(base, at, _)| base.is_none() && *at > slot);
-    let after = on_it().filter(|(_, at, _)| *at > slot).chain(later_fulls).min_by_key(|(_, at, _)| *at);
-    let is_exact = full.1 == slot || before.is_some_and(|(_, at, _)| *at == slot);
-    let after = after.filter(|_| !is_exact);
-    Bracket {
-        keys: [Some(full), before, after].into_iter().flatten().copied().collect(),
-        is_complete: is_exact || after.is_some(),
-    }
+    let on_it = known.iter().filter(|key| key.0 == Some(full.1));
+    let (earlier, mut later): (Vec<&Key>, Vec<&Key>) = on_it.partition(|key| key.1 <= slot);
+    later.extend(known.iter().filter(|key| key.0.is_none() && key.1 > slot));
+    let before = earlier.into_iter().max_by_key(|key| key.1);
+    let is_exact = full.1 == slot || before.is_some_and(|key| key.1 == slot);
+    let after = later.into_iter().min_by_key(|key| key.1).filter(|_| !is_exact);
+    let keys = [Some(full), before, after].into_iter().flatten().copied().collect();
+    Bracket { keys, is_complete: is_exact || after.is_some() }
 }
 
 /// The last slot of an epoch, and of the one before, where that ended at or after `since`.

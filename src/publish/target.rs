@@ -1,23 +1,32 @@
 //! One target, on a thread of its own: a target that fails or is slow holds up no other.
 
+use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, Found, KeptDir, Progress, Result, free_bytes, has_room, is_full, panic_point};
+use slotpress_base::{
+    Error, ErrorKind, Found, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, free_bytes, has_room, is_full,
+    panic_point,
+};
+use slotpress_format::archive::genesis_archive::unpack;
+use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX};
 use slotpress_net::Client;
-use slotpress_stores::Store;
+use slotpress_read::LocalFile;
+use slotpress_read::archive::source::stream;
+use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::event::{Event, Published as PublishedEvent};
-use super::head_start::{Making, head_start};
-use super::notes::Notes;
-use super::plan::Published;
-use super::shelf::{Index, Newest, Ready, Shelf, Step};
-use super::upload::{Sent, forget, upload};
-use super::{PublishOptions, genesis, places};
+use super::PublishOptions;
+use super::event::{Event, Published};
+use super::index::{Index, IndexedStore, Newest, Ready, Step};
+use super::journal::Journal;
+use super::pins::check_target;
+use super::plan::ArchiveSet;
+use super::upload::{Making, Sent, Uploader};
 
-/// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
+/// Where kept archives are on a target, with an index of their own, which is never pruned.
 const KEPT: &str = "kept";
 
 /// What is done.
@@ -36,15 +45,15 @@ pub enum Task {
     HeadStart(Arc<Making>),
 }
 
-/// What it has.
+/// What a target has.
 #[derive(Clone, Debug, Default)]
-pub struct Shelves {
+pub struct TargetContents {
     /// What nodes are to take.
-    pub published: Published,
+    pub published: ArchiveSet,
     /// The newest of it.
     pub newest: Newest,
     /// What is kept apart.
-    pub kept: Published,
+    pub kept: ArchiveSet,
     /// How many bytes that has.
     pub kept_bytes: u64,
     /// How much is free on a directory's file system, in bytes.
@@ -52,15 +61,15 @@ pub struct Shelves {
 }
 
 /// A target.
-pub struct Target<'a> {
+pub struct TargetWorker<'a> {
     /// Where it is.
-    pub at: slotpress_stores::Target,
+    pub target: &'a slotpress_stores::Target,
     /// The connections to stores.
     pub client: &'a Client,
     /// How to publish.
     pub options: &'a PublishOptions,
     /// What is remembered.
-    pub notes: &'a Notes<'a>,
+    pub journal: &'a Journal,
     /// Told what happens.
     pub tell: &'a (dyn Fn(Event) + Sync),
     /// The archive of the genesis that it gets.
@@ -69,41 +78,36 @@ pub struct Target<'a> {
     pub was: Mutex<Option<Found>>,
 }
 
-impl Target<'_> {
+impl TargetWorker<'_> {
     /// Does one thing, and returns what the target has then.
     ///
     /// # Errors
     /// The target fails: trying again may do.
-    pub fn run(&self, task: &Task, shelves: &Shelves, progress: &dyn Progress) -> Result<Shelves> {
+    pub fn run(&self, task: &Task, contents: &TargetContents, progress: &dyn Progress) -> Result<TargetContents> {
         panic_point("publishing");
-        let (mut shelves, store) = (shelves.clone(), self.open()?);
-        let store = &store;
-        let shelf = |is_kept: bool| Shelf::of(store, is_kept.then_some(KEPT), false);
+        let mut contents = contents.clone();
+        // Opened once: one directory for all that is done, whatever comes to lie in its place meanwhile.
+        let store = &Store::open(self.target, &self.options.stores, self.client)?;
+        store.dir().map_or(Ok(()), |dir| check_target(dir, self.options))?;
         match task {
             // What was to be done is planned anew.
-            _ if !self.is_as_before(store)? => self.look(&mut shelves, store, progress)?,
-            Task::Look => self.look(&mut shelves, store, progress)?,
-            Task::Publish { ready, is_kept } => self.put(&mut shelves, store, ready, None, *is_kept, progress)?,
+            _ if !self.is_as_before(store)? => self.look(&mut contents, store, progress)?,
+            Task::Look => self.look(&mut contents, store, progress)?,
+            Task::Publish { ready, is_kept } => self.put(&mut contents, store, ready, None, *is_kept, progress)?,
             Task::HeadStart(making) => {
-                let shelf = self.made_shelf(store, false)?;
-                let io_hint = self.options.recompress.io_policy.io_hint;
-                if let Some((ready, sent)) = head_start(&shelf, making, io_hint, self.notes, progress)? {
-                    self.put(&mut shelves, store, &ready, sent, false, progress)?;
+                let there = self.made(store, false)?;
+                if let Some((ready, sent)) = self.uploader(&there, progress).send_while_made(making)? {
+                    self.put(&mut contents, store, &ready, sent, false, progress)?;
                 }
             }
         }
-        shelves.free_bytes = store.dir().and_then(free_bytes);
-        for is_kept in [false, true] {
-            shelf(is_kept)?.map_or(Ok(()), |shelf| forget(&shelf, self.notes, progress))?;
+        contents.free_bytes = store.dir().and_then(free_bytes);
+        for dir in ["", KEPT] {
+            if let Some(there) = IndexedStore::of(store, dir, false)? {
+                self.uploader(&there, progress).abort_abandoned()?;
+            }
         }
-        Ok(shelves)
-    }
-
-    /// Opens the target: one directory for all that is done there at a time, whatever comes to lie in its place meanwhile.
-    fn open(&self) -> Result<Store> {
-        let store = Store::open(&self.at, &self.options.stores, self.client)?;
-        store.dir().map_or(Ok(()), |dir| places::of_target(dir, self.options))?;
-        Ok(store)
+        Ok(contents)
     }
 
     /// Whether it is the directory that it was. What was to be deleted from another one is not deleted from this one.
@@ -114,20 +118,18 @@ impl Target<'_> {
         if before.is_none_or(|before| before.is_same(&is_now)) {
             return Ok(true);
         }
-        let name = self.at.to_string();
-        self.notes.pardon(&name, &self.notes.condemned(&name))?;
-        (self.tell)(Event::Failed { error: changed(dir.path()), target: Some(name), retry: None, is_of_hook: false });
+        self.journal.change(|entries| entries.targets.remove(&self.target.to_string()))?;
+        self.tell_failure(changed(dir.path()));
         Ok(false)
     }
 
-    fn look(&self, shelves: &mut Shelves, store: &Store, progress: &dyn Progress) -> Result<()> {
-        *shelves = Shelves::default();
-        self.genesis.map_or(Ok(()), |genesis| genesis::put(store, genesis, progress))?;
-        if let Some(kept) = Shelf::of(store, Some(KEPT), false)? {
-            shelves.see_kept(&kept.publish(Step::Agree, None, &mut |_| Ok(()), progress)?);
-        }
-        if let Some(shelf) = Shelf::of(store, None, false)? {
-            shelves.see(&self.publish(&shelf, Step::Agree, progress)?);
+    fn look(&self, contents: &mut TargetContents, store: &Store, progress: &dyn Progress) -> Result<()> {
+        *contents = TargetContents::default();
+        self.genesis.map_or(Ok(()), |genesis| put_genesis(store, genesis, progress))?;
+        for is_kept in [true, false] {
+            if let Some(there) = IndexedStore::of(store, dir_of(is_kept), false)? {
+                self.publish(contents, &there, Step::Agree, is_kept, progress)?;
+            }
         }
         Ok(())
     }
@@ -135,37 +137,34 @@ impl Target<'_> {
     /// Puts an archive there, of which some may be sent, and then into the index.
     fn put(
         &self,
-        shelves: &mut Shelves,
+        contents: &mut TargetContents,
         store: &Store,
         ready: &Ready,
         sent: Option<Sent>,
         is_kept: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let (start, shelf) = (Instant::now(), self.made_shelf(store, is_kept)?);
-        let io_hint = self.options.recompress.io_policy.io_hint;
+        let (start, there) = (Instant::now(), self.made(store, is_kept)?);
+        let uploader = self.uploader(&there, progress);
         // Where nothing goes, there is nothing to make room with.
         let dir = store.dir().filter(|_| !is_kept);
-        let make_room = || self.publish(&shelf, Step::MakeRoom(ready), progress).map(drop);
+        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false, progress);
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
             make_room()?;
         }
-        match upload(&shelf, ready, sent, io_hint, self.notes, progress) {
+        match uploader.put(ready, sent) {
             // As of a quota: what is told to be free is not.
             Err(error) if dir.is_some() && is_full(&error) => {
                 make_room()?;
-                upload(&shelf, ready, None, io_hint, self.notes, progress)?;
+                uploader.put(ready, None)?;
             }
             sent => sent?,
         }
-        match is_kept {
-            true => shelves.see_kept(&shelf.publish(Step::Add(ready), None, &mut |_| Ok(()), progress)?),
-            false => shelves.see(&self.publish(&shelf, Step::Add(ready), progress)?),
-        }
+        self.publish(contents, &there, Step::Add(ready), is_kept, progress)?;
         store.dir().map_or(Ok(()), KeptDir::check_path)?;
-        (self.tell)(Event::Published(PublishedEvent {
+        (self.tell)(Event::Published(Published {
             name: ready.archive.name.clone(),
-            target: self.at.to_string(),
+            target: self.target.to_string(),
             is_kept,
             bytes: ready.archive.size_bytes,
             state: ready.state,
@@ -175,43 +174,99 @@ impl Target<'_> {
         Ok(())
     }
 
-    fn made_shelf(&self, store: &Store, is_kept: bool) -> Result<Shelf> {
-        let gone = || Error::failed(format!("{} is not there any more", self.at));
-        Shelf::of(store, is_kept.then_some(KEPT), true)?.ok_or_else(gone)
+    fn made(&self, store: &Store, is_kept: bool) -> Result<IndexedStore> {
+        let gone = || Error::failed(format!("{} is not there any more", self.target));
+        IndexedStore::of(store, dir_of(is_kept), true)?.ok_or_else(gone)
     }
 
-    fn publish(&self, shelf: &Shelf, step: Step<'_>, progress: &dyn Progress) -> Result<Index> {
-        let name = self.at.to_string();
+    fn uploader<'u>(&'u self, there: &'u IndexedStore, progress: &'u dyn Progress) -> Uploader<'u> {
+        let io_hint = self.options.recompress.io_policy.io_hint;
+        Uploader { store: &there.store, journal: self.journal, io_hint, progress }
+    }
+
+    fn tell_failure(&self, error: Error) {
+        let target = Some(self.target.to_string());
+        (self.tell)(Event::Failed { error, target, retry: None, is_of_hook: false });
+    }
+
+    /// Changes an index, and deletes what is out of it.
+    fn publish(
+        &self,
+        contents: &mut TargetContents,
+        there: &IndexedStore,
+        step: Step<'_>,
+        is_kept: bool,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let keep = self.options.keep.within(self.options.keep.within.max(self.options.grace));
-        let mut condemn = |names: &[String]| self.notes.condemn(&name, names);
-        let index = shelf.publish(step, Some(&keep), &mut condemn, progress)?;
-        let condemned = self.notes.condemned(&name);
-        if condemned.is_empty() {
-            return Ok(index);
+        let mut on_prune = |names: Vec<String>| {
+            let target = self.target.to_string();
+            self.journal.change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
+        };
+        let index = there.publish(step, (!is_kept).then_some(&keep), &mut on_prune, progress)?;
+        if is_kept {
+            (contents.kept, contents.kept_bytes) = (index.published(), index.bytes());
+            return Ok(());
         }
-        let (mut gone, mut failed): (Vec<String>, Option<Error>) = Default::default();
-        for archive in condemned {
-            match shelf.delete(&index, &archive, progress) {
-                Ok(()) => gone.push(archive),
+        (contents.published, contents.newest) = (index.published(), index.newest());
+        self.delete_pending(there, &index, progress)
+    }
+
+    fn delete_pending(&self, there: &IndexedStore, index: &Index, progress: &dyn Progress) -> Result<()> {
+        let target = self.target.to_string();
+        let pending = self.journal.read(|entries| entries.targets.get(&target).cloned()).unwrap_or_default();
+        let (mut names, mut failed) = (Vec::new(), None);
+        for name in pending.pending_deletes {
+            match there.delete(index, &name, progress) {
+                Ok(()) => names.push(name),
                 Err(error) => failed = Some(error),
             }
         }
-        self.notes.pardon(&name, &gone)?;
-        (self.tell)(Event::Pruned { target: name.clone(), names: gone });
-        if let Some(error) = failed {
-            // What was to be published is: the rest goes another time.
-            (self.tell)(Event::Failed { error, target: Some(name), retry: None, is_of_hook: false });
+        if !names.is_empty() {
+            self.journal.change(|entries| {
+                let pending = entries.targets.entry(target.clone()).or_default();
+                pending.pending_deletes.retain(|name| !names.contains(name));
+            })?;
+            (self.tell)(Event::Pruned { target, names });
         }
-        Ok(index)
+        // What was to be published is: the rest goes another time.
+        failed.into_iter().for_each(|error| self.tell_failure(error));
+        Ok(())
     }
 }
 
-impl Shelves {
-    fn see(&mut self, index: &Index) {
-        (self.published, self.newest) = (index.published(), index.newest());
-    }
+fn dir_of(is_kept: bool) -> &'static str {
+    if is_kept { KEPT } else { "" }
+}
 
-    fn see_kept(&mut self, index: &Index) {
-        (self.kept, self.kept_bytes) = (index.published(), index.bytes());
+/// Reads an archive of a genesis.
+///
+/// # Errors
+/// It cannot be read, or holds no genesis.
+pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
+    let (source, mut bytes) = (LocalFile::open(path)?, Vec::new());
+    stream(&source, IoHint::Gentle).take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", path)?;
+    unpack(&bytes).map_err(|error| {
+        error.within(path.shown()).with_hint("give genesis.tar.bz2 of the validator's ledger directory")
+    })?;
+    Ok(bytes)
+}
+
+/// Puts the genesis on a target that has none; it is never replaced.
+fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
+    let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
+    let mut there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;
+    if there.is_none() {
+        match store.put_small(ARCHIVE_NAME, archive, &metadata, &Condition::Absent, progress)? {
+            Put::Done(_) => return Ok(()),
+            Put::Refused => there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?,
+        }
     }
+    // The same genesis may be packed otherwise.
+    if there.is_some_and(|there| there.bytes == archive || unpack(&there.bytes).ok() == unpack(archive).ok()) {
+        return Ok(());
+    }
+    let message = format!("{} is not the genesis that would be published", store.shown(ARCHIVE_NAME));
+    Err(Error::new(ErrorKind::Exists, message)
+        .with_hint("archives of another cluster may be there: give another target, or move that file away"))
 }

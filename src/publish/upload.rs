@@ -1,227 +1,304 @@
 //! Puts an archive on a target: by another name for the file where that is possible, else by its bytes. What an earlier run
-//! has sent is not sent again.
+//! has sent is not sent again. A bucket gets parts of an archive already while that is being made: they become an object only
+//! when the archive is whole, was checked and has its name; otherwise the store forgets them.
 
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, linkat};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, CWD, fstat, linkat};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
 use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, Progress, Result};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_read::{LocalFile, Source, Tail};
-use slotpress_stores::{Metadata, Upload, UploadState};
+use slotpress_read::{LocalFile, Source, Tail, file_id};
+use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
-use super::journal::State;
-use super::notes::Notes;
-use super::shelf::{Ready, Shelf};
+use super::index::Ready;
+use super::journal::{Begun, Journal, State};
 
 /// Read at a time.
-pub const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// How often it is looked at whether parts have arrived.
-pub const PARTS_CHECK: Duration = Duration::from_millis(20);
-
-/// An upload that was begun, for the journal: of which bytes, and what the store needs to go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
-    /// The tag of the archive: another one of this name is not gone on with. Empty where nothing is.
-    pub of: String,
-    /// How far it is.
-    pub state: UploadState,
-}
+const PARTS_CHECK: Duration = Duration::from_millis(20);
 
 /// An upload on its way, and where in the file it is.
 pub type Sent = (Upload, u64);
 
-/// Puts an archive there, of which some may be sent. One that an earlier run has put there is left as it is.
-///
-/// # Errors
-/// The target fails; another file has the name.
-pub fn upload(
-    shelf: &Shelf,
-    ready: &Ready,
-    sent: Option<Sent>,
-    io_hint: IoHint,
-    notes: &Notes<'_>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let put = match link(shelf, ready)? {
-        true => Ok(()),
-        false => send(shelf, ready, sent, io_hint, notes, progress),
-    };
-    match put {
-        Err(error) if error.kind() == ErrorKind::Exists => match is_there(shelf, ready, progress)? {
-            true => Ok(()),
-            false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
-        },
-        put => put,
-    }
-}
-
-/// Gives the file another name, in a directory on the same file system.
-fn link(shelf: &Shelf, ready: &Ready) -> Result<bool> {
-    let Some(dir) = shelf.store.dir() else { return Ok(false) };
-    let (path, name) = (ready.archive.path(), ready.archive.name.to_string());
-    match linkat(CWD, &path, dir, &name, AtFlags::empty()) {
-        Ok(()) => {}
-        // Also where the name is taken, which is said there.
-        Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => return Ok(false),
-        Err(error) => return Err(Error::io("publish", &dir.path_of(&name), &error.into())),
-    }
-    let ours = ready.archive.file_id;
-    if dir.found(&name)?.is_none_or(|found| (found.device, found.inode) != (ours.device, ours.inode)) {
-        dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
-        return Err(changed(&path));
-    }
-    dir.sync().map(|()| true)
-}
-
-/// Begins to send an archive of at most so many bytes.
-///
-/// # Errors
-/// The name is taken; the target fails.
-pub fn begin(
-    shelf: &Shelf,
-    name: &ArchiveName,
-    root: Option<Root>,
+/// An archive that is being made.
+#[derive(Debug)]
+pub struct Making {
+    /// The name that it gets.
+    pub name: ArchiveName,
     state: State,
-    bytes_max: u64,
-    progress: &dyn Progress,
-) -> Result<Upload> {
-    let mut metadata = Metadata::of_archive(name, root);
-    metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
-    shelf.store.upload(&name.to_string(), &metadata, bytes_max, false, progress)
+    stage: Mutex<Stage>,
 }
 
-/// Has the store forget what nothing goes on with, of this run or an earlier one. What it does not forget now is tried again
-/// after the next task.
-///
-/// # Errors
-/// The journal cannot be written.
-pub fn forget(shelf: &Shelf, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
-    for (key, begun) in notes.read(|journal| journal.uploads.clone()) {
-        let name = key.rsplit('/').next().unwrap_or_default();
-        if !begun.of.is_empty() || shelf.store.shown(name) != key {
-            continue;
-        }
-        match shelf.store.abort(name, &begun.state, progress) {
-            Ok(()) => notes.set_upload(&key, None)?,
-            Err(error) => progress.detail(&format!("parts of {key} stay in the store: {error}")),
-        }
+/// How far it is.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Nothing of it is there.
+    Begun,
+    /// Bytes come at the end of a file; those that are there stay as they are.
+    Grows { file: Arc<File>, bytes_max: u64 },
+    /// It is ready, or came to nothing.
+    Over(Option<Box<Ready>>),
+}
+
+impl Making {
+    /// Of which nothing is there.
+    pub fn new(name: ArchiveName, state: State) -> Self {
+        Self { name, state, stage: Mutex::new(Stage::Begun) }
     }
-    Ok(())
-}
 
-fn send(
-    shelf: &Shelf,
-    ready: &Ready,
-    sent: Option<Sent>,
-    io_hint: IoHint,
-    notes: &Notes<'_>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let name = ready.archive.name.to_string();
-    let key = shelf.store.shown(&name);
-    let begun = match notes.upload(&key) {
-        _ if sent.is_some() => None,
-        Some(begun) if begun.of == ready.archive.etag() => {
-            shelf.store.resume(&name, &begun.state, ready.archive.size_bytes)?
-        }
-        Some(begun) => {
-            shelf.store.abort(&name, &begun.state, progress)?;
-            None
-        }
-        None => None,
-    };
-    let bytes = ready.archive.size_bytes;
-    let (mut upload, at) = match (sent, begun) {
-        (Some(sent), _) => sent,
-        (None, Some(upload)) => {
-            let at = upload.resumed_bytes();
-            (upload, at)
-        }
-        (None, None) => {
-            let root = ready.archive.hashes.map(|hashes| hashes.root);
-            (begin(shelf, &ready.archive.name, root, ready.state, bytes, progress)?, 0)
-        }
-    };
-    let mut remember = |state: Option<UploadState>| {
-        notes.set_upload(&key, state.map(|state| Begun { of: ready.archive.etag(), state }))
-    };
-    match send_bytes(&mut upload, at, ready, io_hint, &mut remember, progress) {
-        Ok(()) => {
-            let mut kept = None;
-            let done = upload.finish_or_keep(progress, &mut |state| kept = Some(state));
-            remember(kept)?;
-            done.map(drop)
-        }
-        Err(error) => {
-            remember(upload.keep_after(&error))?;
-            Err(error)
-        }
+    /// It is made in this file, and will hardly have more bytes than that.
+    pub fn grows(&self, file: File, bytes_max: u64) {
+        *self.stage.lock() = Stage::Grows { file: Arc::new(file), bytes_max };
+    }
+
+    /// It is ready, or came to nothing.
+    pub fn is_over(&self, ready: Option<Ready>) {
+        *self.stage.lock() = Stage::Over(ready.map(Box::new));
     }
 }
 
-/// Sends what is left from there on, and remembers each part that is there.
-fn send_bytes(
-    upload: &mut Upload,
-    mut at: u64,
-    ready: &Ready,
-    io_hint: IoHint,
-    remember: &mut dyn FnMut(Option<UploadState>) -> Result<()>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let path = ready.archive.path();
-    let (file, _) = ready.archive.open().or_path("open", &path)?;
-    let bytes = ready.archive.size_bytes;
-    let (mut buffer, mut parts) = (Vec::new(), None);
-    let mut remember_new = |upload: &Upload| {
-        let Some(state) = upload.state() else { return Ok(true) };
-        let is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;
-        if parts.replace(state.tags.len()) != Some(state.tags.len()) {
-            remember(Some(state))?;
-        }
-        Ok::<_, Error>(is_all)
-    };
-    remember_new(upload)?;
-    while at < bytes {
-        progress.check()?;
-        let end = at.saturating_add(PIECE_BYTES).min(bytes);
-        upload.write(io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?, progress)?;
-        at = end;
-        remember_new(upload)?;
-    }
-    // The last part goes at the end: until then, each that arrives is one that is not sent again.
-    while !remember_new(upload)? {
-        upload.write(&[], progress)?;
-        wait(progress, PARTS_CHECK);
-    }
-    Ok(())
+/// Sends archives to one directory or prefix of a target.
+pub struct Uploader<'a> {
+    /// Where to.
+    pub store: &'a Store,
+    /// Where it is remembered how far uploads are.
+    pub journal: &'a Journal,
+    /// How files are read.
+    pub io_hint: IoHint,
+    /// Asked whether to stop.
+    pub progress: &'a dyn Progress,
 }
 
-/// Whether what has the name is what would be put there: by what stands for all bytes where that is known, else by the bytes.
-fn is_there(shelf: &Shelf, ready: &Ready, progress: &dyn Progress) -> Result<bool> {
-    let name = ready.archive.name.to_string();
-    let there = shelf.store.open_source(&name, CancelToken::default())?;
-    if there.length_bytes() != Some(ready.archive.size_bytes) {
-        return Ok(false);
+impl Uploader<'_> {
+    /// Puts an archive there, of which some may be sent. One that an earlier run has put there is left as it is.
+    ///
+    /// # Errors
+    /// The target fails; another file has the name.
+    pub fn put(&self, ready: &Ready, sent: Option<Sent>) -> Result<()> {
+        let put = match self.link(ready)? {
+            true => Ok(()),
+            false => self.send(ready, sent),
+        };
+        match put {
+            Err(error) if error.kind() == ErrorKind::Exists => match self.is_there(ready)? {
+                true => Ok(()),
+                false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
+            },
+            put => put,
+        }
     }
-    if let Some(ours) = ready.archive.hashes {
-        let tail = Tail::read(there.as_ref())?;
-        return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
+
+    /// Sends what there is of an archive, until that is ready: returns it, and what was sent. Of a short one, nothing is. Where
+    /// the store fails, nothing was: what is ready is sent then.
+    ///
+    /// # Errors
+    /// The user asks to stop.
+    pub fn send_while_made(&self, making: &Making) -> Result<Option<(Ready, Option<Sent>)>> {
+        let (mut sent, mut source, mut buffer, mut has_failed) = (None, None, Vec::new(), false);
+        loop {
+            self.progress.check()?;
+            let stage = making.stage.lock().clone();
+            match stage {
+                Stage::Over(None) => return Ok(None),
+                Stage::Over(Some(ready)) => {
+                    let stat = source.and_then(|source: Arc<File>| fstat(source).ok());
+                    let is_it = stat.is_some_and(|stat| file_id(&stat) == ready.archive.file_id);
+                    let sent = sent.filter(|(_, at)| is_it && *at <= ready.archive.size_bytes);
+                    return Ok(Some((*ready, sent)));
+                }
+                Stage::Grows { file, bytes_max } if !has_failed => {
+                    if let Err(error) = self.send_more(making, &file, bytes_max, &mut sent, &mut buffer) {
+                        (sent, has_failed) = (None, true);
+                        self.progress.detail(&format!("{} is sent when it is ready: {error}", making.name));
+                    }
+                    source = Some(file);
+                }
+                Stage::Begun | Stage::Grows { .. } => wait(self.progress, PARTS_CHECK),
+            }
+        }
     }
-    let ours = LocalFile::open(&ready.archive.path())?;
-    let (mut at, mut one, mut other) = (0, vec![0; PIECE_BYTES as usize], vec![0; PIECE_BYTES as usize]);
-    while at < ready.archive.size_bytes {
-        progress.check()?;
-        let (read, same) = (ours.read_up_to(&mut one, at), there.read_up_to(&mut other, at));
-        let (read, same) = (read.or_path("read", ours.path())?, same.or_path("read", there.path())?);
-        if read == 0 || one.get(..read) != other.get(..same) {
+
+    /// Sends the next bytes of what is being made, or waits for some.
+    fn send_more(
+        &self,
+        making: &Making,
+        file: &File,
+        bytes_max: u64,
+        sent: &mut Option<Sent>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let path = Path::new("what is being made");
+        let there = file.metadata().or_path("read", path)?.len();
+        if sent.is_none() && there >= PART_BYTES_MIN {
+            let upload = self.begin(&making.name, None, making.state, bytes_max)?;
+            // A later run must have it forgotten.
+            self.remember(&making.name, String::new(), upload.state())?;
+            *sent = Some((upload, 0));
+        }
+        match sent {
+            Some((upload, at)) if *at < there => {
+                let range = *at..at.saturating_add(PIECE_BYTES).min(there);
+                let piece = self.io_hint.read_range(file, &range, there, buffer).or_path("read", path)?;
+                upload.write(piece, self.progress)?;
+                *at = range.end;
+            }
+            sent => {
+                // Tells whether a part has failed.
+                sent.as_mut().map_or(Ok(()), |(upload, _)| upload.write(&[], self.progress))?;
+                wait(self.progress, PARTS_CHECK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the store forget what nothing goes on with, of this run or an earlier one. What it does not forget now is tried again
+    /// after the next task.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn abort_abandoned(&self) -> Result<()> {
+        for (key, begun) in self.journal.read(|entries| entries.uploads.clone()) {
+            let name = key.rsplit('/').next().unwrap_or_default();
+            if !begun.of.is_empty() || self.store.shown(name) != key {
+                continue;
+            }
+            match self.store.abort(name, &begun.state, self.progress) {
+                Ok(()) => drop(self.journal.change(|entries| entries.uploads.remove(&key))?),
+                Err(error) => self.progress.detail(&format!("parts of {key} stay in the store: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file another name, in a directory on the same file system.
+    fn link(&self, ready: &Ready) -> Result<bool> {
+        let Some(dir) = self.store.dir() else { return Ok(false) };
+        let (path, name) = (ready.archive.path(), ready.archive.name.to_string());
+        match linkat(CWD, &path, dir, &name, AtFlags::empty()) {
+            Ok(()) => {}
+            // Also where the name is taken, which is said there.
+            Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => return Ok(false),
+            Err(error) => return Err(Error::io("publish", &dir.path_of(&name), &error.into())),
+        }
+        let ours = ready.archive.file_id;
+        if dir.found(&name)?.is_none_or(|found| (found.device, found.inode) != (ours.device, ours.inode)) {
+            dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
+            return Err(changed(&path));
+        }
+        dir.sync().map(|()| true)
+    }
+
+    /// Begins to send an archive of at most so many bytes.
+    fn begin(&self, name: &ArchiveName, root: Option<Root>, state: State, bytes_max: u64) -> Result<Upload> {
+        let mut metadata = Metadata::of_archive(name, root);
+        metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
+        self.store.upload(&name.to_string(), &metadata, bytes_max, false, self.progress)
+    }
+
+    /// Writes down how far an upload is; `None`: there is nothing to go on with.
+    fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<()> {
+        let key = self.store.shown(&name.to_string());
+        self.journal.change(|entries| match state {
+            Some(state) => drop(entries.uploads.insert(key, Begun { of, state })),
+            None => drop(entries.uploads.remove(&key)),
+        })
+    }
+
+    fn send(&self, ready: &Ready, sent: Option<Sent>) -> Result<()> {
+        let (name, tag) = (&ready.archive.name, ready.archive.etag());
+        let (mut upload, at) = match sent {
+            Some(sent) => sent,
+            None => self.begin_or_resume(ready)?,
+        };
+        match self.send_bytes(&mut upload, at, ready) {
+            Ok(()) => {
+                let mut kept = None;
+                let done = upload.finish_or_keep(self.progress, &mut |state| kept = Some(state));
+                self.remember(name, tag, kept)?;
+                done.map(drop)
+            }
+            Err(error) => {
+                self.remember(name, tag, upload.keep_after(&error))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_or_resume(&self, ready: &Ready) -> Result<Sent> {
+        let (archive, name) = (&ready.archive, ready.archive.name.to_string());
+        let begun = self.journal.read(|entries| entries.uploads.get(&self.store.shown(&name)).cloned());
+        if let Some(begun) = begun {
+            if begun.of != archive.etag() {
+                self.store.abort(&name, &begun.state, self.progress)?;
+            } else if let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)? {
+                let at = upload.resumed_bytes();
+                return Ok((upload, at));
+            }
+        }
+        let root = archive.hashes.map(|hashes| hashes.root);
+        Ok((self.begin(&archive.name, root, ready.state, archive.size_bytes)?, 0))
+    }
+
+    /// Sends what is left from there on, and remembers each part that is there.
+    fn send_bytes(&self, upload: &mut Upload, mut at: u64, ready: &Ready) -> Result<()> {
+        let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
+        let (file, _) = ready.archive.open().or_path("open", &path)?;
+        let (mut buffer, mut parts) = (Vec::new(), None);
+        loop {
+            let mut is_all = true;
+            if let Some(state) = upload.state() {
+                is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;
+                if parts.replace(state.tags.len()) != Some(state.tags.len()) {
+                    self.remember(&ready.archive.name, ready.archive.etag(), Some(state))?;
+                }
+            }
+            if at < bytes {
+                self.progress.check()?;
+                let end = at.saturating_add(PIECE_BYTES).min(bytes);
+                let piece = self.io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?;
+                upload.write(piece, self.progress)?;
+                at = end;
+            } else if is_all {
+                return Ok(());
+            } else {
+                // The last part goes at the end: until then, each that arrives is one that is not sent again.
+                upload.write(&[], self.progress)?;
+                wait(self.progress, PARTS_CHECK);
+            }
+        }
+    }
+
+    /// Whether what has the name is what would be put there: by what stands for all bytes where that is known, else by the bytes.
+    fn is_there(&self, ready: &Ready) -> Result<bool> {
+        let archive = &ready.archive;
+        let there = self.store.open_source(&archive.name.to_string(), CancelToken::default())?;
+        if there.length_bytes() != Some(archive.size_bytes) {
             return Ok(false);
         }
-        at = at.saturating_add(read as u64);
+        if let Some(ours) = archive.hashes {
+            let tail = Tail::read(there.as_ref())?;
+            return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
+        }
+        let ours = LocalFile::open(&archive.path())?;
+        let (mut at, mut one, mut other) = (0, vec![0; PIECE_BYTES as usize], vec![0; PIECE_BYTES as usize]);
+        while at < archive.size_bytes {
+            self.progress.check()?;
+            let read = ours.read_up_to(&mut one, at).or_path("read", ours.path())?;
+            let same = there.read_up_to(&mut other, at).or_path("read", there.path())?;
+            if read == 0 || one.get(..read) != other.get(..same) {
+                return Ok(false);
+            }
+            at = at.saturating_add(read as u64);
+        }
+        Ok(true)
     }
-    Ok(true)
 }

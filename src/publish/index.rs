@@ -1,7 +1,6 @@
-//! A shelf of a target: archives under names that never change, the index of them, and `latest.json`, which is written last.
+//! The index of a target: archives under names that never change, the list of them, and `latest.json`, which is written last.
 //! What it names is whole, and was checked.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -16,7 +15,7 @@ use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArc
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
 use super::journal::State;
-use super::plan::Published;
+use super::plan::ArchiveSet;
 
 /// What a program reads: the end of the path where `serve` has its list.
 const INDEX: &str = "archives";
@@ -31,9 +30,9 @@ const INDEX_BYTES_MAX: u64 = 8 << 20;
 /// How long readers may take the index for new.
 const INDEX_CACHE: &str = "public, max-age=5";
 
-/// A shelf.
+/// A directory or prefix of a target, with its index.
 #[derive(Clone, Debug)]
-pub struct Shelf {
+pub struct IndexedStore {
     /// Where archives are, and `latest.json`.
     pub store: Store,
     /// Where the index is: where `serve` has its list, so that what reads that reads this.
@@ -62,7 +61,7 @@ pub enum Step<'a> {
     Add(&'a Ready),
 }
 
-/// What a shelf holds.
+/// What an index holds.
 #[derive(Debug)]
 pub struct Index {
     listed: Listed,
@@ -73,59 +72,56 @@ pub struct Index {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
     /// The newest full archive.
-    pub full: Option<NewestOf>,
+    pub full: Option<PublishedSlot>,
     /// The newest incremental archive.
-    pub incremental: Option<NewestOf>,
+    pub incremental: Option<PublishedSlot>,
 }
 
 /// An archive of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewestOf {
+pub struct PublishedSlot {
     /// Its slot.
     pub slot: u64,
-    /// When it was published, in seconds since 1970.
-    pub unix_seconds: u64,
+    /// When it was published.
+    pub at: SystemTime,
 }
 
 impl Newest {
     /// The newest of both kinds.
-    pub fn of_all(&self) -> Option<NewestOf> {
+    pub fn of_all(&self) -> Option<PublishedSlot> {
         [self.full, self.incremental].into_iter().flatten().max_by_key(|newest| newest.slot)
     }
 }
 
-impl NewestOf {
-    /// How long ago it was published.
-    pub fn age(&self) -> Duration {
-        let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.unix_seconds));
-        at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
-    }
-}
-
 impl Index {
+    fn archives(&self) -> std::slice::Iter<'_, ListedArchive> {
+        self.listed.archives.iter()
+    }
+
     /// What it has, for the plan.
-    pub fn published(&self) -> Published {
-        Published::of(self.listed.archives.iter().map(|archive| &archive.name))
+    pub fn published(&self) -> ArchiveSet {
+        ArchiveSet::of(self.archives().map(|archive| &archive.name))
     }
 
     /// Bytes of all archives.
     pub fn bytes(&self) -> u64 {
-        self.listed.archives.iter().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
+        self.archives().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
     }
 
     /// The newest of each kind.
     pub fn newest(&self) -> Newest {
         let of = |is_full: bool| {
-            let all = self.listed.archives.iter().filter(|archive| archive.name.base_slot.is_none() == is_full);
+            let all = self.archives().filter(|archive| archive.name.base_slot.is_none() == is_full);
             let newest = all.max_by_key(|archive| archive.name.slot)?;
-            let unix_seconds = newest.modified_unix_seconds.unwrap_or_default();
-            Some(NewestOf { slot: newest.name.slot, unix_seconds })
+            let since = Duration::from_secs(newest.modified_unix_seconds.unwrap_or_default());
+            let at = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
+            Some(PublishedSlot { slot: newest.name.slot, at })
         };
         Newest { full: of(true), incremental: of(false) }
     }
 
     fn has(&self, name: &ArchiveName) -> bool {
-        self.listed.archives.iter().any(|archive| archive.name == *name)
+        self.archives().any(|archive| archive.name == *name)
     }
 
     fn add(&mut self, ready: &Ready, now: SystemTime) {
@@ -160,38 +156,37 @@ impl Index {
         coming.into_iter().for_each(|ready| later.add(ready, now));
         let (catalog, stays) = (later.catalog(now), self.newest_pair(now));
         let reasons = plan(&catalog, keep, unix_ns(now));
-        let gone = catalog.archives().iter().zip(reasons).filter(|(_, reason)| reason.is_none());
-        let gone = gone.map(|(archive, _)| &archive.name).filter(|name| self.has(name) && !stays.contains(name));
-        let gone: BTreeSet<String> = gone.map(ArchiveName::to_string).collect();
-        self.listed.archives.retain(|archive| !gone.contains(&archive.name.to_string()));
-        gone.into_iter().collect()
+        let all = catalog.archives().iter().map(|archive| &archive.name).zip(reasons);
+        let gone: Vec<_> = all.filter(|(name, reason)| reason.is_none() && !stays.contains(name)).collect();
+        let gone = self.listed.archives.extract_if(.., |it| gone.iter().any(|(name, _)| **name == it.name));
+        gone.map(|archive| archive.name.to_string()).collect()
     }
 
     /// What a node would choose, in order.
     fn newest_pair(&self, now: SystemTime) -> Vec<ArchiveName> {
         let catalog = self.catalog(now);
-        let pair = catalog.choice().into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]);
-        pair.flatten().map(|archive| archive.name.clone()).collect()
+        let Some(choice) = catalog.choice() else { return Vec::new() };
+        [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
     }
 
+    /// The index, and `latest.json` where there is a full archive.
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
         let catalog = self.catalog(now);
-        let states: BTreeMap<String, Option<&str>> =
-            self.listed.archives.iter().map(|it| (it.name.to_string(), it.state.as_deref())).collect();
-        let beside = |archive: &Archive| PublishedFields {
-            fields: ArchiveFields::new(archive, &catalog, now).without_age(),
-            state: states.get(&archive.name.to_string()).copied().flatten(),
+        let fields = |archive: &Archive, is_latest: bool| {
+            let fields = ArchiveFields::new(archive, &catalog, now).without_age();
+            let listed = self.archives().find(|listed| listed.name == archive.name);
+            PublishedFields {
+                fields: if is_latest { fields } else { fields.in_list() },
+                state: listed.and_then(|listed| listed.state.as_deref()),
+            }
         };
-        let in_list = |archive: &Archive| {
-            let PublishedFields { fields, state } = beside(archive);
-            PublishedFields { fields: fields.in_list(), state }
-        };
+        let text = |of: &Catalog, is_latest| json(&ListFields::new(of, now, |archive| fields(archive, is_latest)));
         let latest = catalog.choice().map(|choice| {
-            let mut pair = Catalog::new([Some(choice.full), choice.incremental].into_iter().flatten().cloned());
+            let mut pair = Catalog::new([choice.full].into_iter().chain(choice.incremental).cloned());
             pair.slot_time = catalog.slot_time;
-            json(&ListFields::new(&pair, now, beside))
+            text(&pair, true)
         });
-        (json(&ListFields::new(&catalog, now, in_list)), latest)
+        (text(&catalog, false), latest)
     }
 }
 
@@ -202,20 +197,18 @@ struct PublishedFields<'a> {
     state: Option<&'a str>,
 }
 
-impl Shelf {
-    /// Of a target, or of what lies below it; `None` where `makes` says not to make what is missing below a directory.
+impl IndexedStore {
+    /// Of this directory of a target, empty for itself; `None` where `makes` says not to make what is missing below a directory.
     ///
     /// # Errors
     /// Something else has the name of a directory of it; the disk fails.
-    pub fn of(target: &Store, below: Option<&str>, makes: bool) -> Result<Option<Self>> {
-        let (dir, name) = PATH.trim_start_matches('/').rsplit_once('/').unwrap_or_default();
-        debug_assert_eq!(name, INDEX);
-        let go_down = |from: &Store, names: &str| {
+    pub fn of(target: &Store, dir: &str, makes: bool) -> Result<Option<Self>> {
+        let below = |from: &Store, names: &str| {
             let mut names = names.split('/').filter(|name| !name.is_empty());
             names.try_fold(Some(from.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))
         };
-        let Some(store) = go_down(target, below.unwrap_or_default())? else { return Ok(None) };
-        Ok(go_down(&store, dir)?.map(|index| Self { store, index }))
+        let Some(store) = below(target, dir)? else { return Ok(None) };
+        Ok(below(&store, PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
     }
 
     /// Reads the index; none is an empty one.
@@ -233,7 +226,7 @@ impl Shelf {
         Ok(Index { listed, condition: unchanged(small.e_tag) })
     }
 
-    /// Writes the index and `latest.json`, and reads them back. Takes out of the index what may go. `condemn` is told what that
+    /// Writes the index and `latest.json`, and reads them back. Takes out of the index what may go: `on_prune` is told what that
     /// is before a reader can miss it. Returns the index.
     ///
     /// # Errors
@@ -242,7 +235,7 @@ impl Shelf {
         &self,
         step: Step<'_>,
         keep: Option<&Keep>,
-        condemn: &mut dyn FnMut(&[String]) -> Result<()>,
+        on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
     ) -> Result<Index> {
         for attempt in 0..ATTEMPTS_MAX {
@@ -250,43 +243,30 @@ impl Shelf {
             progress.check()?;
             // Before the index: who changes both in between makes the second put fail, and all is done again.
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
-            let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).map(|latest| names(&latest));
+            let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, SystemTime::now());
-            let (mut is_new, mut coming) = (false, None);
-            match step {
+            let coming = match step {
+                Step::MakeRoom(ready) => Some(ready),
                 Step::Add(ready) => {
                     index.add(ready, now);
-                    is_new = true;
+                    None
                 }
-                Step::MakeRoom(ready) => coming = Some(ready),
-                Step::Agree => {}
-            }
+                Step::Agree => None,
+            };
             let gone = keep.map(|keep| index.prune(keep, coming, now)).unwrap_or_default();
-            let is_right = || named.unwrap_or_default() == index.newest_pair(now);
-            if !is_new && gone.is_empty() && is_right() {
+            let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair(now));
+            if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
             }
-            condemn(&gone)?;
+            if !gone.is_empty() {
+                on_prune(gone)?;
+            }
             let (index_json, latest_json) = index.json(now);
-            let metadata =
-                Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());
-            let put = |store: &Store, name: &str, json: &str, condition: &Condition| {
-                if store.put_small(name, json.as_bytes(), &metadata, condition, progress)? == Put::Refused {
-                    return Ok(false);
-                }
-                // Others may have changed it since: then all is done again.
-                match store.get_small(name, INDEX_BYTES_MAX, progress)? {
-                    Some(there) => Ok(there.bytes == json.as_bytes()),
-                    None => Err(not_kept(&store.shown(name))),
-                }
-            };
             // Without a full archive there is nothing that a node could take.
-            let put_latest = || match &latest_json {
-                Some(json) => put(&self.store, LATEST, json, &latest_is),
-                None => Ok::<_, Error>(true),
-            };
-            if put(&self.index, INDEX, &index_json, &index.condition)? && put_latest()? {
+            if put(&self.index, INDEX, &index_json, &index.condition, progress)?
+                && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST, &json, &latest_is, progress))?
+            {
                 return Ok(index);
             }
         }
@@ -299,21 +279,28 @@ impl Shelf {
     ///
     /// # Errors
     /// The target fails.
-    pub fn delete(&self, index: &Index, condemned: &str, progress: &dyn Progress) -> Result<()> {
-        match ArchiveName::parse(condemned) {
-            Some(name) if !index.has(&name) => self.store.delete(condemned, progress),
+    pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<()> {
+        match ArchiveName::parse(name) {
+            Some(archive) if !index.has(&archive) => self.store.delete(name, progress),
             _ => Ok(()),
         }
     }
 }
 
-fn not_kept(file: &str) -> Error {
-    Error::failed(format!("{file} is not there, though the target said that it is written"))
-        .with_hint("nothing is published there: look at the store's own log, and read the file with another program")
-}
-
-fn names(listed: &Listed) -> Vec<ArchiveName> {
-    listed.archives.iter().map(|archive| archive.name.clone()).collect()
+/// Writes a document; `false` where others have changed it meanwhile: then all is done again.
+fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
+    let metadata =
+        Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());
+    if store.put_small(name, json.as_bytes(), &metadata, condition, progress)? == Put::Refused {
+        return Ok(false);
+    }
+    let there = store.get_small(name, INDEX_BYTES_MAX, progress)?.ok_or_else(|| {
+        let file = store.shown(name);
+        Error::failed(format!("{file} is not there, though the target said that it is written")).with_hint(
+            "nothing is published there: look at the store's own log, and read the file with another program",
+        )
+    })?;
+    Ok(there.bytes == json.as_bytes())
 }
 
 fn unchanged(e_tag: Option<String>) -> Condition {

@@ -1,0 +1,701 @@
+//! The planning thread: looks, pins, hands out work, and hears what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath};
+use slotpress_format::{ArchiveName, BankFile};
+use slotpress_net::{Client, NetError, NetErrorKind};
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, Fault, judge_file, look_for_slot_time, scan_names, unix_ns};
+use slotpress_serve::supervisor;
+use slotpress_serve::tell::tell;
+use slotpress_stores::{Store, Target};
+
+use super::PublishOptions;
+use super::event::Event;
+use super::index::{IndexedStore, Ready};
+use super::journal::{Identity, Journal, State};
+use super::metrics::Metrics;
+use super::pins::{PinDir, Pinned, Writers, WrittenBy, check_dirs};
+use super::plan::{ArchiveSet, Key, PlanOptions, Situation, epoch_ends, key};
+use super::target::{TargetContents, TargetWorker, Task, read_genesis};
+use super::upload::Making;
+use super::workers::{Background, Message, Workers, state_of};
+
+/// How often the directory is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Who writes a file writes to it more often than this.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often the user's wish to stop is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// When what failed is tried again: soon at first, and never more seldom than this.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// So often, a run that is to end tries.
+const ATTEMPTS_ONCE: u32 = 4;
+
+/// So often, an archive is tried before others get their turn in its pauses: an older one takes long, and may be for nothing.
+const FAILURES_BEFORE_OTHERS: u32 = 3;
+
+/// Archives that were left out which are remembered, not to say it again; then it begins anew.
+const SKIPPED_MAX: usize = 1000;
+
+const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
+                          does: --writer agave";
+
+/// Publishes until the user asks to stop, or, once, until everything is published that is there.
+///
+/// # Errors
+/// A directory cannot be used, another process works in the directory of pins. Once: the gravest of what failed; of
+/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive was.
+pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
+    check_dirs(options)?;
+    let genesis = options.genesis.as_deref().map(read_genesis).transpose()?;
+    let pins = PinDir::open(options)?;
+    let journal = pins.journal()?;
+    let names = options.targets.iter().map(ToString::to_string);
+    let metrics = Arc::new(Metrics::new(names, options.alert_after));
+    let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
+    let background = Background { progress, is_over: AtomicBool::new(false) };
+    let (send, messages) = channel();
+    let (client, teller) = (Client::new(&options.client)?, send.clone());
+    let tell_event = |event| drop(teller.send(Message::Event(event)));
+    let worker = |target| TargetWorker {
+        target,
+        client: &client,
+        options,
+        journal: &journal,
+        tell: &tell_event,
+        genesis: genesis.as_deref(),
+        was: Mutex::default(),
+    };
+    let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(worker).collect();
+    std::thread::scope(|scope| {
+        let workers = Workers::start(scope, &pins, &targets, options, &background, &send);
+        let result = workers.and_then(|workers| {
+            let target = |target: &Target| TargetState { name: target.to_string(), ..TargetState::default() };
+            let mut publisher = Publisher {
+                options,
+                pins: &pins,
+                journal: &journal,
+                workers,
+                on_event,
+                progress,
+                metrics: &metrics,
+                listens_at: telling.as_ref().map(|telling| telling.address),
+                targets: options.targets.iter().map(target).collect(),
+                now: Situation::default(),
+                ready: Catalog::default(),
+                failing: BTreeMap::new(),
+                making: None,
+                looking: Retry::default(),
+                has_begun_incremental: false,
+                writers: Writers::default(),
+                epochs: None,
+                skipped: Vec::new(),
+                told_skipped: BTreeSet::new(),
+                left_out: BTreeMap::new(),
+                gravest: None,
+            };
+            publisher.run(&messages)
+        });
+        // The threads wait for work, which the end of `workers` ends.
+        background.is_over.store(true, Relaxed);
+        result
+    })
+}
+
+/// What a run would do first: what it would pin, check and publish, to which targets. Nothing is made or changed.
+///
+/// # Errors
+/// A directory or a target cannot be read.
+pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
+    let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
+    let mut now = Situation { seen, ..Situation::default() };
+    let client = Client::new(&options.client)?;
+    check_dirs(options)?;
+    options.genesis.as_deref().map(read_genesis).transpose()?;
+    for target in &options.targets {
+        let store = Store::open(target, &options.stores, &client)?;
+        let index = IndexedStore::of(&store, "", false)?.map(|there| there.read(progress)).transpose()?;
+        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
+    }
+    let mut first = Vec::new();
+    while let Some(archive) = now.next_to_prepare(&PlanOptions::default()) {
+        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(has, _)| has.wants(&archive.name));
+        let wanting = wanting.map(|(has, target)| {
+            has.keys.insert(key(&archive.name));
+            target.to_string()
+        });
+        first.push((archive.name.clone(), wanting.collect()));
+    }
+    Ok(first)
+}
+
+/// Work that is tried again when it fails.
+#[derive(Clone, Debug, Default)]
+struct Retry {
+    failures: u32,
+    next: Option<Instant>,
+}
+
+impl Retry {
+    /// It failed: how long until it is tried again; `None` where a run that is to end has tried enough.
+    fn failed(&mut self, is_once: bool) -> Option<Duration> {
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(Instant::now() + pause);
+        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
+    }
+
+    /// The same where trying again at once is of no use: a run that is to end does not.
+    fn refused(&mut self, is_once: bool) -> Option<Duration> {
+        if is_once {
+            self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
+        }
+        self.failed(is_once)
+    }
+
+    /// Whether it is time to try.
+    fn is_due(&self) -> bool {
+        self.next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// Whether a run that is to end has tried enough.
+    fn is_given_up(&self, is_once: bool) -> bool {
+        is_once && self.failures >= ATTEMPTS_ONCE
+    }
+
+    /// Whether others get their turn.
+    fn lets_others_go(&self, is_once: bool) -> bool {
+        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
+    }
+}
+
+/// A target, as the planning thread knows it.
+#[derive(Clone, Debug, Default)]
+struct TargetState {
+    name: String,
+    /// What it has; nothing until it has told.
+    contents: TargetContents,
+    is_known: bool,
+    is_busy: bool,
+    /// What it is sent.
+    sends: Option<ArchiveName>,
+    retry: Retry,
+}
+
+/// What it knows and uses.
+struct Publisher<'a> {
+    options: &'a PublishOptions,
+    pins: &'a PinDir,
+    journal: &'a Journal,
+    workers: Workers,
+    on_event: &'a mut dyn FnMut(&Event),
+    progress: &'a dyn Progress,
+    metrics: &'a Metrics,
+    listens_at: Option<SocketAddr>,
+    targets: Vec<TargetState>,
+    now: Situation,
+    ready: Catalog,
+    /// Archives that could not be prepared, though they are not damaged.
+    failing: BTreeMap<Key, Retry>,
+    /// What is being prepared, for those who wait for it.
+    making: Option<Arc<Making>>,
+    looking: Retry,
+    has_begun_incremental: bool,
+    writers: Writers,
+    /// A bank file with the epoch schedule of the cluster, where the ends of epochs are kept.
+    epochs: Option<BankFile>,
+    /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
+    skipped: Vec<(Key, Identity)>,
+    /// What was said to be left out, and is not said again.
+    told_skipped: BTreeSet<String>,
+    /// What was left out, and why, where the run is to end.
+    left_out: BTreeMap<Key, (ArchiveName, Error)>,
+    /// The gravest of what went wrong and is not tried again: a damaged archive, then what a later run may do better.
+    gravest: Option<Error>,
+}
+
+impl Publisher<'_> {
+    fn run(&mut self, messages: &Receiver<Message>) -> Result<()> {
+        self.tell(Event::Watching {
+            snapshots: self.options.snapshots.clone(),
+            targets: self.options.targets.iter().map(ToString::to_string).collect(),
+            metrics: self.listens_at,
+        });
+        supervisor::ready();
+        while !self.progress.is_interrupted() {
+            if self.looking.is_due() {
+                let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
+                self.go_on(worked)?;
+            }
+            if self.options.is_once && self.is_done() {
+                // What other threads have said by now is heard.
+                while let Ok(message) = messages.try_recv() {
+                    let heard = self.hear(message);
+                    self.go_on(heard)?;
+                }
+                return self.gravest.take().map_or_else(|| self.check_left_out(), Err);
+            }
+            self.tell_state();
+            let start = Instant::now();
+            while !self.progress.is_interrupted() && start.elapsed() < LOOK_EVERY {
+                match messages.recv_timeout(TICK) {
+                    Ok(message) => {
+                        let heard = self.hear(message);
+                        self.go_on(heard)?;
+                        break;
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return Err(Error::failed("all threads have ended")),
+                }
+            }
+        }
+        supervisor::stopping();
+        self.tell(Event::Stopping);
+        if self.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// A disk that fails, or is full, may do better later: only a run that is to end ends by it.
+    fn go_on(&mut self, worked: Result<()>) -> Result<()> {
+        match worked {
+            Ok(()) => self.looking = Retry::default(),
+            Err(error) if self.options.is_once => return Err(error),
+            Err(error) => {
+                let retry = self.looking.failed(false);
+                self.tell_failure(error, None, retry);
+            }
+        }
+        Ok(())
+    }
+
+    /// To the service manager and for metrics.
+    fn tell_state(&self) {
+        supervisor::alive();
+        let pinned = self.now.pinned.iter().map(|pinned| pinned.size_bytes);
+        self.metrics.see_pinned(pinned.fold(0, u64::saturating_add));
+        for (at, target) in self.targets.iter().enumerate() {
+            let waits =
+                self.now.targets.get(at).map_or(0, |has| self.now.ready.iter().filter(|it| has.wants(it)).count());
+            let is_up = target.is_known && target.retry.failures == 0;
+            self.metrics.see(&target.name, &target.contents, waits, is_up);
+        }
+        if let Some(bytes) = self.pins.free_bytes() {
+            self.metrics.see_free(&self.options.pins.shown(), bytes);
+        }
+        let newest = self.targets.iter().filter_map(|target| target.contents.newest.of_all());
+        if let Some(slot) = newest.map(|newest| newest.slot).max() {
+            supervisor::status(&format!("slot {slot} is published"));
+        }
+    }
+
+    fn tell_failure(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
+        self.tell(Event::Failed { error, target, retry, is_of_hook: false });
+    }
+
+    fn tell(&mut self, event: Event) {
+        match &event {
+            Event::Skipped { name, why } => {
+                if self.told_skipped.len() >= SKIPPED_MAX {
+                    self.told_skipped.clear();
+                }
+                if !self.told_skipped.insert(format!("{name} {why}")) {
+                    return;
+                }
+            }
+            // What is tried again may work: then all is well in the end.
+            Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
+                let rank = |error: &Error| match error.kind() {
+                    ErrorKind::Damaged => 2,
+                    ErrorKind::Network => 0,
+                    _ => 1,
+                };
+                let is_less = |other: &Error| rank(other) < rank(error);
+                if self.gravest.as_ref().is_none_or(is_less) {
+                    self.gravest = Some(error.clone());
+                }
+            }
+            _ => {}
+        }
+        self.metrics.count(&event);
+        (self.on_event)(&event);
+        if !self.workers.tell(&event) {
+            self.progress.warn("the programs that are told of archives take too long: one was not told");
+        }
+    }
+
+    fn plan_options(&self) -> PlanOptions {
+        let mut keep_slots = self.options.keep_slots.clone();
+        let newest = self.now.seen.iter().map(|archive| archive.name.slot).max();
+        if let (Some(bank), Some(newest)) = (&self.epochs, newest) {
+            let since = self.journal.read(|entries| entries.first_slot).unwrap_or(newest);
+            keep_slots.extend(epoch_ends(&bank.slots_of_epoch_of(newest), since));
+        }
+        PlanOptions {
+            // Once: one at most, whenever the last one was.
+            every: if self.options.is_once { Duration::MAX } else { self.options.every },
+            keep_slots,
+            pin_bytes: self.options.pin_bytes,
+            checks_pairs: self.options.checks_pairs,
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let is_once = self.options.is_once;
+        self.now.seen = scan_names(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        if self.options.keeps_epoch_ends && self.epochs.is_none() {
+            self.epochs = self.writers.any_bank(&self.now.seen);
+        }
+        self.now.pinned = self.pins.pinned()?;
+        let mut ready = self.pins.ready(&self.ready)?;
+        look_for_slot_time(&mut ready, &self.ready);
+        for unusable in ready.unusable() {
+            self.progress.warn(&unusable.to_string());
+        }
+        self.ready = ready;
+        self.now.ready = self.ready.archives().iter().map(|archive| archive.name.clone()).collect();
+        let newest = self.now.seen.iter().map(|archive| archive.name.slot).max();
+        let begun = self.journal.change(|entries| {
+            entries.first_slot = entries.first_slot.or(newest);
+            entries.incremental_unix_seconds
+        })?;
+        let is = |archive: &Archive, of: &(Key, Identity)| (key(&archive.name), Identity::from(archive)) == *of;
+        self.skipped.retain(|skipped| self.now.seen.iter().any(|seen| is(seen, skipped)));
+        self.now.refused = self.journal.read(|entries| {
+            let refused = self.now.seen.iter().filter(|archive| entries.has_refused(archive));
+            refused.map(|archive| key(&archive.name)).chain(self.skipped.iter().map(|(key, _)| *key)).collect()
+        });
+        let there = self.now.seen.iter().chain(&self.now.pinned);
+        let there: BTreeSet<Key> = there.map(|archive| key(&archive.name)).collect();
+        self.failing.retain(|key, _| there.contains(key));
+        let waiting = self.failing.iter().filter(|(_, retry)| retry.lets_others_go(is_once));
+        self.now.waiting = waiting.map(|(key, _)| *key).collect();
+        self.now.since_incremental = match is_once {
+            true => self.has_begun_incremental.then_some(Duration::ZERO),
+            false => begun.map(|begun| Duration::from_secs(unix_seconds().saturating_sub(begun))),
+        };
+        let published = |target: &TargetState| {
+            let is_silent = !target.is_known && target.retry.failures == 0;
+            ArchiveSet { is_silent, ..target.contents.published.clone() }
+        };
+        let both = self.targets.iter().map(|target| (published(target), target.contents.kept.clone()));
+        (self.now.targets, self.now.kept) = both.unzip();
+        Ok(())
+    }
+
+    fn pin(&mut self) -> Result<()> {
+        let pins = self.now.pins(&self.plan_options());
+        for name in &pins.drop {
+            self.pins.unpin(name)?;
+        }
+        for name in pins.no_room {
+            let why = "there is no room for its pin".to_string();
+            self.leave_out(name, why, Hint::MorePinBytes);
+        }
+        for name in pins.add {
+            let Some(archive) = find(&self.now.seen, &name).cloned() else { continue };
+            self.journal.change(|entries| entries.pins.insert(name.to_string(), Identity::from(&archive)))?;
+            let written_by = self.writers.written_by(self.options, &self.now.seen, &archive);
+            match self.pins.pin(&archive, written_by)? {
+                Pinned::Yes => self.tell(Event::Pinned { name }),
+                // Once: not for ever.
+                Pinned::NotNow if self.options.is_once => {
+                    let retry = self.failing.entry(key(&name)).or_default();
+                    if retry.is_due() {
+                        retry.failed(true);
+                    }
+                }
+                Pinned::Gone | Pinned::NotNow => {}
+                Pinned::Never(why) => self.never_pinned(&archive, why, written_by)?,
+            }
+        }
+        self.now.pinned = self.pins.pinned()?;
+        let pinned: BTreeSet<String> = self.now.pinned.iter().map(|archive| archive.name.to_string()).collect();
+        self.journal.change(|entries| entries.pins.retain(|name, _| pinned.contains(name)))
+    }
+
+    fn never_pinned(&mut self, archive: &Archive, why: String, written_by: WrittenBy) -> Result<()> {
+        let (name, identity) = (archive.name.clone(), Identity::from(archive));
+        self.now.refused.insert(key(&name));
+        // What few reads tell to be wrong with the file, if anything.
+        let fault = Some(archive).filter(|_| written_by != WrittenBy::Agave).and_then(|it| judge_file(it).err());
+        match fault.filter(|fault| *fault != Fault::Unreadable) {
+            Some(fault) if archive.age(unix_ns(SystemTime::now())) >= WRITTEN_WITHIN => {
+                let error = Error::damaged(format!("{}: {fault}", archive.path().shown()));
+                self.journal.change(|entries| entries.refuse(&name, identity))?;
+                self.tell(Event::Refused { name, error, kept: None });
+            }
+            // It may be whole later, or stay as it is.
+            Some(_) => self.leave_out(name, why, HINT_NEVER),
+            None => {
+                self.skipped.push((key(&name), identity));
+                self.leave_out(name, why, HINT_NEVER);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) {
+        if self.options.is_once {
+            let error = Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(hint);
+            self.left_out.insert(key(&name), (name.clone(), error));
+        }
+        self.tell(Event::Skipped { name, why });
+    }
+
+    /// What was left out must not be what a target lacks.
+    fn check_left_out(&self) -> Result<()> {
+        let lacked =
+            self.left_out.values().filter(|(name, _)| self.now.targets.iter().any(|target| target.wants(name)));
+        lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
+
+    /// Whether nothing is left to do, or everything that is was tried often enough.
+    fn is_done(&self) -> bool {
+        let options = self.plan_options();
+        let is_over = |at: usize, target: &TargetState| {
+            let has_all = || self.now.next_to_publish(at).is_none() && self.now.next_to_keep(at, &options).is_none();
+            !target.is_busy && (target.retry.is_given_up(true) || target.is_known && has_all())
+        };
+        let next = self.now.next_to_prepare(&options);
+        let has_no_room = |next: Archive| self.now.pins(&options).no_room.contains(&next.name);
+        let is_prepared = self.now.preparing.is_none() && next.is_none_or(has_no_room);
+        is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
+    }
+
+    /// Lets go what is of no use any more, and hands out what is to be done.
+    fn hand_out(&mut self) -> Result<()> {
+        let options = self.plan_options();
+        // What a target has not told is not known to be of no use.
+        if self.now.targets.iter().all(|target| !target.is_silent) {
+            let in_use: Vec<&ArchiveName> = self.targets.iter().filter_map(|target| target.sends.as_ref()).collect();
+            let unneeded = self.now.unneeded(&options).into_iter().filter(|name| !in_use.contains(name));
+            for name in unneeded.cloned().collect::<Vec<_>>() {
+                self.pins.remove_ready(&name)?;
+                self.journal.change(|entries| entries.forget(&name))?;
+                self.now.ready.retain(|ready| *ready != name);
+            }
+        }
+        self.prepare_next(&options)?;
+        (0..self.targets.len()).for_each(|at| self.publish_next(at, &options));
+        Ok(())
+    }
+
+    fn prepare_next(&mut self, options: &PlanOptions) -> Result<()> {
+        let Some(next) = self.now.next_to_prepare(options) else { return Ok(()) };
+        let is_due = self.failing.get(&key(&next.name)).is_none_or(Retry::is_due);
+        if !is_due || find(&self.now.pinned, &next.name).is_none() {
+            return Ok(());
+        }
+        let base = next.name.base_slot.filter(|_| self.options.checks_pairs);
+        let is_base = |full: &&Archive| full.is_full() && Some(full.name.slot) == base;
+        let base = self.now.pinned.iter().find(is_base).map(|base| base.name.clone());
+        let state = state_of(&next.name, self.options);
+        let mut new = next.name.clone();
+        if !self.options.is_as_is {
+            new.extension = self.options.recompress.codec.extension();
+        }
+        self.journal.change(|entries| {
+            entries.states.insert(new.to_string(), state);
+            if !next.is_full() {
+                entries.incremental_unix_seconds = Some(unix_seconds());
+            }
+        })?;
+        self.has_begun_incremental |= !next.is_full();
+        let making = Arc::new(Making::new(new, state));
+        if self.workers.prepare.try_send((next.name.clone(), base, making.clone())).is_ok() {
+            (self.now.preparing, self.making) = (Some(key(&next.name)), Some(making));
+        }
+        Ok(())
+    }
+
+    fn publish_next(&mut self, at: usize, options: &PlanOptions) {
+        let Some(target) = self.targets.get(at) else { return };
+        if target.is_busy || !target.retry.is_due() || target.retry.is_given_up(self.options.is_once) {
+            return;
+        }
+        let next = self.now.next_to_publish(at).map(|name| (name, false));
+        let task = match next.or_else(|| self.now.next_to_keep(at, options).map(|name| (name, true))) {
+            _ if !target.is_known => Some(Task::Look),
+            Some((name, is_kept)) => self.ready_of(name).map(|ready| Task::Publish { ready: Box::new(ready), is_kept }),
+            None => self.making.clone().filter(|making| self.wants_head_start(at, making)).map(Task::HeadStart),
+        };
+        let sends = match &task {
+            None => return,
+            Some(Task::Publish { ready, is_kept: true }) if !self.has_room_to_keep(at, &ready.archive) => return,
+            Some(Task::Publish { ready, .. }) => Some(ready.archive.name.clone()),
+            Some(Task::HeadStart(making)) => Some(making.name.clone()),
+            Some(Task::Look) => None,
+        };
+        if let (Some(task), Some(target), Some(worker)) = (task, self.targets.get_mut(at), self.workers.targets.get(at))
+        {
+            target.sends = sends;
+            target.is_busy = worker.try_send(Box::new((task, target.contents.clone()))).is_ok();
+        }
+    }
+
+    /// A directory gets a link when the archive is ready.
+    fn wants_head_start(&self, at: usize, making: &Making) -> bool {
+        matches!(self.options.targets.get(at), Some(Target::S3(_)))
+            && self.now.targets.get(at).is_some_and(|target| target.wants(&making.name))
+    }
+
+    fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
+        let archive = self.ready.find(&name.to_string())?.clone();
+        let state = self.journal.read(|entries| entries.states.get(&name.to_string()).copied());
+        Some(Ready { archive, state: state.unwrap_or(State::Unchecked), slot_time: self.ready.slot_time })
+    }
+
+    fn has_room_to_keep(&mut self, at: usize, archive: &Archive) -> bool {
+        let (Some(target), Some(bytes_max)) = (self.targets.get_mut(at), self.options.keep_bytes) else { return true };
+        let has_room = target.contents.kept_bytes.saturating_add(archive.size_bytes) <= bytes_max;
+        if !has_room {
+            // As if it were there: what has no room does not fill the directory of pins either.
+            target.contents.kept.keys.insert(key(&archive.name));
+            let why = format!("{}: what is kept for ever has no room for it", target.name);
+            self.tell(Event::Skipped { name: archive.name.clone(), why });
+        }
+        has_room
+    }
+
+    fn hear(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Event(event) => {
+                self.tell(event);
+                Ok(())
+            }
+            Message::Prepared { source, result, elapsed } => {
+                self.now.preparing = None;
+                let making = self.making.take();
+                let ready = match result {
+                    Ok(name) => self.prepared(&name, elapsed),
+                    Err(error) => self.not_prepared(&source, error).map(|()| None),
+                };
+                if let Some(making) = making {
+                    making.is_over(ready.as_ref().ok().cloned().flatten());
+                }
+                ready.map(drop)
+            }
+            Message::Target { at, result } => {
+                let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
+                (target.is_busy, target.sends) = (false, None);
+                match result {
+                    Ok(contents) => {
+                        (target.contents, target.is_known, target.retry) = (contents, true, Retry::default());
+                        self.metrics.succeeded(&target.name);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        let dir = self.options.targets.get(at);
+                        let retry = match is_refusal(&error) || matches!(dir, Some(Target::Dir(dir)) if !dir.exists()) {
+                            true => target.retry.refused(self.options.is_once),
+                            false => target.retry.failed(self.options.is_once),
+                        };
+                        let name = target.name.clone();
+                        self.tell_failure(error, Some(name), retry);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<Option<Ready>> {
+        self.look()?;
+        let ready = self.ready_of(name);
+        if let Some(Ready { archive, state, .. }) = &ready {
+            let (bytes, root) = (archive.size_bytes, archive.hashes.map(|hashes| hashes.root));
+            self.tell(Event::Prepared { name: archive.name.clone(), state: *state, bytes, root, elapsed });
+        }
+        Ok(ready)
+    }
+
+    fn not_prepared(&mut self, source: &ArchiveName, mut error: Error) -> Result<()> {
+        if error.kind() == ErrorKind::Interrupted {
+            return Ok(());
+        }
+        // Once: another may be published in its place.
+        self.has_begun_incremental &= source.base_slot.is_none();
+        let was = self.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
+        self.look()?;
+        let seen = find(&self.now.seen, source).map(Identity::from);
+        let pinned = find(&self.now.pinned, source).map(Identity::from);
+        let is_changed = seen.is_some_and(|seen| was != Some(seen))
+            || pinned.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
+        let is_damaged = error.kind() == ErrorKind::Damaged;
+        if is_damaged && !is_changed {
+            let kept = self.pins.quarantine(source);
+            self.journal.change(|entries| was.map(|was| entries.refuse(source, was)))?;
+            if let Err(error) = &kept {
+                self.progress.warn(&error.to_string());
+                self.pins.unpin(source)?;
+            }
+            self.tell(Event::Refused { name: source.clone(), error, kept: kept.ok() });
+            return Ok(());
+        }
+        if is_damaged {
+            // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
+            self.pins.unpin(source)?;
+            let why = format!("{source} changed while it was read");
+            error = Error::failed(why).with_hint("it is taken when it is whole");
+        }
+        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once);
+        self.tell_failure(error, None, retry);
+        Ok(())
+    }
+}
+
+fn find<'a>(archives: &'a [Archive], name: &ArchiveName) -> Option<&'a Archive> {
+    archives.iter().find(|archive| archive.name == *name)
+}
+
+fn unix_seconds() -> u64 {
+    unix_ns(SystemTime::now()) / 1_000_000_000
+}
+
+/// Whether a target is as it should not be, and stays so until somebody changes that: another file has the name, credentials
+/// are missing or do not suffice.
+fn is_refusal(error: &Error) -> bool {
+    error.kind() == ErrorKind::Exists
+        || NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Forbidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
+        let mut retry = Retry::default();
+        assert_eq!(retry.refused(false), Some(RETRY_FIRST));
+        assert_eq!(retry.refused(false), Some(RETRY_FIRST * 2));
+        assert!(!retry.is_given_up(true));
+        assert_eq!((retry.refused(true), retry.is_given_up(true)), (None, true));
+    }
+
+    #[test]
+    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
+        let mut retry = Retry::default();
+        for failures in 1..=ATTEMPTS_ONCE {
+            assert_eq!(retry.failed(true).is_some(), failures < ATTEMPTS_ONCE);
+            assert_eq!(retry.lets_others_go(false), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(retry.lets_others_go(true), failures >= FAILURES_BEFORE_OTHERS);
+            assert!(!retry.is_due());
+        }
+        retry.next = None;
+        assert!(retry.is_due() && !retry.lets_others_go(false), "its pause is over");
+        assert!(retry.lets_others_go(true), "it is given up");
+    }
+}
