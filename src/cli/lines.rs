@@ -3,7 +3,9 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
+pub use slotpress_base::text::cut;
+use textwrap::core::display_width;
+use textwrap::{Options, WordSplitter};
 
 /// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
@@ -35,12 +37,85 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// Lines of at most `columns` columns; the ones after the first are indented below the text. A word that is longer
+/// stays whole, so that paths can be copied.
+pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let Some(first_width) = words.first().map(|word| display_width(word)) else { return vec![label.to_string()] };
+    let longest = words.iter().map(|word| display_width(word)).max().unwrap_or(0);
+    let label_width = display_width(label);
+    // Behind an indent that leaves no room for a word, all stand further left.
+    let indent = " ".repeat(label_width.min(columns / 2).min(columns.saturating_sub(longest)));
+    let is_label_alone = (1..columns).contains(&label_width) && label_width + first_width > columns;
+    let options = Options::new(columns)
+        .initial_indent(if is_label_alone { &indent } else { label })
+        .subsequent_indent(&indent)
+        .break_words(false)
+        .word_splitter(WordSplitter::NoHyphenation);
+    let lines = textwrap::wrap(&words.join(" "), options).into_iter().map(String::from).collect();
+    if is_label_alone { [vec![label.to_string()], lines].concat() } else { lines }
+}
+
+/// A line of a report in lines of at most `columns` columns: what follows a label, as in `  size    12 GiB from …`,
+/// goes on below itself. Rows of tables, which have more than one gap, are left as they are.
+pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
+    if display_width(line) <= columns {
+        return vec![line.to_string()];
+    }
+    let body = line.trim_start();
+    let value = match body.split_once("  ") {
+        None => body,
+        Some((_, value)) if !value.trim_start().contains("  ") && body.len() < line.len() => value.trim_start(),
+        Some(_) => return vec![line.to_string()],
+    };
+    wrap(line.strip_suffix(value).unwrap_or_default(), value, columns)
+}
+
+/// Every line of a text wrapped, the first after a label.
+pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    let lines: Vec<String> = labels.zip(text.lines()).flat_map(|(label, line)| wrap(label, line, columns)).collect();
+    lines.join("\n")
+}
+
 /// The time, as logs have it: `2026-11-22T09:30:05Z`.
 pub fn time_now() -> String {
-    use std::time::SystemTime;
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+}
 
-    use slotpress_base::quantity;
-    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_the_screen() {
+        let text = "no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)".repeat(3);
+        for columns in [40, 80, 120] {
+            let lines = wrap("smallest size  --zstd-level 10: ", &text, columns);
+            assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
+        }
+        assert_eq!(wrap("", "two words", 80), ["two words"]);
+        // A word for which there is no room behind the label stands further left.
+        let capitalization = "1 account, capitalization 599,999,123,456,789,012";
+        let lines = wrap("  state    ok       ", capitalization, 40);
+        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");
+        assert_eq!(
+            wrap("  supply             ", "599,999,123,456,789,012", 40)[1],
+            " ".repeat(17) + "599,999,123,456,789,012"
+        );
+        assert_eq!(wrap("label: ", "", 80), ["label: "]);
+        assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
+    }
+
+    #[test]
+    fn values_go_on_below_themselves() {
+        assert_eq!(wrap_line("  size     12 GiB", 40), ["  size     12 GiB"]);
+        let line = "  storages     540, 67.4 MiB, the largest 2.75 MiB";
+        assert_eq!(wrap_line(line, 36), ["  storages     540, 67.4 MiB, the", "               largest 2.75 MiB"]);
+        assert_eq!(wrap_line("  full, slot 350006971, 540", 16), ["  full, slot", "  350006971, 540"]);
+        assert_eq!(wrap_line("a sentence of some words", 16), ["a sentence of", "some words"]);
+        for row in ["  Token   118,551    33.8 MiB  50.4", "    1 4.54 MiB  3.386   100.0%", "one  two"] {
+            assert_eq!(wrap_line(row, 6), [row]);
+        }
+    }
 }

@@ -80,29 +80,25 @@ impl TimeUnit {
 
     /// `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
     pub fn show(self, seconds: f64) -> String {
-        let value = seconds / self.seconds();
+        let (unit_seconds, symbol) = self.seconds_and_symbol();
+        let value = seconds / unit_seconds;
         match self {
             Self::Nanoseconds => format!("{value:.0} ns"),
             Self::Seconds if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
-            _ => format!("{} {}", significant(value), self.symbol()),
+            _ => format!("{} {symbol}", significant(value)),
         }
     }
 
     fn seconds(self) -> f64 {
-        match self {
-            Self::Nanoseconds => 1e-9,
-            Self::Microseconds => 1e-6,
-            Self::Milliseconds => 1e-3,
-            Self::Seconds => 1.0,
-        }
+        self.seconds_and_symbol().0
     }
 
-    fn symbol(self) -> &'static str {
+    fn seconds_and_symbol(self) -> (f64, &'static str) {
         match self {
-            Self::Nanoseconds => "ns",
-            Self::Microseconds => "µs",
-            Self::Milliseconds => "ms",
-            Self::Seconds => "s",
+            Self::Nanoseconds => (1e-9, "ns"),
+            Self::Microseconds => (1e-6, "µs"),
+            Self::Milliseconds => (1e-3, "ms"),
+            Self::Seconds => (1.0, "s"),
         }
     }
 }
@@ -114,9 +110,9 @@ pub fn time(seconds: f64) -> String {
 
 /// A round time at an axis: `0.5 s` is `500 ms`, `20 s`.
 pub fn tick(seconds: f64) -> String {
-    let unit = TimeUnit::of(seconds);
-    let number = format!("{:.3}", seconds / unit.seconds());
-    format!("{} {}", number.trim_end_matches('0').trim_end_matches('.'), unit.symbol())
+    let (unit_seconds, symbol) = TimeUnit::of(seconds).seconds_and_symbol();
+    let number = format!("{:.3}", seconds / unit_seconds);
+    format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// `1.40`, `12.4`: how many times as much.
@@ -138,14 +134,8 @@ pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
 /// `430,104`
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
-    let mut shown = String::new();
-    for (number, digit) in digits.chars().enumerate() {
-        if number > 0 && (digits.len() - number).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 /// `1 frame`, `430,104 frames`
@@ -166,31 +156,6 @@ pub fn significant(value: f64) -> String {
 pub fn clock(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
-}
-
-/// The day of seconds since 1970, in UTC: `2026-11-21`.
-pub fn date(seconds: u64) -> String {
-    let mut days = seconds / 86_400;
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    loop {
-        let length = if is_leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    format!("{year}-{month:02}-{:02}", days + 1)
 }
 
 #[cfg(test)]

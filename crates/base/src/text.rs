@@ -1,5 +1,4 @@
-//! Text fit for a message or a screen: what others wrote as a line of bounded length, what we write as lines that are
-//! wrapped at words. And paths and times, as JSON can have them.
+//! Text fit for a message: what others wrote as a line of bounded length. And paths and times, as JSON can have them.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -82,55 +81,6 @@ impl<P: AsRef<Path> + ?Sized> ShowPath for P {
     fn shown(&self) -> String {
         escaped(&self.as_ref().to_string_lossy()).into_owned()
     }
-}
-
-/// Lines of at most `columns` characters; the ones after the first are indented below the text. A word that is longer
-/// stays whole, so that paths can be copied.
-pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
-    let indent = " ".repeat(label.chars().count().min(columns / 2));
-    let mut lines = vec![label.to_string()];
-    let mut is_line_start = true;
-    for word in text.split_whitespace() {
-        let (length, word_length) = (lines.last().map_or(0, |line| line.chars().count()), word.chars().count());
-        // Behind an indent that leaves no room for a word, it stands further left.
-        let room = columns.saturating_sub(word_length);
-        let is_too_long =
-            if is_line_start { lines.len() == 1 && length > room && length < columns } else { length + 1 > room };
-        if is_too_long && (!is_line_start || room > 0) {
-            lines.push(indent.chars().take(if room > 0 { room } else { columns }).collect());
-            is_line_start = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            if !is_line_start {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        is_line_start = false;
-    }
-    lines
-}
-
-/// A line of a report in lines of at most `columns` characters: what follows a label, as in `  size    12 GiB from …`,
-/// goes on below itself. Rows of tables, which have more than one gap, are left as they are.
-pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
-    if line.chars().count() <= columns {
-        return vec![line.to_string()];
-    }
-    let body = line.trim_start();
-    let value = match body.split_once("  ") {
-        None => body,
-        Some((_, value)) if !value.trim_start().contains("  ") && body.len() < line.len() => value.trim_start(),
-        Some(_) => return vec![line.to_string()],
-    };
-    wrap(line.strip_suffix(value).unwrap_or_default(), value, columns)
-}
-
-/// Every line of a text wrapped, the first after a label.
-pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
-    let labels = std::iter::once(label).chain(std::iter::repeat(""));
-    let lines: Vec<String> = labels.zip(text.lines()).flat_map(|(label, line)| wrap(label, line, columns)).collect();
-    lines.join("\n")
 }
 
 /// The first characters of a text, as many as fit.
@@ -235,38 +185,6 @@ mod tests {
         assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").shown(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
         assert_eq!("/mnt/ledger".shown(), "/mnt/ledger");
         assert_eq!(escaped_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
-    }
-
-    #[test]
-    fn lines_fit_the_screen() {
-        let text = "no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)".repeat(3);
-        for columns in [40, 80, 120] {
-            let lines = wrap("smallest size  --zstd-level 10: ", &text, columns);
-            assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
-        }
-        assert_eq!(wrap("", "two words", 80), ["two words"]);
-        // A word for which there is no room behind the label stands further left.
-        let capitalization = "1 account, capitalization 599,999,123,456,789,012";
-        let lines = wrap("  state    ok       ", capitalization, 40);
-        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");
-        assert_eq!(
-            wrap("  supply             ", "599,999,123,456,789,012", 40)[1],
-            " ".repeat(17) + "599,999,123,456,789,012"
-        );
-        assert_eq!(wrap("label: ", "", 80), ["label: "]);
-        assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
-    }
-
-    #[test]
-    fn values_go_on_below_themselves() {
-        assert_eq!(wrap_line("  size     12 GiB", 40), ["  size     12 GiB"]);
-        let line = "  storages     540, 67.4 MiB, the largest 2.75 MiB";
-        assert_eq!(wrap_line(line, 36), ["  storages     540, 67.4 MiB, the", "               largest 2.75 MiB"]);
-        assert_eq!(wrap_line("  full, slot 350006971, 540", 16), ["  full, slot", "  350006971, 540"]);
-        assert_eq!(wrap_line("a sentence of some words", 16), ["a sentence of", "some words"]);
-        for row in ["  Token   118,551    33.8 MiB  50.4", "    1 4.54 MiB  3.386   100.0%", "one  two"] {
-            assert_eq!(wrap_line(row, 6), [row]);
-        }
     }
 
     #[test]

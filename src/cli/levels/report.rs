@@ -7,9 +7,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
 use slotpress_base::quantity::{self, TimeUnit};
-use slotpress_base::text::wrap;
 
 use super::chart::Chart;
+use crate::cli::lines::wrap;
 
 /// The result of a command, in reading order.
 #[derive(Debug, Default)]
