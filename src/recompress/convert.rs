@@ -131,7 +131,7 @@ pub fn survey(
     progress: &dyn Progress,
 ) -> Result<Option<Conversion>> {
     let Input::File { archive, .. } = input else { return Err(not_possible()) };
-    if front::is_of_firedancer(archive)? != Some(true) {
+    if !front::is_of_firedancer(archive)? {
         return Ok(None);
     }
     if base_slot.is_some() && base.is_none() {

@@ -319,7 +319,8 @@ fn recompress_open<'a>(
         }
         (None, None) => StateOutcome::not_asked(),
     };
-    judge_expected(&decoded.bank, &options.check).map_err(|error| error.within_damaged(input.place()))?;
+    judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
+        .map_err(|error| error.within_damaged(input.place()))?;
     let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
     if decoded.left_out > 0 {
         progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));

@@ -11,7 +11,7 @@ use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, Sho
 use slotpress_format::{ArchiveName, GENESIS_FILE_NAME, Root};
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::rules::documents::swapped;
-use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, judge_expected_name};
+use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, judge_expected};
 
 use crate::archive::sink::Sink;
 use crate::restore::copies::ArchiveCopy;
@@ -75,7 +75,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::Arriving { source, name, file }) => {
                 let mut archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
-                if front::is_of_firedancer(&archive)? == Some(true) {
+                if front::is_of_firedancer(&archive)? {
                     await_end(&archive, progress)?;
                     let name = archive.name.take();
                     archive = Archive::open(file.path(), self.index, &options.io_policy)?;
@@ -90,7 +90,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                match front::is_of_firedancer(&archive)? == Some(true) {
+                match front::is_of_firedancer(&archive)? {
                     true => convert(&archive, self.archives.last(), None, dir, options, progress)?,
                     false => {
                         let copy = ArchiveCopy::begin(&archive, dir, options)?;
@@ -189,7 +189,7 @@ impl Inputs {
         }?;
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
-            judge_expected_name(name, &options.target.check)
+            judge_expected(name.slot, name.hash, &options.target.check)
                 .map_err(|error| error.within_damaged(archive.path().shown()))
         })
     }
@@ -254,9 +254,7 @@ impl Inputs {
         let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
         for archive in self.0 {
             let archive = match (archive, arriving) {
-                (Some(archive), _)
-                    if options.layout == RestoreLayout::Boot && front::is_of_firedancer(&archive)? == Some(true) =>
-                {
+                (Some(archive), _) if options.layout == RestoreLayout::Boot && front::is_of_firedancer(&archive)? => {
                     if !all_options.expect_roots.is_empty() {
                         return Err(Error::usage(
                             "the root of an archive of Firedancer's is not that of what is restored",

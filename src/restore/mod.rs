@@ -97,7 +97,7 @@ impl RestorePlan {
         })?;
         target.keep();
         // Read back to check it, or written by the way.
-        options.target.io_policy.io_hint.settle_dir(&report.path);
+        options.target.io_policy.io_hint.write_out_dir(&report.path);
         Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
     }
 }
@@ -138,7 +138,7 @@ pub fn restore_supplied(
     let mut target = Target::prepare(options)?;
     let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
     target.keep();
-    options.io_policy.io_hint.settle_dir(&report.path);
+    options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
@@ -324,7 +324,7 @@ fn unpack_all(
             read_superseded(list, storages, roots, hint, &pass, options.threads, progress)
         })?,
     };
-    judge_expected(&bank, &options.check)?;
+    judge_expected(bank.slot, bank.snapshot_hash(), &options.check)?;
     let has_index = archives.iter().all(|archive| archive.tail.is_some());
     let assurance = Assurance::new(outcome, &bank, has_index);
     Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })

@@ -64,10 +64,10 @@ pub use state::accounts::{AccountsPass, Task};
 pub use state::again::read_again;
 pub use state::check::{
     Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, StateOutcome,
-    judge_expected, judge_expected_name,
+    judge_expected,
 };
+pub use state::finish::RATIO_TYPICAL;
 pub use state::first_pass::{Contents, FirstPass};
-pub use state::settle::RATIO_TYPICAL;
 pub use state::spill::spill_dir;
 pub use state::stakes::FoundAccounts;
 pub use state::superseded::Superseded;

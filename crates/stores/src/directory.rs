@@ -123,7 +123,7 @@ impl Directory {
         // Those that replace a file each have the name for a moment.
         let file = match replace {
             true => Unpublished::create_in(&self.0)?,
-            false => Unpublished::create_for_in(&self.0, name)?,
+            false => Unpublished::create_in_for(&self.0, name)?,
         };
         let to = StreamWriter::new(file.file().try_clone().or_path("write", file.path())?, IoHint::Gentle);
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })

@@ -124,7 +124,7 @@ impl IoHint {
     /// # Errors
     /// The disk could not write what was written before.
     pub fn write_behind(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
-        if self == Self::None { Ok(()) } else { writer::settle_range(file, range) }
+        if self == Self::None { Ok(()) } else { writer::write_out(file, range) }
     }
 
     /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
@@ -151,20 +151,20 @@ impl IoHint {
 
     /// Writes the files of a new directory to disk, and drops their pages. Best effort: the code that made them syncs them.
     #[doc(hidden)]
-    pub fn settle_dir(self, dir: &Path) {
+    pub fn write_out_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
         if self != Self::None {
-            files.for_each(|entry| settle(&entry.path()));
+            files.for_each(|entry| write_out_file(&entry.path()));
         }
     }
 }
 
-fn settle(path: &PathBuf) {
+fn write_out_file(path: &PathBuf) {
     if let Ok(file) = File::open(path)
         && let Ok(metadata) = file.metadata()
         && metadata.is_file()
     {
-        let _ = writer::settle_range(&file, &(0..metadata.len()));
+        let _ = writer::write_out(&file, &(0..metadata.len()));
     }
 }
 

@@ -93,7 +93,7 @@ fn drop_written(file: &File, end: u64) {
 }
 
 /// Writes a range of a new file to disk, waits for that, and drops its pages.
-pub(super) fn settle_range(file: &File, range: &Range<u64>) -> io::Result<()> {
+pub(super) fn write_out(file: &File, range: &Range<u64>) -> io::Result<()> {
     write_back(file, range, true)?;
     drop_written(file, range.end);
     Ok(())
@@ -145,12 +145,12 @@ impl WriteBehind {
             oldest.extend(under_way.pop());
         }
         drop(under_way);
-        oldest.iter().try_for_each(|(file, range)| settle_range(file, range))
+        oldest.iter().try_for_each(|(file, range)| write_out(file, range))
     }
 
     /// Waits for everything.
     pub fn finish(&self) -> io::Result<()> {
         let mut under_way = self.under_way.lock();
-        std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| settle_range(&file, &range))
+        std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| write_out(&file, &range))
     }
 }

@@ -45,7 +45,7 @@ pub enum TarEnd {
 /// A push parser of tar streams.
 #[derive(Debug)]
 pub struct EntryParser {
-    state: State,
+    state: ParserState,
     /// Bytes of tar seen so far, from where this parser started.
     position: u64,
     /// A block that came in pieces.
@@ -60,7 +60,7 @@ pub struct EntryParser {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Header,
     Content { entry: Entry, offset_bytes: u64 },
     Padding { left_bytes: u64 },
@@ -68,7 +68,7 @@ enum State {
     End,
 }
 
-impl State {
+impl ParserState {
     /// So much padding, and then a header.
     fn padding(left_bytes: u64) -> Self {
         match left_bytes {
@@ -88,7 +88,7 @@ impl EntryParser {
     /// Starts at the beginning of a tar stream, or at the header of any entry.
     pub fn new() -> Self {
         Self {
-            state: State::Header,
+            state: ParserState::Header,
             position: 0,
             block: Vec::with_capacity(BLOCK),
             entries: 0,
@@ -118,16 +118,16 @@ impl EntryParser {
         }
         let content_offset = offset_bytes.checked_sub(BLOCK_BYTES)?;
         parser.state = if content_offset < entry.content_bytes {
-            State::Content { entry, offset_bytes: content_offset }
+            ParserState::Content { entry, offset_bytes: content_offset }
         } else {
-            State::Padding { left_bytes: padded(entry.content_bytes).checked_sub(content_offset)? }
+            ParserState::Padding { left_bytes: padded(entry.content_bytes).checked_sub(content_offset)? }
         };
         Some(parser)
     }
 
     /// Some of the stream is lost, so many bytes as far as is known: the next byte is the first of a header.
     pub fn restart_after(&mut self, lost_bytes: u64) {
-        self.state = State::Header;
+        self.state = ParserState::Header;
         self.position = self.position.saturating_add(lost_bytes);
         self.block.clear();
         self.extension = Extension::default();
@@ -152,7 +152,7 @@ impl EntryParser {
     /// How the stream ends, if it ends here.
     pub fn end(&self) -> TarEnd {
         match self.end_zero_bytes {
-            _ if self.state != State::End => TarEnd::Inside,
+            _ if self.state != ParserState::End => TarEnd::Inside,
             _ if self.has_junk => TarEnd::Junk,
             END_OF_ARCHIVE_BYTES => TarEnd::Clean,
             fewer if fewer < END_OF_ARCHIVE_BYTES => TarEnd::Short,
@@ -164,13 +164,15 @@ impl EntryParser {
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
-                State::Header => BLOCK.saturating_sub(self.block.len()),
-                State::Content { entry, offset_bytes } => to_usize(entry.content_bytes.saturating_sub(offset_bytes)),
-                State::Extension { content_bytes, .. } => {
+                ParserState::Header => BLOCK.saturating_sub(self.block.len()),
+                ParserState::Content { entry, offset_bytes } => {
+                    to_usize(entry.content_bytes.saturating_sub(offset_bytes))
+                }
+                ParserState::Extension { content_bytes, .. } => {
                     to_usize(content_bytes.saturating_sub(self.extension.content_bytes()))
                 }
-                State::Padding { left_bytes } => to_usize(left_bytes),
-                State::End => bytes.len(),
+                ParserState::Padding { left_bytes } => to_usize(left_bytes),
+                ParserState::End => bytes.len(),
             };
             let (part, rest) = split_at_most(bytes, wanted);
             self.take(part, on_event)?;
@@ -184,20 +186,22 @@ impl EntryParser {
     fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         let length_bytes = bytes.len() as u64;
         match self.state {
-            State::Header => self.take_header(bytes, on_event)?,
-            State::Content { entry, offset_bytes } => {
+            ParserState::Header => self.take_header(bytes, on_event)?,
+            ParserState::Content { entry, offset_bytes } => {
                 on_event(TarEvent::Content { offset_bytes, bytes })?;
                 self.continue_content(entry, offset_bytes.saturating_add(length_bytes), on_event)?;
             }
-            State::Extension { flag, content_bytes } => {
+            ParserState::Extension { flag, content_bytes } => {
                 self.extension.push(bytes);
                 if self.extension.content_bytes() == content_bytes {
                     self.extension.take(flag);
-                    self.state = State::padding(padding_bytes(content_bytes));
+                    self.state = ParserState::padding(padding_bytes(content_bytes));
                 }
             }
-            State::Padding { left_bytes } => self.state = State::padding(left_bytes.saturating_sub(length_bytes)),
-            State::End => {
+            ParserState::Padding { left_bytes } => {
+                self.state = ParserState::padding(left_bytes.saturating_sub(length_bytes))
+            }
+            ParserState::End => {
                 let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
                 if !self.has_junk {
                     self.end_zero_bytes = self.end_zero_bytes.saturating_add(zeros as u64);
@@ -211,8 +215,8 @@ impl EntryParser {
     /// Whether the stream may end here: after the end of the archive.
     pub fn finish(&self) -> Result<()> {
         match self.state {
-            State::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
-            State::Content { entry, offset_bytes } => Err(Error::damaged(format!(
+            ParserState::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
+            ParserState::Content { entry, offset_bytes } => Err(Error::damaged(format!(
                 "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
                 entry.kind, entry.content_bytes
             ))
@@ -227,14 +231,14 @@ impl EntryParser {
 
     /// Whether the stream is at the start of an entry, or after the end: where a frame may be cut off without loss.
     pub fn is_between_entries(&self) -> bool {
-        matches!(self.state, State::Header | State::End) && self.block.is_empty()
+        matches!(self.state, ParserState::Header | ParserState::End) && self.block.is_empty()
     }
 
     fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         self.block.extend_from_slice(bytes);
         let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
-            self.state = State::End;
+            self.state = ParserState::End;
             self.end_zero_bytes = BLOCK_BYTES;
         } else {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
@@ -271,8 +275,8 @@ impl EntryParser {
                 return Err(Oddity::Size.error(header));
             }
             self.state = match content_bytes {
-                0 => State::Header,
-                _ => State::Extension { flag: header.flag, content_bytes },
+                0 => ParserState::Header,
+                _ => ParserState::Extension { flag: header.flag, content_bytes },
             };
             return Ok(());
         }
@@ -283,7 +287,7 @@ impl EntryParser {
             }
             None if content_bytes > u64::MAX / 2 => Err(Oddity::Size.error(header)),
             None => {
-                self.state = State::padding(padded(content_bytes));
+                self.state = ParserState::padding(padded(content_bytes));
                 Ok(())
             }
         }
@@ -295,10 +299,10 @@ impl EntryParser {
         offset_bytes: u64,
         on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.state = State::Content { entry, offset_bytes };
+        self.state = ParserState::Content { entry, offset_bytes };
         if offset_bytes == entry.content_bytes {
             on_event(TarEvent::End(entry))?;
-            self.state = State::padding(padding_bytes(entry.content_bytes));
+            self.state = ParserState::padding(padding_bytes(entry.content_bytes));
         }
         Ok(())
     }

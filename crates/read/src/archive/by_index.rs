@@ -61,7 +61,7 @@ pub fn read_by_index(
             ErrorKind::Damaged => ReadError::Index(error),
             _ => ReadError::Other(error),
         })?;
-    let reading = Reading {
+    let reading = IndexReader {
         pieces: Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint),
         archive,
         tail,
@@ -103,7 +103,7 @@ fn contradicts(why: impl std::fmt::Display) -> Error {
     Error::damaged(format!("the archive's index disagrees with its content: {why}"))
 }
 
-struct Reading<'a> {
+struct IndexReader<'a> {
     archive: &'a Archive,
     pieces: Pieces<'a>,
     tail: &'a Tail,
@@ -142,7 +142,7 @@ struct ReadFrame {
     content_bytes: u64,
 }
 
-impl Reading<'_> {
+impl IndexReader<'_> {
     /// The frames to read, with their links, in the order in which they are read.
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
         match self.pass.is_newest_first {

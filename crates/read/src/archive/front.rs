@@ -42,8 +42,8 @@ pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
 ///
 /// # Errors
 /// The disk fails, or memory does not suffice.
-pub fn is_of_firedancer(archive: &Archive) -> Result<Option<bool>> {
-    Ok(bank(archive)?.map(|bank| bank.is_of_firedancer()))
+pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
+    Ok(bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()))
 }
 
 /// What of the bank file comes before its stakes; `None` where few reads do not tell: what is damaged is for others to report.

@@ -33,7 +33,7 @@ pub fn read_in_order(
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
-        Reading { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
+        EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
     // Why a worker has died: its records were not visited.
     let died = Mutex::new(None);
     let check = || match died.lock().clone() {
@@ -90,7 +90,7 @@ pub fn read_in_order(
         return Err(error);
     }
     visitor.check()?;
-    let Reading { parser, search, has_lost, events, .. } = reading;
+    let EntryReader { parser, search, has_lost, events, .. } = reading;
     let mut read = ReadArchive {
         documents: events.documents.finish(),
         tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
@@ -144,7 +144,7 @@ impl fmt::Display for Stopped {
 impl std::error::Error for Stopped {}
 
 /// The tar stream, and what to do where a part of it is lost.
-struct Reading<'a> {
+struct EntryReader<'a> {
     parser: EntryParser,
     /// Where the parser has lost its place: for the entry to go on with.
     search: Option<HeaderSearch>,
@@ -157,7 +157,7 @@ struct Reading<'a> {
 /// Damaged headers after which a stream is given up: one is damage, so many are intended.
 const DAMAGED_HEADERS_MAX: u64 = 50;
 
-impl Reading<'_> {
+impl EntryReader<'_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
         let mut bytes = Cow::Borrowed(bytes);

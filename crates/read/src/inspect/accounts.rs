@@ -13,7 +13,7 @@ use slotpress_format::{Address, Record, RecordHeader};
 
 use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
-use crate::state::shown::{StateVisitor, StateWorker};
+use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 

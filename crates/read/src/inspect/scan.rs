@@ -24,14 +24,14 @@ pub struct ScanStorage {
 
 /// An open archive or ledger.
 pub struct Scan<'a> {
-    source: Source,
+    opened: Opened,
     path: PathBuf,
     /// Threads that work, 1 to 1024.
     pub threads: usize,
     progress: &'a dyn Progress,
 }
 
-enum Source {
+enum Opened {
     Archive(Box<Archive>),
     Ledger { plan: Box<Plan>, _lock: Option<LedgerLock> },
 }
@@ -41,7 +41,7 @@ impl<'a> Scan<'a> {
     pub fn archive(input: &NamedArchive, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let archive = input.open(&IoPolicy::default())?;
         archive.warn_of_index(progress);
-        Ok(Self { source: Source::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
+        Ok(Self { opened: Opened::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
     }
 
     /// Opens a stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest. Holds the
@@ -55,13 +55,13 @@ impl<'a> Scan<'a> {
         let snapshot = find_bank_snapshot(paths, slot, threads)?;
         let path = snapshot.dir.clone();
         let plan = Box::new(Plan::new(snapshot, None, threads, progress)?);
-        Ok(Self { source: Source::Ledger { plan, _lock: lock }, path, threads, progress })
+        Ok(Self { opened: Opened::Ledger { plan, _lock: lock }, path, threads, progress })
     }
 
     /// The storages, where any of them can be read without those before it.
     pub fn storages(&self) -> Option<Vec<ScanStorage>> {
-        let kinds: Vec<(u64, u64)> = match &self.source {
-            Source::Archive(archive) => {
+        let kinds: Vec<(u64, u64)> = match &self.opened {
+            Opened::Archive(archive) => {
                 let entries = archive.tail.as_ref()?.index.entries.iter();
                 let slot_of = |kind| match kind {
                     EntryKind::Storage { slot, .. } => Some(slot),
@@ -69,7 +69,7 @@ impl<'a> Scan<'a> {
                 };
                 entries.filter_map(|entry| Some((slot_of(entry.kind)?, entry.content_bytes))).collect()
             }
-            Source::Ledger { plan, .. } => {
+            Opened::Ledger { plan, .. } => {
                 plan.storages.iter().map(|storage| (storage.file.slot, storage.content_bytes)).collect()
             }
         };
@@ -82,12 +82,12 @@ impl<'a> Scan<'a> {
     pub fn read(&mut self, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<bool> {
         const STAGE: &str = "Searching";
         let (threads, progress) = (self.threads, self.progress);
-        let read = match &mut self.source {
-            Source::Ledger { plan, .. } => {
+        let read = match &mut self.opened {
+            Opened::Ledger { plan, .. } => {
                 progress.stage(STAGE, wanted.is_none().then_some(plan.content_bytes()));
                 read_storages(plan, visitor, wanted, threads, progress, &|_, error| Err(error))
             }
-            Source::Archive(archive) => {
+            Opened::Archive(archive) => {
                 progress.stage(STAGE, wanted.is_none().then_some(archive.length_bytes()));
                 match read_again(archive, 0, wanted, visitor, true, threads, progress) {
                     Err(ReadError::Index(error)) => {

@@ -8,7 +8,7 @@ use slotpress_base::{Elapsed, Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Hash, Record};
 
 use super::AccountsInput;
-use crate::state::shown::{StateVisitor, StateWorker};
+use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::ledger::read_ledger;
 use crate::verify::{Job, read_archives};
 use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOptions, VerifyReport};
@@ -141,7 +141,7 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
 ) -> Result<Visit<V>, VisitError<V::Error>> {
     let visiting = Visiting { new_visitor, idle: Mutex::default(), error: Mutex::default() };
     let read = read_state(input, options, progress, &visiting);
-    if let Some(error) = into_inner(visiting.error) {
+    if let Some(error) = visiting.error.into_inner() {
         return Err(VisitError::Visitor(error));
     }
     let report = read?;
@@ -152,7 +152,7 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     let VerifyReport { slot, hash, counts, elapsed, .. } = report;
     let (accounts, records, superseded) = (counts.accounts, counts.records, counts.superseded);
     let report = VisitReport { slot, hash, accounts, records, superseded, state, elapsed };
-    Ok(Visit { visitors: into_inner(visiting.idle), report })
+    Ok(Visit { visitors: visiting.idle.into_inner(), report })
 }
 
 /// Shows all records to a visitor, and reports.
@@ -181,10 +181,6 @@ fn judged(report: &VerifyReport) -> Result<StateOutcome> {
         Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
         None => Ok(StateOutcome::Checked { accounts: report.counts.accounts }),
     }
-}
-
-fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex.into_inner()
 }
 
 struct Visiting<F, V: AccountVisitor> {

@@ -21,7 +21,7 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::split::{Checkpoint, ScannedSplit, ToScan, scan_splits};
+use crate::plan::split::{Checkpoint, ToScan, scan_splits};
 use crate::plan::storage_length::{Obsolete, StorageLength, read_obsolete, storage_length};
 
 /// An entry that is not a storage: a directory, or a file that is archived as it is.
@@ -258,7 +258,7 @@ fn scan_wanted(
     roots: &[StorageRoot],
     options: &PlanOptions,
     progress: &dyn Progress,
-) -> Result<Vec<Result<ScannedSplit>>> {
+) -> Result<Vec<Result<StorageLength>>> {
     let splits = || wanted.iter().filter(|storage| storage.file.is_split());
     if splits().next().is_none() {
         return Ok(Vec::new());
@@ -276,7 +276,7 @@ fn scan_wanted(
 /// so are those that are not as they should be, where `on_fault` returns no error.
 fn plan_storages(
     wanted: &[Wanted<'_>],
-    scanned: Vec<Result<ScannedSplit>>,
+    scanned: Vec<Result<StorageLength>>,
     roots: &[StorageRoot],
     has_map: bool,
     on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
@@ -285,7 +285,7 @@ fn plan_storages(
     let mut scanned = scanned.into_iter();
     for Wanted { file, obsolete, map_bytes } in wanted {
         let length = match file.is_split() {
-            true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
+            true => scanned.next().unwrap_or_else(|| Ok(StorageLength::default())),
             false => storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| {
                 let root = roots.get(usize::from(file.root)).map(|root| root.path.as_path()).unwrap_or(Path::new(""));
                 error.within(root.join(file.file_name()).shown())

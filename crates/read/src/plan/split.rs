@@ -18,6 +18,7 @@ use slotpress_format::{
 };
 
 use crate::plan::file::{StorageSource, changed};
+use crate::plan::storage_length::StorageLength;
 
 /// Checkpoints are so far apart in an entry, or as far as an account is long. A frame starts reading at most so much
 /// before its own part; the checkpoints of 450 GB of storages take 7 MB.
@@ -48,15 +49,6 @@ pub struct Checkpoint {
 /// Where reading begins without a checkpoint.
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 
-/// What a scan of a `.meta` file finds.
-#[derive(Debug, Default)]
-pub struct ScannedSplit {
-    /// The length of the archive's entry in bytes: of all records that are not obsolete.
-    pub content_bytes: u64,
-    /// Places to read it from.
-    pub checkpoints: Vec<Checkpoint>,
-}
-
 /// A split storage to scan: with where the list of its obsolete records begins, and how many they are.
 pub(super) struct ToScan<'a> {
     pub storage: &'a StorageFile,
@@ -71,7 +63,7 @@ pub(super) fn scan_splits<'a>(
     roots: &[StorageRoot],
     (threads, io_policy): (usize, &IoPolicy),
     progress: &dyn Progress,
-) -> Result<Vec<Result<ScannedSplit>>> {
+) -> Result<Vec<Result<StorageLength>>> {
     let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
         let ToScan { storage, obsolete_list_offset, obsolete_count } = *to_scan;
         let items = match obsolete {
@@ -164,7 +156,7 @@ impl<'a> SplitStorage<'a> {
         obsolete: &[ObsoleteItem],
         window: &mut Vec<u8>,
         on_read: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<ScannedSplit> {
+    ) -> Result<StorageLength> {
         self.with_files(|meta, data| {
             // What is behind the reader is dropped window by window; the header comes with the first one.
             let mut behind = None;
@@ -277,8 +269,8 @@ fn scan_entries(
     obsolete: &[ObsoleteItem],
     window: &mut Vec<u8>,
     read: &mut ReadAt<'_>,
-) -> Result<ScannedSplit> {
-    let mut found = ScannedSplit::default();
+) -> Result<StorageLength> {
+    let mut found = StorageLength::default();
     let mut obsolete = Obsolete(obsolete);
     let mut walk = MetaWalk::new(range, window, read);
     let mut next_checkpoint = CHECKPOINT_BYTES;

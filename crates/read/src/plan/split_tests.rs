@@ -103,7 +103,7 @@ fn storage_of(dir: &Path, made: &Made, has_data: bool) -> StorageFile {
 }
 
 /// Scans and reads all of a storage: the bytes of its entry in the archive.
-fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, ScannedSplit)> {
+fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
     let storage = storage_of(dir, made, has_data);
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;

@@ -9,7 +9,7 @@ use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_accounts};
 
-use crate::plan::split::{Checkpoint, ScannedSplit};
+use crate::plan::split::Checkpoint;
 
 /// What keeps a storage from being archived.
 #[derive(Clone, Debug)]
@@ -87,13 +87,6 @@ pub struct StorageLength {
     pub is_whole: bool,
     /// Of a split storage.
     pub checkpoints: Vec<Checkpoint>,
-}
-
-impl From<ScannedSplit> for StorageLength {
-    fn from(scanned: ScannedSplit) -> Self {
-        let ScannedSplit { content_bytes, checkpoints } = scanned;
-        Self { content_bytes, checkpoints, ..Self::default() }
-    }
 }
 
 /// How much of an append vec goes into the archive: `(file with obsolete records cut)[..accounts_current_len]`; without

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::Result;
 use slotpress_format::{Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
 
@@ -28,10 +28,6 @@ pub struct ArchiveRules<'a> {
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
     frames: Mutex<FrameWatch>,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
 }
 
 impl<'a> ArchiveRules<'a> {
@@ -60,13 +56,13 @@ impl<'a> ArchiveRules<'a> {
 
     /// The next entry.
     pub fn entry(&self, entry: &Entry) -> Result<()> {
-        lock(&self.entries).entry(entry, &mut lock(self.seen_slots), self.findings)
+        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.findings)
     }
 
     /// A frame.
     pub fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
         match (self.is_by_index, frame.start) {
-            (false, _) => lock(&self.frames).see(frame, self.findings),
+            (false, _) => self.frames.lock().see(frame, self.findings),
             (true, FrameStart::Zstd(header)) => {
                 check_window(&header, Place::frame(frame.number, Some(frame.offset_bytes)), self.findings)
             }
@@ -93,7 +89,7 @@ impl<'a> ArchiveRules<'a> {
                 findings.add(Check::Frames, Rule::FrameHash, place, "the frame that its hash is of", "another frame")
             }
             Problem::Unreadable { error, is_after_end } => {
-                let number = lock(&self.frames).number_of(error.offset_bytes());
+                let number = self.frames.lock().number_of(error.offset_bytes());
                 let header_bytes = FRAME_HEADER_BYTES_MAX as u64;
                 let length_bytes = self.length_bytes.unwrap_or(u64::MAX);
                 let is_at_end =
@@ -108,7 +104,7 @@ impl<'a> ArchiveRules<'a> {
             Problem::DamagedHeader { error, offset_bytes } => {
                 findings.add_error(Check::Entries, Rule::TarDamaged, Place::default().at(offset_bytes), error)
             }
-            Problem::OddHeader { oddity, header } => lock(&self.entries).odd(oddity, header, findings),
+            Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
             Problem::End { end, zero_bytes, offset_bytes, is_between_entries, error } => {
                 let place = Place::default().at(offset_bytes);
                 let rule = match end {
@@ -149,10 +145,10 @@ impl<'a> ArchiveRules<'a> {
                 self.findings.add(Check::Frames, Rule::Index, place, expected, "something else")?;
             }
         } else if let Some(length_bytes) = archive.source.length_bytes() {
-            lock(&self.frames).finish(length_bytes, self.findings)?;
+            self.frames.lock().finish(length_bytes, self.findings)?;
         }
         if !self.is_by_index {
-            read.frames.frames = lock(&self.frames).count();
+            read.frames.frames = self.frames.lock().count();
         }
         let documents = std::mem::take(&mut read.documents);
         let judged = self.finish_entries(documents, read.is_whole)?;
@@ -163,7 +159,7 @@ impl<'a> ArchiveRules<'a> {
 
     /// The same, of a stream that has no name.
     pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<JudgedArchive> {
-        let entries = std::mem::take(&mut *lock(&self.entries));
+        let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(is_whole, self.findings)?;
         let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
         entries.judge_shared_slot(bank.as_ref().map(|(bank, _)| bank), self.findings)?;

@@ -11,7 +11,7 @@ use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
 use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
-use crate::{Compression, Documents, ParsedBank};
+use crate::{CheckOptions, Compression, Documents, ParsedBank};
 
 /// A bank file and its storage map.
 pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
@@ -153,12 +153,12 @@ pub fn judge_name(
 
 /// Checks that the state is the one that was asked for.
 pub fn judge_expectations(
-    slot: Option<u64>,
-    hash: Option<Hash>,
-    (found_slot, found_hash): (u64, Hash),
+    options: &CheckOptions,
+    found_slot: u64,
+    found_hash: Hash,
     findings: &Findings,
 ) -> Result<()> {
-    if let Some(slot) = slot.filter(|slot| *slot != found_slot) {
+    if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
         findings.add(
             Check::Name,
             Rule::NotExpected,
@@ -167,7 +167,7 @@ pub fn judge_expectations(
             format!("slot {found_slot}"),
         )?;
     }
-    match hash.filter(|hash| *hash != found_hash) {
+    match options.expect_hash.filter(|hash| *hash != found_hash) {
         Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, found_hash),
         None => Ok(()),
     }

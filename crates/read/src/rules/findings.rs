@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use slotpress_base::{Error, Result};
-use slotpress_format::{Address, Hash};
+use slotpress_format::Address;
 
 use crate::Rule;
 
@@ -174,18 +174,17 @@ impl Findings {
         check: Check,
         rule: Rule,
         place: Place,
-        expected: impl Into<Expected>,
+        expected: impl ToString,
         found: impl ToString,
     ) -> Result<()> {
-        let Expected(expected) = expected.into();
-        let found = Some(found.to_string()).filter(|found| !found.is_empty());
+        let stated = |text: String| Some(text).filter(|text| !text.is_empty());
         let failure = Failure {
             check,
             rule,
             message: rule.what().to_string(),
             place,
-            expected: expected.or_else(|| rule.expected().map(str::to_string)),
-            found,
+            expected: stated(expected.to_string()).or_else(|| rule.expected().map(str::to_string)),
+            found: stated(found.to_string()),
             hint: rule.remedy().into(),
         };
         match self.refuses(rule) {
@@ -281,33 +280,6 @@ impl Findings {
     /// How often each rule was broken.
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
         self.lock().per_rule.clone()
-    }
-}
-
-/// What was expected, where that can be said.
-pub struct Expected(Option<String>);
-
-impl From<&str> for Expected {
-    fn from(text: &str) -> Self {
-        Self(Some(text.to_string()).filter(|text| !text.is_empty()))
-    }
-}
-
-impl From<String> for Expected {
-    fn from(text: String) -> Self {
-        Self(Some(text))
-    }
-}
-
-impl From<u64> for Expected {
-    fn from(number: u64) -> Self {
-        Self(Some(number.to_string()))
-    }
-}
-
-impl From<Hash> for Expected {
-    fn from(hash: Hash) -> Self {
-        Self(Some(hash.to_string()))
     }
 }
 

@@ -12,10 +12,10 @@ use slotpress_format::{
 };
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
-use crate::state::shown::{Marked, Shown, StateWorker};
+use crate::state::kept_records::KeptRecords;
+use crate::state::second_pass::{SecondPass, StateWorker, SupersededMarks};
 use crate::state::stakes::StakeAccounts;
 use crate::state::superseded::is_listed;
-use crate::state::suspects::Suspects;
 use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
@@ -44,7 +44,7 @@ pub struct Accounts {
     newer: Option<KnownAccounts>,
     /// The storages that hold those accounts come before this number.
     older_storages: u32,
-    suspects: Option<Suspects>,
+    kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, for comparing them with the bank file's.
     pub stakes: StakeAccounts,
     /// Slot and length in bytes of each storage, by its number.
@@ -61,7 +61,7 @@ impl Accounts {
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
             older_storages: 0,
-            suspects: None,
+            kept_records: None,
             stakes: StakeAccounts::default(),
             storages: RwLock::default(),
             sums: Mutex::default(),
@@ -71,9 +71,9 @@ impl Accounts {
 
     /// The same for storages of which the newest are read first, with so many records, roughly: what is probably superseded
     /// is kept, in an eighth of the memory, so that little need be read again.
-    pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
+    pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
-        this.suspects = Some(Suspects::new(memory_bytes / 8, records));
+        this.kept_records = Some(KeptRecords::new(memory_bytes / 8, records));
         Ok(this)
     }
 
@@ -84,11 +84,11 @@ impl Accounts {
 
     /// Subtracts those of the superseded records that were kept; the others stay in the list.
     pub fn subtract_kept(&self, superseded: &mut Superseded) {
-        let Some(suspects) = &self.suspects else { return };
+        let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
         let mut sums = Sums::default();
         superseded.to_subtract.retain(|version| {
-            !suspects.show(version.storage(), &version.fingerprint, &mut |header, data| {
+            !kept_records.show(version.storage(), &version.fingerprint, &mut |header, data| {
                 lattice.add(&header.account(data));
                 sums.lamports = sums.lamports.wrapping_add(u128::from(header.lamports));
             })
@@ -146,9 +146,9 @@ impl Accounts {
     }
 
     /// Marks superseded records, in at most `marks_bytes_max` bytes. An account that is twice in one storage is an error.
-    pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<Marked> {
+    pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<SupersededMarks> {
         let storages = self.storages.read();
-        Marked::of_log(&self.log, &storages, threads, marks_bytes_max)
+        SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
     /// Whether a newer archive, which was read before, holds the account of a record.
@@ -189,7 +189,7 @@ pub enum Task<'a> {
     /// They are logged only.
     Log,
     /// They are shown to a visitor, and those that nothing supersedes are hashed where the state is checked.
-    Show(&'a Shown<'a>),
+    Visit(&'a SecondPass<'a>),
 }
 
 /// A pass over records that makes up the state.
@@ -236,7 +236,7 @@ impl<'a> AccountsWorker<'a> {
             task: *task,
             storage: StorageRef::default(),
             shown: match task {
-                Task::Show(shown) => Some(shown.visitor.new_worker()),
+                Task::Visit(pass) => Some(pass.visitor.new_worker()),
                 _ => None,
             },
             listed: [&[]; 2],
@@ -292,8 +292,8 @@ impl RecordSink for AccountsWorker<'_> {
                     self.sums.skipped += 1;
                     return;
                 }
-                if let (Task::Add, Some(suspects)) = (self.task, &self.accounts.suspects) {
-                    suspects.look_at(self.storage.number, &fingerprint, &record);
+                if let (Task::Add, Some(kept_records)) = (self.task, &self.accounts.kept_records) {
+                    kept_records.look_at(self.storage.number, &fingerprint, &record);
                 }
                 if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();
@@ -303,7 +303,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.contribute(&record);
                 }
             }
-            Task::Show(shown) => {
+            Task::Visit(shown) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 let is_superseded = self.accounts.is_in_newer(self.storage, &fingerprint)
                     || shown.marked.contains(self.storage.number, record.offset_bytes);
@@ -331,7 +331,7 @@ impl RecordSink for AccountsWorker<'_> {
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(_) | Task::Show(_)) {
+        if matches!(self.task, Task::Subtract(_) | Task::Visit(_)) {
             return; // Said in the first pass.
         }
         if matches!(self.task, Task::Log) && fault.kind.loses_records() {

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Hint, Progress, Result};
-use slotpress_format::{ArchiveName, BankFile, Hash};
+use slotpress_format::{BankFile, Hash};
 
 use super::accounts::{Accounts, AccountsPass, Task};
-use super::settle::{ReadAgain, Settled, log_bytes, settle};
+use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
 use super::spill::spill_dir;
 use super::stakes::{FoundAccounts, StakeAccounts};
 use crate::rules::documents::judge_expectations;
@@ -248,8 +248,8 @@ impl StateCheck {
         read_again: ReadAgain<'_>,
     ) -> Result<StateOutcome> {
         self.accounts.check()?;
-        let Settled { accounts, .. } =
-            settle(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
+        let StateCounts { accounts, .. } =
+            finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
         // Whatever kept it from being compared: it is not checked then.
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));
@@ -258,18 +258,9 @@ impl StateCheck {
     }
 }
 
-/// Refuses a state that is not the one that was asked for.
-pub fn judge_expected(bank: &BankFile, options: &CheckOptions) -> Result<()> {
-    judge_found(bank.slot, bank.snapshot_hash(), options)
-}
-
-/// The same of the name of an archive, which tells before anything is read.
-pub fn judge_expected_name(name: &ArchiveName, options: &CheckOptions) -> Result<()> {
-    judge_found(name.slot, name.hash, options)
-}
-
-fn judge_found(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
-    judge_expectations(options.expect_slot, options.expect_hash, (slot, hash), &Findings::refusing(|_| true))
+/// Refuses a state, as its bank file or the name of its archive tells it, that is not the one that was asked for.
+pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
+    judge_expectations(options, slot, hash, &Findings::refusing(|_| true))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use slotpress_base::{Pool, Result};
 
@@ -102,7 +102,7 @@ impl VersionLog {
     pub fn append(&self, batch: &mut Batch) -> Result<()> {
         for run in batch.by_partition() {
             let mut run = run;
-            let mut partition = lock(&self.partitions[run[0].partition()]);
+            let mut partition = self.partitions[run[0].partition()].lock();
             while !run.is_empty() {
                 if partition.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ITEMS) {
                     self.make_room(&mut partition)?;
@@ -137,7 +137,7 @@ impl VersionLog {
 
     /// Puts everything in one partition into `sorted`, by account; takes it out of the log.
     fn take_sorted(&self, partition: &Mutex<Partition>, sorted: &mut Vec<Version>) -> Result<()> {
-        let Partition { mut chunks, spilled } = std::mem::take(&mut *lock(partition));
+        let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
         let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
         for offset in spilled {
@@ -177,7 +177,7 @@ impl VersionLog {
     ) -> Result<()> {
         let pool = Pool::start(threads)?;
         // A small archive leaves most of them empty, and asking the pool for each takes longer than all else.
-        let partitions: Vec<_> = self.partitions.iter().filter(|partition| lock(partition).bytes() > 0).collect();
+        let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
         // What one partition was sorted in serves the next: the kernel clears memory that is new.
         let spare = Mutex::new(Vec::<Vec<Version>>::new());
         let spare = || spare.lock();
@@ -202,7 +202,7 @@ impl VersionLog {
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
         let mut left_bytes = self.sort_bytes;
         let fits = |partition: &&&Mutex<Partition>| {
-            let left = left_bytes.checked_sub(2 * lock(partition).bytes());
+            let left = left_bytes.checked_sub(2 * partition.lock().bytes());
             left_bytes = left.unwrap_or_default();
             left.is_some()
         };
@@ -212,14 +212,15 @@ impl VersionLog {
     /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory, which is taken
     /// away from the log. The log keeps them. They are put in order by `threads` threads.
     pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
-        let items_of = |partition: &Mutex<Partition>| lock(partition).chunks.iter().map(Vec::len).sum::<usize>() as u64;
+        let items_of =
+            |partition: &Mutex<Partition>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
         let items: u64 = self.partitions.iter().map(items_of).sum();
         let log_bytes = self.log_bytes.load(Relaxed);
         if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
             return Ok(None);
         }
         let known_of = |partition: &Mutex<Partition>| {
-            let fingerprints = lock(partition).chunks.iter().flatten().map(|version| version.fingerprint).collect();
+            let fingerprints = partition.lock().chunks.iter().flatten().map(|version| version.fingerprint).collect();
             KnownPartition::new(fingerprints, PARTITIONS.ilog2())
         };
         let pool = Pool::start(threads)?;
@@ -228,10 +229,6 @@ impl VersionLog {
         self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(LOG_BYTES_MIN), Relaxed);
         Ok(Some(KnownAccounts(partitions)))
     }
-}
-
-fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
-    partition.lock()
 }
 
 /// Accounts that can be asked for.
@@ -313,7 +310,8 @@ mod tests {
         log.append(&mut batch).expect("appended");
         assert!(log.spilled_bytes() > 0);
         assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
-        let is_bounded = |partition: &Mutex<Partition>| lock(partition).chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+        let is_bounded =
+            |partition: &Mutex<Partition>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
         assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
         log.find_superseded(2, &u64::from, &mut |round| {
@@ -354,16 +352,16 @@ mod tests {
     #[test]
     fn as_many_partitions_are_sorted_as_fit() {
         let mut log = twice_each(8);
-        let partitions: Vec<_> = log.partitions.iter().filter(|it| lock(it).bytes() > 0).collect();
-        assert!(partitions.len() == 8 && partitions.iter().all(|it| lock(it).bytes() == CHUNK_BYTES));
+        let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
+        assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
         // Each takes its chunks, and as much sorted.
         for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
             log.sort_bytes = chunks * CHUNK_BYTES;
-            let partitions: Vec<_> = log.partitions.iter().filter(|it| lock(it).bytes() > 0).collect();
+            let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
             assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
         }
-        lock(&log.partitions[0]).spilled = vec![0, 0];
-        assert_eq!(lock(&log.partitions[0]).bytes(), 3 * CHUNK_BYTES, "what is in the file too");
+        log.partitions[0].lock().spilled = vec![0, 0];
+        assert_eq!(log.partitions[0].lock().bytes(), 3 * CHUNK_BYTES, "what is in the file too");
     }
 
     #[test]

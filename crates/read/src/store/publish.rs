@@ -41,27 +41,10 @@ impl Unpublished {
         Self::create_in(&Arc::new(KeptDir::open(dir)?))
     }
 
-    /// The same for what is to get this name: only one at a time.
+    /// Makes a temporary file in an open directory for what is to get this name: only one at a time.
     ///
     /// # Errors
-    /// As of [`Unpublished::create`]; of [`ErrorKind::Exists`] where another run makes a file for this name.
-    pub fn create_for(dir: &Path, final_name: &str) -> Result<Self> {
-        check_output_dir(dir)?;
-        Self::create_for_in(&Arc::new(KeptDir::open(dir)?), final_name)
-    }
-
-    /// The same in an open directory.
-    ///
-    /// # Errors
-    /// As of [`Unpublished::create_for`].
-    pub fn create_for_in(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
-        Self::begin(dir, Some(final_name))
-    }
-
-    /// The same in an open directory.
-    ///
-    /// # Errors
-    /// As of [`Unpublished::create_for`].
+    /// The disk fails; of [`ErrorKind::Exists`] where another run makes a file for this name.
     pub fn create_in_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
         Self::begin(dir, Some(final_name))
     }
@@ -293,13 +276,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
-        let first = Unpublished::create_for(dir.path(), "name").expect("created");
-        let error = Unpublished::create_for(dir.path(), "name").expect_err("being made");
+        let kept = Arc::new(KeptDir::open(dir.path()).expect("opened"));
+        let first = Unpublished::create_in_for(&kept, "name").expect("created");
+        let error = Unpublished::create_in_for(&kept, "name").expect_err("being made");
         assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("is being made by"), "{error}");
-        let other = Unpublished::create_for(dir.path(), "other").expect("another name");
+        let other = Unpublished::create_in_for(&kept, "other").expect("another name");
         first.publish("name", false).expect("published");
         drop(other);
-        drop(Unpublished::create_for(dir.path(), "name").expect("not being made any more"));
+        drop(Unpublished::create_in_for(&kept, "name").expect("not being made any more"));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
     }
 

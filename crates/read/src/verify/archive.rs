@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
 
 use crate::archive::Archive;
@@ -10,7 +9,6 @@ use crate::archive::by_index::Extent;
 use crate::state::accounts::Accounts;
 use crate::state::again;
 use crate::verify::Job;
-use crate::verify::report::Counts;
 use crate::{
     AccountsPass, ArchiveRules, Check, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass, Place,
     ReadError, Rule, SeenSlots, SizeLimit, Task,
@@ -25,7 +23,9 @@ pub struct VerifiedArchive {
     /// Its entries, and its bank file.
     pub judged: JudgedArchive,
     /// Bytes, frames and storages.
-    pub counts: Counts,
+    pub tar_bytes: u64,
+    /// Frames that hold tar.
+    pub frames: u64,
     first_storage: u32,
 }
 
@@ -79,15 +79,8 @@ impl VerifiedArchive {
             findings.skip(Check::Frames, what);
             findings.skip(Check::Entries, "quick check: as the index gives them");
         }
-        let counts = Counts {
-            input_bytes: archive.length_bytes(),
-            tar_bytes: read.tar_bytes,
-            frames: read.frames.frames,
-            storages: judged.entries.storages().len() as u64,
-            ..Counts::default()
-        };
         drop(visitor);
-        Ok(Self { archive, findings, judged, counts, first_storage })
+        Ok(Self { archive, findings, judged, tar_bytes: read.tar_bytes, frames: read.frames.frames, first_storage })
     }
 
     /// Reads the records of some storages again, or of all.
@@ -122,12 +115,4 @@ impl VerifiedArchive {
     pub fn storages(&self) -> &[(u64, u64)] {
         self.judged.entries.storages()
     }
-}
-
-/// What a pass over an archive found out that counts for its report.
-pub fn add_counts(to: &mut Counts, read: &VerifiedArchive) {
-    count(&mut to.input_bytes, read.counts.input_bytes);
-    count(&mut to.tar_bytes, read.counts.tar_bytes);
-    count(&mut to.frames, read.counts.frames);
-    count(&mut to.storages, read.counts.storages);
 }

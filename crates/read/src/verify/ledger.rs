@@ -99,12 +99,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     };
     findings.skip(Check::Frames, "a ledger has none");
     if let Some(bank) = &bank {
-        judge_expectations(
-            options.check.expect_slot,
-            options.check.expect_hash,
-            (bank.slot, bank.snapshot_hash()),
-            &findings,
-        )?;
+        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &findings)?;
     }
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
@@ -134,7 +129,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
             findings.skip(Check::State, "not all accounts could be read");
         }
     }
-    let settled = job.settle(&accounts, bank.as_ref(), &findings, &dir, &mut |task, wanted| {
+    let counted = job.finish_state(&accounts, bank.as_ref(), &findings, &dir, &mut |task, wanted| {
         if wanted.is_none() {
             progress.stage("Visiting", Some(storages_bytes));
         }
@@ -143,7 +138,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
     counts.storages = plan.storages.len() as u64;
     counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
-    counts.add_state(&settled, &accounts);
+    counts.add_state(&counted, &accounts);
     let mut report = report_of(findings, options, dir);
     if let Some(bank) = &bank {
         report.hash = Some(bank.snapshot_hash());

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use derive_setters::Setters;
 pub use ledger::{verify_ledger, verify_snapshot};
+use slotpress_base::bytes::count;
 use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
 use slotpress_format::{BankFile, Root};
 
@@ -25,9 +26,9 @@ use crate::rules::bank::judge_map_presence;
 use crate::rules::documents::{judge_expectations, swapped};
 use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
-use crate::state::settle::{Settled, log_bytes, settle, show, typical_records};
-use crate::state::shown::StateVisitor;
-use crate::verify::archive::{VerifiedArchive, add_counts};
+use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
+use crate::state::second_pass::StateVisitor;
+use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
     Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
@@ -125,21 +126,21 @@ impl<'a> Job<'a> {
     }
 
     /// The second pass, over the storages of these numbers or all of them, and the judgement of the state.
-    fn settle(
+    fn finish_state(
         &self,
         accounts: &Accounts,
         bank: Option<&BankFile>,
         findings: &Findings,
         path: &Path,
         read_again: ReadSome<'_>,
-    ) -> Result<Settled> {
+    ) -> Result<StateCounts> {
         let Self { options, visitor, progress } = *self;
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::State, why);
         }
         match visitor {
-            None if !self.reads_records() => Ok(Settled::default()),
-            None => settle(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
+            None if !self.reads_records() => Ok(StateCounts::default()),
+            None => finish_check(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
                 progress.stage("Subtracting", None);
                 read_again(task, Some(wanted))
             }),
@@ -147,7 +148,7 @@ impl<'a> Job<'a> {
             Some(visitor) => {
                 progress.stage("Sorting", None);
                 let marks_bytes_max = options.check.memory_bytes / 2;
-                show(accounts, bank, findings, visitor, marks_bytes_max, options.threads, &mut |task| {
+                finish_visit(accounts, bank, findings, visitor, marks_bytes_max, options.threads, &mut |task| {
                     read_again(task, None)
                 })
             }
@@ -259,12 +260,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     judge_maps(newest, base)?;
     let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
     if let Some(bank) = bank {
-        judge_expectations(
-            options.check.expect_slot,
-            options.check.expect_hash,
-            (bank.slot, bank.snapshot_hash()),
-            &newest.findings,
-        )?;
+        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
     }
     // The newest archive comes last in the arguments.
     for (one, number) in read.iter().rev().zip(0..) {
@@ -286,12 +282,17 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         newest.findings.skip(Check::State, why);
     }
     let path = lossy.unwrap_or(newest).archive.path();
-    let settled = job.settle(accounts, bank, &newest.findings, path, &mut |task, wanted| {
+    let counted = job.finish_state(accounts, bank, &newest.findings, path, &mut |task, wanted| {
         read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
     })?;
     let mut counts = Counts::default();
-    read.iter().for_each(|one| add_counts(&mut counts, one));
-    counts.add_state(&settled, accounts);
+    for one in &read {
+        count(&mut counts.input_bytes, one.archive.length_bytes());
+        count(&mut counts.tar_bytes, one.tar_bytes);
+        count(&mut counts.frames, one.frames);
+        count(&mut counts.storages, one.storages().len() as u64);
+    }
+    counts.add_state(&counted, accounts);
     let bank = bank.cloned();
     let has_index = read.iter().all(|one| one.archive.tail.is_some());
     let summary = bank.as_ref().map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
@@ -368,7 +369,7 @@ fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let spill_dir = job.options.check.spill_dir(None);
     let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
     let accounts = match job.visitor {
-        None => Accounts::keeping_suspects(*memory_bytes, &spill_dir, room_bytes, records)?,
+        None => Accounts::keeping_records(*memory_bytes, &spill_dir, room_bytes, records)?,
         // The other half is for marking what is superseded.
         Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, room_bytes)?,
     };

@@ -65,8 +65,8 @@ pub fn read_back_archive_on(
     let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
     let what = format!("the archive of {name}");
     match base {
-        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), SUSPECTS_OF_A_PAIR)?,
-        None => require(failure, &what, SUSPECTS)?,
+        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), HINT_OF_A_PAIR)?,
+        None => require(failure, &what, HINT)?,
     }
     Ok(summary_of(&report))
 }
@@ -101,7 +101,7 @@ pub fn read_back_snapshot(
 ) -> Result<ReadBackReport> {
     let slot = snapshot.slot;
     let report = verify_snapshot(snapshot, base_slot, &options(check, &Client::AGAVE, threads), progress)?;
-    require(failures(&report).next(), &format!("the ledger of slot {slot}"), SUSPECTS_OF_A_LEDGER)?;
+    require(failures(&report).next(), &format!("the ledger of slot {slot}"), HINT_OF_A_LEDGER)?;
     Ok(summary_of(&report))
 }
 
@@ -129,8 +129,8 @@ fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<
 }
 
 /// Where to look for the fault.
-const SUSPECTS: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
-const SUSPECTS_OF_A_PAIR: &str =
+const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
+const HINT_OF_A_PAIR: &str =
     "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";
-const SUSPECTS_OF_A_LEDGER: &str =
+const HINT_OF_A_LEDGER: &str =
     "verify the archives it was restored from: if they are valid, suspect the disk or the memory";

@@ -9,7 +9,7 @@ use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
 use crate::state::accounts::Accounts;
-use crate::state::settle::Settled;
+use crate::state::finish::StateCounts;
 use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
 /// Whether a check was made, and what it said.
@@ -109,12 +109,12 @@ pub struct Counts {
 
 impl Counts {
     /// Adds what was counted of the state.
-    pub(crate) fn add_state(&mut self, settled: &Settled, accounts: &Accounts) {
+    pub(crate) fn add_state(&mut self, counted: &StateCounts, accounts: &Accounts) {
         let sums = accounts.sums();
         self.records = sums.records;
         self.tombstones = sums.tombstones;
-        self.accounts = settled.accounts;
-        self.superseded = settled.superseded;
+        self.accounts = counted.accounts;
+        self.superseded = counted.superseded;
         self.spilled_bytes = accounts.spilled_bytes();
     }
 }

@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
-use super::{FrameWorker, Reading, contradicts};
+use super::{FrameWorker, IndexReader, contradicts};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse};
 
@@ -28,7 +28,7 @@ fn entry_number(number: usize) -> u32 {
 
 /// Takes what the parser finds in one frame.
 pub(super) struct Events<'a, 'w, 'r> {
-    pub reading: &'a Reading<'a>,
+    pub reading: &'a IndexReader<'a>,
     pub worker: &'w mut FrameWorker<'r>,
     pub sink: Box<dyn EntrySink + 'a>,
     pub documents: DocumentReader,

@@ -32,17 +32,17 @@ pub trait StateWorker {
 }
 
 /// What records are shown to, and what is known of them.
-pub struct Shown<'a> {
+pub struct SecondPass<'a> {
     /// What looks at them.
     pub visitor: &'a dyn StateVisitor,
     /// Those that are superseded.
-    pub marked: Marked,
+    pub marked: SupersededMarks,
     /// Whether the newest are hashed.
     pub is_checked: bool,
 }
 
 /// Superseded records, by their places.
-pub struct Marked {
+pub struct SupersededMarks {
     bits: Vec<AtomicU64>,
     /// The first bit of each storage.
     starts: Vec<u64>,
@@ -52,7 +52,7 @@ pub struct Marked {
     pub superseded: u64,
 }
 
-impl Marked {
+impl SupersededMarks {
     /// Takes everything out of a log.
     pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize, bytes_max: u64) -> Result<Self> {
         let mut marked = Self::new(storages, bytes_max)?;
@@ -146,7 +146,7 @@ mod tests {
                 newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
             }
             log.append(&mut batch).expect("appended");
-            let marked = Marked::of_log(&log, &storages, 2, 0).expect("marked");
+            let marked = SupersededMarks::of_log(&log, &storages, 2, 0).expect("marked");
             for (key, storage) in records.keys() {
                 prop_assert_eq!(marked.contains(*storage, u64::from(*key) * 136), newest[key] != *storage);
             }
@@ -164,14 +164,15 @@ mod tests {
             batch.push(Version::new(printer.of(&[key; 32]), storage, false, offset_bytes));
         }
         log.append(&mut batch).expect("appended");
-        let error = Marked::of_log(&log, &[(2, 408), (1, 136)], 2, 0).err().expect("which one counts is not known");
+        let error =
+            SupersededMarks::of_log(&log, &[(2, 408), (1, 136)], 2, 0).err().expect("which one counts is not known");
         assert_eq!(error.to_string(), "an account is more than once in one storage");
     }
 
     #[test]
     fn marks_keep_to_their_memory() {
-        let error = Marked::new(&[(1, 1 << 40)], 0).err().expect("too many");
+        let error = SupersededMarks::new(&[(1, 1 << 40)], 0).err().expect("too many");
         assert!(error.to_string().contains("of memory"), "{error}");
-        assert!(Marked::new(&[(1, 1 << 40)], 1 << 30).is_ok());
+        assert!(SupersededMarks::new(&[(1, 1 << 40)], 1 << 30).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use slotpress_base::{Progress, Result};
 use slotpress_format::BankFile;
 
 use super::accounts::{Accounts, Sums, Task};
-use super::shown::{Shown, StateVisitor};
+use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
 use crate::{Check, Findings, Place, Rule};
 
@@ -28,7 +28,7 @@ pub fn log_bytes(storages_bytes: u64) -> u64 {
 
 /// What is known once superseded records are out of the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct StateCounts {
     /// Accounts in the state: newest versions with lamports.
     pub accounts: u64,
     /// Records that a newer one supersedes.
@@ -39,23 +39,23 @@ pub struct Settled {
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
 /// Subtracts superseded records with the help of `read_again`, and judges the state, unless that check is skipped.
-pub fn settle(
+pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
     findings: &Findings,
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
-) -> Result<Settled> {
-    let mut settled = Settled::default();
+) -> Result<StateCounts> {
+    let mut counted = StateCounts::default();
     if bank.is_none() {
         findings.skip(Check::State, "no bank file could be read");
     }
     progress.stage("Sorting", None);
     accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
-        settled.accounts += round.accounts;
-        settled.superseded += round.count;
+        counted.accounts += round.accounts;
+        counted.superseded += round.count;
         if round.has_duplicates() {
             // Which of them counts is not ours to say.
             findings.skip(Check::State, "an account is twice in one storage");
@@ -73,13 +73,13 @@ pub fn settle(
         judge_state(accounts, &accounts.sums(), bank, findings)?;
         judge_stakes(accounts, bank, findings)?;
     }
-    settled.superseded += accounts.sums().skipped;
-    Ok(settled)
+    counted.superseded += accounts.sums().skipped;
+    Ok(counted)
 }
 
 /// Everything has been logged: shows each record to a visitor with the help of `show_all`, and judges the state of those that
 /// nothing supersedes, unless that check is skipped. The marks of superseded records take `marks_bytes_max` at most.
-pub fn show(
+pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
     findings: &Findings,
@@ -87,18 +87,18 @@ pub fn show(
     marks_bytes_max: u64,
     threads: usize,
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
-) -> Result<Settled> {
+) -> Result<StateCounts> {
     let marked = accounts.mark_superseded(threads, marks_bytes_max)?;
     let checked_bank = bank.filter(|_| !findings.is_skipped(Check::State));
-    let shown = Shown { visitor, marked, is_checked: checked_bank.is_some() };
-    show_all(Task::Show(&shown))?;
+    let second_pass = SecondPass { visitor, marked, is_checked: checked_bank.is_some() };
+    show_all(Task::Visit(&second_pass))?;
     accounts.check()?;
     let sums = accounts.sums();
     if let Some(bank) = checked_bank {
         judge_state(accounts, &sums, bank, findings)?;
         judge_stakes(accounts, bank, findings)?;
     }
-    Ok(Settled { accounts: shown.marked.accounts, superseded: shown.marked.superseded + sums.skipped })
+    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded: second_pass.marked.superseded + sums.skipped })
 }
 
 /// The stakes of the bank file against the accounts; Firedancer writes none.

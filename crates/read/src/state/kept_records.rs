@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
@@ -28,7 +28,7 @@ const TABLE_BYTES_MIN: u64 = 8 << 10;
 const KEPT_ITEM_BYTES: u64 = 128;
 
 /// The table, and what is kept.
-pub struct Suspects {
+pub struct KeptRecords {
     bits: Vec<AtomicU64>,
     kept_bytes_max: u64,
     kept: Mutex<Kept>,
@@ -41,15 +41,11 @@ struct Kept {
     records: HashMap<(u32, Fingerprint), Box<[u8]>>,
 }
 
-impl Suspects {
+impl KeptRecords {
     /// Keeps to `memory_bytes`, a half for each, with a table for so many records, roughly.
     pub fn new(memory_bytes: u64, records: u64) -> Self {
         let bits = (0..table_words(memory_bytes / 2, records)).map(|_| AtomicU64::new(0)).collect();
         Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
     }
 
     /// Looks at a record of a storage, and keeps it where its account was seen before. A tombstone is seen, but never
@@ -64,7 +60,7 @@ impl Suspects {
             return;
         }
         let record_bytes = RECORD_HEADER_BYTES + record.data.len();
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let bytes = kept.bytes + record_bytes as u64 + KEPT_ITEM_BYTES;
         if bytes <= self.kept_bytes_max {
             let mut copy = Vec::with_capacity(record_bytes);
@@ -77,7 +73,7 @@ impl Suspects {
 
     /// Shows a kept record to `look`, where there is one.
     pub fn show(&self, storage: u32, fingerprint: &Fingerprint, look: &mut dyn FnMut(&RecordHeader, &[u8])) -> bool {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let Some(bytes) = kept.records.get(&(storage, *fingerprint)) else { return false };
         let Some((header, data)) = bytes.split_first_chunk() else { return false };
         look(&RecordHeader::parse(header), data);
@@ -117,7 +113,7 @@ mod tests {
     #[test]
     fn the_second_is_kept_within_bounds() {
         let printer = Fingerprinter::new().expect("random bytes");
-        let suspects = Suspects::new(1 << 20, 4000);
+        let kept_records = KeptRecords::new(1 << 20, 4000);
         let data = vec![3; 1000];
         let mut kept = 0;
         for number in 0..2000u32 {
@@ -125,7 +121,7 @@ mod tests {
             key[..4].copy_from_slice(&number.to_le_bytes());
             let (print, header) = (printer.of(&key), header(u64::from(number)));
             for storage in [9, 5] {
-                suspects.look_at(storage, &print, &Record { offset_bytes: 0, header: &header, data: &data });
+                kept_records.look_at(storage, &print, &Record { offset_bytes: 0, header: &header, data: &data });
             }
             let mut shown = 0;
             let mut look = |found: &RecordHeader, found_data: &[u8]| {
@@ -133,12 +129,12 @@ mod tests {
                 shown += 1;
             };
             // By chance, another account may have set the bit of the first.
-            suspects.show(9, &print, &mut look);
-            let is_kept = suspects.show(5, &print, &mut look);
+            kept_records.show(9, &print, &mut look);
+            let is_kept = kept_records.show(5, &print, &mut look);
             assert!(number > 0 || !is_kept, "a tombstone is never kept");
             kept += u32::from(is_kept);
         }
         assert!((300..600).contains(&kept), "as many as fit: {kept}");
-        assert!(suspects.lock().bytes <= 1 << 19);
+        assert!(kept_records.kept.lock().bytes <= 1 << 19);
     }
 }
