@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use slotpress_base::ThreadStopwatch;
+use slotpress_base::Stopwatch;
 use slotpress_format::{EntryKind, EntryParser, TarEvent};
 use slotpress_read::{FrameDecoder, LocalFile, Tail};
 use zstd::bulk::Compressor;
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut results = vec![(0, Vec::new()); variants.len()];
     for _ in 0..rounds {
         for ((_, frames), (size, seconds)) in variants.iter().zip(&mut results) {
-            let stopwatch = ThreadStopwatch::start();
+            let stopwatch = Stopwatch::start_on_thread();
             *size = 0;
             for frame in frames {
                 *size += compressor.compress(frame)?.len();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, ThreadStopwatch, quantity};
+use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, quantity};
 
 use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{FrameCodec, FrameDecode, FrameEncoder, REFERENCE_CODEC, REFERENCE_LEVEL};
@@ -350,7 +350,7 @@ impl<'a> Bench<'a> {
         let is_failed = AtomicBool::new(false);
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run = |worker: &mut S| -> Result<Elapsed> {
-            let stopwatch = ThreadStopwatch::start();
+            let stopwatch = Stopwatch::start_on_thread();
             // Reading CPU time takes longer than a small batch.
             let start = Instant::now();
             while !is_reached() && !is_failed.load(Relaxed) {

@@ -84,7 +84,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         if is_by_cpu { "no measured choice takes less CPU time" } else { "no measured choice is faster" };
     // `3.1 % smaller than zstd 1 in 1.60 times its time`
     let against = |row: &LevelRow| {
-        let factor = quantity::times(row.time_factor_of(fastest));
+        let factor = quantity::significant(row.time_factor_of(fastest));
         format!("{} than {} in {factor} times its {time}", size_difference(row, fastest), fastest.label())
     };
     let choice = |row: &LevelRow, reason: String| {
@@ -106,7 +106,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         false => format!("no measured choice is smaller ({})", against(smallest)),
     };
     let next = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1).map(|next| {
-        let factor = quantity::times(next.time_factor_of(knee));
+        let factor = quantity::significant(next.time_factor_of(knee));
         format!("{} is only {} in {factor} times the {time}", next.label(), size_difference(next, knee))
     });
     let knee_reason = match (knee.is_same_codec(fastest), next) {

@@ -43,6 +43,6 @@ pub use pool::Pool;
 pub use progress::{CancelToken, Forward, NoProgress, Progress, ProgressEvent, Step, Until};
 pub use quantity::{TimeUnit, rate_of};
 pub use random::SplitMix64;
-pub use stopwatch::{Elapsed, Stopwatch, ThreadStopwatch};
+pub use stopwatch::{Elapsed, Stopwatch};
 pub use text::{ShowPath, escaped_lines, one_line};
 pub use threads::{THREADS_MAX, available_threads, cannot_start, keep_panics_quiet, panic_point, spawn_workers};

@@ -115,11 +115,6 @@ pub fn tick(seconds: f64) -> String {
     format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// `1.40`, `12.4`: how many times as much.
-pub fn times(factor: f64) -> String {
-    significant(factor)
-}
-
 /// `71.9 %`
 pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
@@ -184,7 +179,7 @@ mod tests {
         assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
         assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit::Milliseconds.show(seconds)), ["0.06 ms", "23.6 ms"]);
         assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (TimeUnit::Seconds, TimeUnit::Milliseconds));
-        assert_eq!([12.45, 1.4, 123.4].map(times), ["12.4", "1.40", "123"]);
+        assert_eq!([12.45, 1.4, 123.4].map(significant), ["12.4", "1.40", "123"]);
     }
 
     #[test]

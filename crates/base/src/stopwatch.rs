@@ -10,6 +10,7 @@ use crate::text;
 /// Started when a run begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
+    clock: ClockId,
     start: Instant,
     cpu_start: Duration,
 }
@@ -39,35 +40,24 @@ impl Elapsed {
 }
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts now, for all threads of the process.
     pub fn start() -> Self {
-        Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ProcessCPUTime) }
+        Self::with_clock(ClockId::ProcessCPUTime)
+    }
+
+    /// Starts now, for this thread, on which it is read too. Where a thread only computes, less CPU time than elapsed time
+    /// means that it had to wait for a core.
+    pub fn start_on_thread() -> Self {
+        Self::with_clock(ClockId::ThreadCPUTime)
+    }
+
+    fn with_clock(clock: ClockId) -> Self {
+        Self { clock, start: Instant::now(), cpu_start: cpu_time(clock) }
     }
 
     /// Since the start.
     pub fn elapsed(&self) -> Elapsed {
-        Elapsed { wall: self.start.elapsed(), cpu: cpu_time(ClockId::ProcessCPUTime).saturating_sub(self.cpu_start) }
-    }
-}
-
-/// Measures one thread: started and read on that thread.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadStopwatch {
-    start: Instant,
-    cpu_start: Duration,
-}
-
-impl ThreadStopwatch {
-    /// Starts now.
-    pub fn start() -> Self {
-        Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ThreadCPUTime) }
-    }
-
-    /// Used by this thread since the start. Where a thread only computes, less CPU time than elapsed time means that
-    /// it had to wait for a core.
-    pub fn elapsed(&self) -> Elapsed {
-        let cpu = cpu_time(ClockId::ThreadCPUTime).saturating_sub(self.cpu_start);
-        Elapsed { wall: self.start.elapsed(), cpu }
+        Elapsed { wall: self.start.elapsed(), cpu: cpu_time(self.clock).saturating_sub(self.cpu_start) }
     }
 }
 

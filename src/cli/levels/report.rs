@@ -131,7 +131,7 @@ impl Unit {
             Self::Whole => format!("{number:.0}"),
             Self::Ratio if number >= 10.0 => quantity::significant(number),
             Self::Ratio => format!("{number:.3}"),
-            Self::Factor => quantity::times(number),
+            Self::Factor => quantity::significant(number),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
             // What takes no time is not done.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),

@@ -165,7 +165,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     // A mark says that CPU times are compared.
     let factor = |row: &LevelRow| {
         let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
-        quantity::times(row.time_factor_of(reference)) + mark
+        quantity::significant(row.time_factor_of(reference)) + mark
     };
     let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
         .shown("codec", Unit::Text, LevelRow::label)

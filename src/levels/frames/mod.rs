@@ -10,7 +10,7 @@ pub mod bundle;
 use std::time::Duration;
 
 use serde::Serialize;
-use slotpress_base::{Progress, Result, ThreadStopwatch, quantity};
+use slotpress_base::{Progress, Result, Stopwatch, quantity};
 
 use self::bundle::{UnitChoice, Units};
 use crate::levels::codec::FrameCodec;
@@ -157,7 +157,7 @@ fn fill(
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
     let once = MeasureOptions::new("").repeat(1).threads(1);
     let timed = once.clone().min_time(options.min_time);
-    let stopwatch = ThreadStopwatch::start();
+    let stopwatch = Stopwatch::start_on_thread();
     for size_bytes in sizes_of_use(input, &options.sizes) {
         let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
         let mut bench = Bench::new(pieces, &timed, progress).timing_each(options.first_pass_max);

@@ -5,7 +5,7 @@
 //! between two frames is found too. The other compressions have no headers to go by and are decoded. Not here: what is in
 //! the archive.
 
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 
 use slotpress_base::bytes::count;
@@ -17,7 +17,7 @@ use slotpress_format::{
 
 use super::compression::{Compression, sniff};
 use super::peeker::cut_off;
-use super::source::Source;
+use super::source::{Source, SourceStream};
 use super::streams::StreamPieces;
 use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
 
@@ -144,7 +144,7 @@ impl Frames<'_> {
 
 /// Decodes a stream to its end.
 fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<Shape> {
-    let mut reader = Counting { source, position: 0 };
+    let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
     let mut end: Vec<u8> = Vec::new();
     for piece in StreamPieces::new(&mut reader, compression, recycler.clone()) {
@@ -156,19 +156,6 @@ fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Pro
     }
     check_zeros(&end)?;
     Ok(Shape { compression, frames: 0, length_bytes: reader.position, has_hashes: false })
-}
-
-struct Counting<'a> {
-    source: &'a dyn Source,
-    position: u64,
-}
-
-impl Read for Counting<'_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.source.read_at(to, self.position)?;
-        count(&mut self.position, read as u64);
-        Ok(read)
-    }
 }
 
 fn check_zeros(end: &[u8]) -> Result<()> {

@@ -125,13 +125,20 @@ impl Source for LocalFile {
 pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
     match (source.file(), source.length_bytes()) {
         (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, length_bytes, hint)),
-        _ => Box::new(SourceStream { source, position: 0 }),
+        _ => Box::new(SourceStream::new(source)),
     }
 }
 
-struct SourceStream<'a> {
+/// Reads a source from its beginning to its end, and tells how far it is.
+pub(super) struct SourceStream<'a> {
     source: &'a dyn Source,
-    position: u64,
+    pub position: u64,
+}
+
+impl<'a> SourceStream<'a> {
+    pub fn new(source: &'a dyn Source) -> Self {
+        Self { source, position: 0 }
+    }
 }
 
 impl Read for SourceStream<'_> {
