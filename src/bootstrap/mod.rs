@@ -32,7 +32,6 @@ use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::fetch::partial::FETCH_PREFIX;
 use slotpress_net::find::find;
 use slotpress_net::{
     Candidate, Client, Download, Ended, FindOptions, FindReport, Limits, PartialFile, Remote, SourceArg, Url,
@@ -479,13 +478,9 @@ fn choose_full(candidates: &[Candidate], dir: &Path) -> Result<Choice> {
         .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
 }
 
-/// Bytes on disk of a download that an earlier run began.
+/// Bytes that an earlier run left of an archive.
 fn kept_bytes(dir: &Path, name: &ArchiveName) -> u64 {
-    fetch_path(dir, name).metadata().map_or(0, |metadata| metadata.len())
-}
-
-fn fetch_path(dir: &Path, name: &ArchiveName) -> PathBuf {
-    dir.join(format!("{FETCH_PREFIX}{name}"))
+    slotpress_net::fetch::partial::kept_bytes(dir, &name.to_string())
 }
 
 fn remove_partial(dir: &Arc<KeptDir>, name: &ArchiveName) {

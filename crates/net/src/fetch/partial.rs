@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use naming::remove_left_journal;
+pub use naming::{kept_bytes, remove_left_journal};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath, range_bytes};
 use slotpress_read::{Publishable, already_exists};
 
 use super::{FETCH_PREFIX, PartialFile, journal_name};
@@ -41,6 +41,14 @@ impl PartialFile {
         remove_journal(&self.dir, &self.name)?;
         remove_if_there(&self.dir, &self.name)
     }
+}
+
+/// Bytes of an archive that an earlier run left, by the journal of its partial file: the file's end is written first, so its
+/// length says nothing.
+pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
+    let name = journal_name(&format!("{FETCH_PREFIX}{archive_name}"));
+    let journal = KeptDir::open(dir).and_then(|dir| Journal::read(&dir, &name)).ok().flatten();
+    journal.map_or(0, |journal| journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add))
 }
 
 /// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
