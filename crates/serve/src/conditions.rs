@@ -77,30 +77,28 @@ fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
 
 /// Reads a Range header for a file of this length.
 pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
-    let Some((unit, ranges)) = text.split_once('=') else { return Verdict::Whole };
-    if !unit.trim().eq_ignore_ascii_case("bytes") {
-        return Verdict::Whole;
+    match single_range(text, length_bytes) {
+        None => Verdict::Whole,
+        Some(range) if range.is_empty() => Verdict::Unsatisfiable,
+        Some(range) => Verdict::Part(range),
     }
+}
+
+/// The one range of a header; `None` for several, and for what makes no sense.
+fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
+    let (unit, ranges) = text.split_once('=')?;
     let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
-    let (Some(range), None) = (ranges.next(), ranges.next()) else { return Verdict::Whole };
-    let Some((first, last)) = range.split_once('-') else { return Verdict::Whole };
-    let (first, last) = (first.trim(), last.trim());
-    let range = match (first.is_empty(), last.is_empty()) {
-        (true, true) => return Verdict::Whole,
-        (true, false) => match number(last) {
-            Some(suffix) => length_bytes.saturating_sub(suffix)..length_bytes,
-            None => return Verdict::Whole,
-        },
-        (false, true) => match number(first) {
-            Some(first) => first..length_bytes,
-            None => return Verdict::Whole,
-        },
-        (false, false) => match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length_bytes),
-            _ => return Verdict::Whole,
-        },
+    let (range, None) = (ranges.next()?, ranges.next()) else { return None };
+    let (first, last) = range.split_once('-')?;
+    let range = match (first.trim(), last.trim()) {
+        ("", suffix) => length_bytes.saturating_sub(number(suffix)?)..length_bytes,
+        (first, "") => number(first)?..length_bytes,
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then(|| first..last.saturating_add(1).min(length_bytes))?
+        }
     };
-    if range.is_empty() { Verdict::Unsatisfiable } else { Verdict::Part(range) }
+    unit.trim().eq_ignore_ascii_case("bytes").then_some(range)
 }
 
 /// Digits only. What is too large for any file is the largest number.

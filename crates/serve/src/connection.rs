@@ -1,7 +1,7 @@
 //! Listening, and what happens on a connection: limits, encryption, HTTP/1.1, and a quiet end.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,14 +20,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::Server;
 use super::body::body;
-use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal};
+use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX};
 use super::proxies::is_trusted;
-use super::respond::{self, Origin, Purpose, answer};
+use super::respond::{self, answer};
 use super::stream::ClientStream;
 use super::tls::Certificates;
-use super::transfers::{Answered, Logged};
+use super::transfers::Answered;
+use super::{Event, Purpose, Server};
 
 /// After an error of the listening socket (no descriptors left) no connection is taken for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -40,73 +40,60 @@ const UNREAD_TIME: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Lets connections in until told to stop; encrypted ones, where there are certificates.
-pub async fn listen(
-    server: Arc<Server>,
-    listener: TcpListener,
-    purpose: Purpose,
-    certificates: Option<Arc<Certificates>>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// A listening socket, and all that its connections share.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// What is served.
+    pub server: Arc<Server>,
+    /// Whether that is archives or metrics.
+    pub purpose: Purpose,
+    /// With what connections are encrypted.
+    pub certificates: Option<Arc<Certificates>>,
+    /// Tells to stop.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// Lets connections in until told to stop.
+pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
+    let server = endpoint.server.clone();
+    let limits = match endpoint.purpose {
+        Purpose::Archives => &server.limits,
+        Purpose::Metrics => &server.metrics_limits,
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+            _ = endpoint.stop.wait_for(|is_stopping| *is_stopping) => return,
         };
-        let (stream, client) = match accepted {
-            Ok(accepted) => accepted,
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+        let Ok((stream, client)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        match limits.admit(client.ip(), is_trusted(client.ip(), &server.options.trusted_proxies)) {
+            Ok(admission) => drop(tokio::spawn(connection(endpoint.clone(), stream, client, admission))),
+            Err(refusal) => {
+                server.metrics.refused(refusal);
+                let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
+                let _ = server.log.try_send(Event::Answered(answered));
+                if endpoint.certificates.is_none() {
+                    // A courtesy: a client that cannot take it at once is cut off without.
+                    let _ = stream.try_write(TOO_MANY);
+                }
             }
-        };
-        let limits = match purpose {
-            Purpose::Archives => &server.limits,
-            Purpose::Metrics => &server.metrics_limits,
-        };
-        let is_proxy = is_trusted(client.ip(), &server.trusted_proxies);
-        let admitted = if is_proxy { limits.admit_proxy() } else { limits.admit(client.ip()) };
-        match admitted {
-            Ok(admission) => {
-                let origin = Origin { client, is_tls: certificates.is_some(), is_proxy };
-                let task =
-                    connection(server.clone(), stream, origin, admission, purpose, certificates.clone(), stop.clone());
-                tokio::spawn(task);
-            }
-            Err(refusal) => refuse(&server, &stream, client.ip(), refusal, certificates.is_some()),
         }
     }
 }
 
-fn refuse(server: &Server, stream: &TcpStream, client: IpAddr, refusal: Refusal, is_tls: bool) {
-    server.metrics.refused(refusal);
-    let answered = Answered { client, request: String::new(), status: 503, sent_bytes: 0 };
-    let _ = server.log.try_send(Logged::Answered(answered));
-    if !is_tls {
-        // A courtesy: a client that cannot take it at once is cut off without.
-        let _ = stream.try_write(TOO_MANY);
-    }
-}
-
-async fn connection(
-    server: Arc<Server>,
-    stream: TcpStream,
-    origin: Origin,
-    admission: Admission,
-    purpose: Purpose,
-    certificates: Option<Arc<Certificates>>,
-    stop: watch::Receiver<bool>,
-) {
-    let _open = Open::new(&server);
+async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
+    let _open = Open::new(&endpoint.server);
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
-    let admission = Arc::new(admission);
-    let Some(certificates) = certificates else {
-        return talk(&server, stream, origin, &admission, purpose, stop).await;
+    let Some(certificates) = &endpoint.certificates else {
+        return talk(&endpoint, stream, client, Arc::new(admission)).await;
     };
     let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
-    if let Ok(Ok(stream)) = timeout(server.timeouts.head, handshake).await {
-        talk(&server, stream, origin, &admission, purpose, stop).await;
+    if let Ok(Ok(stream)) = timeout(endpoint.server.options.timeouts.head, handshake).await {
+        talk(&endpoint, stream, client, Arc::new(admission)).await;
     }
 }
 
@@ -131,17 +118,17 @@ impl Drop for Open {
 
 /// Answers one request after another.
 async fn talk(
-    server: &Arc<Server>,
+    endpoint: &Endpoint,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    origin: Origin,
-    admission: &Arc<Admission>,
-    purpose: Purpose,
-    mut stop: watch::Receiver<bool>,
+    client: SocketAddr,
+    admission: Arc<Admission>,
 ) {
+    let (server, timeouts, mut stop) = (&endpoint.server, endpoint.server.options.timeouts, endpoint.stop.clone());
+    let admission = &admission;
     let service = service_fn(|request: Request<Incoming>| async move {
         let (parts, request_body) = request.into_parts();
         let response = match request_body.is_end_stream() {
-            true => answer(server, origin, purpose, &parts).await,
+            true => answer(endpoint, client, &parts).await,
             false => {
                 // Closing a connection with something unread resets it, which would take the answer away from the client.
                 let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
@@ -151,12 +138,12 @@ async fn talk(
                 response
             }
         };
-        Ok::<_, Infallible>(response.map(|content| body(content, admission, &server.buffers)))
+        Ok::<_, Infallible>(response.map(|content| body(content, admission)))
     });
-    let stream = ClientStream::new(stream, server.timeouts.stall, server.metrics.clone());
+    let stream = ClientStream::new(stream, timeouts.stall, server.metrics.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(server.timeouts.head)
+        .header_read_timeout(timeouts.head)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         // As simple clients expect them.

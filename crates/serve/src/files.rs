@@ -132,18 +132,12 @@ impl Drop for Reading {
 }
 
 /// Which windows of a file were brought in by those who read it, and who needs them. `C` is what to do when none does.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Windows<C> {
     next_number: u64,
     /// What each has left to read.
     readers: BTreeMap<u64, Range<u64>>,
     brought: BTreeMap<u64, C>,
-}
-
-impl<C> Default for Windows<C> {
-    fn default() -> Self {
-        Self { next_number: 0, readers: BTreeMap::new(), brought: BTreeMap::new() }
-    }
 }
 
 impl<C> Windows<C> {

@@ -14,8 +14,11 @@ const QUIET: Duration = Duration::from_secs(5);
 const OPEN_MAX: usize = 4096;
 
 /// Transfers whose client may ask for more.
-#[derive(Debug, Default)]
-pub struct Gathered(BTreeMap<(IpAddr, String), Open>);
+#[derive(Debug)]
+pub struct Gathered {
+    is_enabled: bool,
+    open: BTreeMap<(IpAddr, String), Open>,
+}
 
 #[derive(Debug)]
 struct Open {
@@ -29,13 +32,18 @@ fn key(client: &SocketAddr, name: &str) -> (IpAddr, String) {
 }
 
 impl Gathered {
+    /// None yet. Unless enabled, each is told by itself.
+    pub fn new(is_enabled: bool) -> Self {
+        Self { is_enabled, open: BTreeMap::new() }
+    }
+
     /// Takes a range that has ended. Returns a transfer to tell now: a whole file, or one of too many.
     pub fn add(&mut self, range: Finished, now: Instant) -> Option<Finished> {
-        if range.is_whole {
+        if range.is_whole || !self.is_enabled {
             return Some(range);
         }
         let (key, start) = (key(&range.client, &range.name), now.checked_sub(range.elapsed).unwrap_or(now));
-        if let Some(open) = self.0.get_mut(&key) {
+        if let Some(open) = self.open.get_mut(&key) {
             (open.start, open.last) = (open.start.min(start), now);
             let all = &mut open.finished;
             all.range = all.range.start.min(range.range.start)..all.range.end.max(range.range.end);
@@ -46,32 +54,32 @@ impl Gathered {
             all.elapsed = now.saturating_duration_since(open.start);
             return None;
         }
-        self.0.insert(key, Open { finished: range, start, last: now });
-        if self.0.len() <= OPEN_MAX {
+        self.open.insert(key, Open { finished: range, start, last: now });
+        if self.open.len() <= OPEN_MAX {
             return None;
         }
-        let oldest = self.0.iter().min_by_key(|(_, open)| open.last).map(|(key, _)| key.clone())?;
-        self.0.remove(&oldest).map(|open| open.finished)
+        let oldest = self.open.iter().min_by_key(|(_, open)| open.last).map(|(key, _)| key.clone())?;
+        self.open.remove(&oldest).map(|open| open.finished)
     }
 
     /// Takes out what is over, beside these that run.
     pub fn over(&mut self, running: impl FnOnce() -> Vec<Arc<Transfer>>, now: Instant) -> Vec<Finished> {
-        if self.0.values().all(|open| now.saturating_duration_since(open.last) < QUIET) {
+        if self.open.values().all(|open| now.saturating_duration_since(open.last) < QUIET) {
             return Vec::new();
         }
         for transfer in running() {
-            if let Some(open) = self.0.get_mut(&key(&transfer.client, &transfer.name)) {
+            if let Some(open) = self.open.get_mut(&key(&transfer.client, &transfer.name)) {
                 open.last = now;
             }
         }
         let is_over = |open: &Open| now.saturating_duration_since(open.last) >= QUIET;
-        let over: Vec<_> = self.0.iter().filter(|(_, open)| is_over(open)).map(|(key, _)| key.clone()).collect();
-        over.iter().filter_map(|key| self.0.remove(key)).map(|open| open.finished).collect()
+        let over: Vec<_> = self.open.iter().filter(|(_, open)| is_over(open)).map(|(key, _)| key.clone()).collect();
+        over.iter().filter_map(|key| self.open.remove(key)).map(|open| open.finished).collect()
     }
 
     /// Takes out all.
     pub fn all(&mut self) -> Vec<Finished> {
-        std::mem::take(&mut self.0).into_values().map(|open| open.finished).collect()
+        std::mem::take(&mut self.open).into_values().map(|open| open.finished).collect()
     }
 }
 
@@ -95,7 +103,7 @@ mod tests {
 
     #[test]
     fn ranges_of_a_client_are_one_transfer() {
-        let (mut gathered, start) = (Gathered::default(), Instant::now() + Duration::from_secs(60));
+        let (mut gathered, start) = (Gathered::new(true), Instant::now() + Duration::from_secs(60));
         for (at, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "10.0.0.1:1"), (0, "10.0.0.2:1")] {
             assert_eq!(gathered.add(range(client, at, at != 10), start + Duration::from_secs(at / 10)), None);
         }
@@ -112,7 +120,7 @@ mod tests {
 
     #[test]
     fn not_without_bound() {
-        let (mut gathered, now) = (Gathered::default(), Instant::now());
+        let (mut gathered, now) = (Gathered::new(true), Instant::now());
         let told = (0..OPEN_MAX as u32 + 5).filter_map(|ip| {
             let client = SocketAddr::new(std::net::Ipv4Addr::from(ip + 1).into(), 1);
             gathered.add(Finished { client, ..range("10.0.0.1:1", 0, true) }, now + Duration::from_millis(ip.into()))

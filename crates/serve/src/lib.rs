@@ -19,6 +19,7 @@
 )]
 
 mod api;
+mod archives;
 mod body;
 mod conditions;
 mod connection;
@@ -30,7 +31,6 @@ mod page;
 pub mod process;
 mod proxies;
 mod respond;
-mod shelf;
 mod stream;
 pub mod supervisor;
 pub mod tell;
@@ -42,10 +42,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
-use body::Buffers;
+use archives::ServedArchives;
+use connection::Endpoint;
 use derive_setters::Setters;
 use files::OpenFiles;
 use gathered::Gathered;
@@ -54,17 +55,16 @@ use limits::Limits;
 use metrics::Metrics;
 /// What metrics are made of, for commands that [`tell`] theirs.
 pub use prometheus_client;
-use respond::Purpose;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shelf::Shelf;
-use slotpress_base::{Error, IoHint, Progress, Result, available_threads};
-use slotpress_read::{Catalog, unix_ns};
+use slotpress_base::{Error, IoHint, Progress, Result, available_threads, cannot_start};
+use slotpress_read::Catalog;
 pub use tell::Facts;
 use tls::Certificates;
 pub use tls::TlsFiles;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use transfers::Transfers;
 pub use transfers::{Answered, Finished};
-use transfers::{Logged, Transfers};
 
 /// Firedancer gives up on a server that is slower, in bytes per second.
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
@@ -171,60 +171,54 @@ pub enum Event {
     },
 }
 
+/// What a listening socket is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Archives,
+    /// Metrics alone.
+    Metrics,
+}
+
 /// What all connections share.
 #[derive(Debug)]
 struct Server {
-    shelf: Shelf,
+    options: ServeOptions,
+    archives: ServedArchives,
     transfers: Arc<Transfers>,
     files: OpenFiles,
-    buffers: Arc<Buffers>,
     limits: Arc<Limits>,
     metrics_limits: Arc<Limits>,
-    trusted_proxies: Vec<IpAddr>,
-    log: SyncSender<Logged>,
+    log: SyncSender<Event>,
     metrics: Arc<Metrics>,
-    /// What is told in place of that, of another command.
-    told: Option<Arc<dyn tell::Facts>>,
-    io_hint: IoHint,
-    timeouts: Timeouts,
+    /// What another command tells, in place of archives and their metrics.
+    facts: Option<Arc<dyn tell::Facts>>,
     /// A connection has ended in a panic.
     has_panicked: AtomicBool,
 }
 
 impl Server {
-    fn new(options: &ServeOptions, shelf: Shelf, told: Option<Arc<dyn tell::Facts>>, log: SyncSender<Logged>) -> Self {
+    /// Looks at the directories for the first time.
+    fn new(options: &ServeOptions, facts: Option<Arc<dyn tell::Facts>>, log: SyncSender<Event>) -> Result<Arc<Self>> {
         let metrics = Arc::new(Metrics::new());
-        Self {
-            shelf,
+        let few = Allowance::default().connections(METRICS_CONNECTIONS_MAX).client_connections(METRICS_CONNECTIONS_MAX);
+        Ok(Arc::new(Self {
+            archives: ServedArchives::new(options.dirs.clone())?,
             transfers: Transfers::new(log.clone(), metrics.clone()),
-            trusted_proxies: options.trusted_proxies.clone(),
             log,
             files: OpenFiles::default(),
-            buffers: Arc::default(),
             limits: Limits::new(options.allowance),
-            metrics_limits: Limits::new(Allowance {
-                total_rate: None,
-                client_rate: None,
-                connections: METRICS_CONNECTIONS_MAX,
-                client_connections: METRICS_CONNECTIONS_MAX,
-            }),
+            metrics_limits: Limits::new(few),
             metrics,
-            told,
-            io_hint: options.io_hint,
-            timeouts: options.timeouts,
+            facts,
             has_panicked: AtomicBool::new(false),
-        }
+            options: options.clone(),
+        }))
     }
 
     /// What there is to serve, and why the last look at the directories failed.
     async fn look(&self) -> (Arc<Catalog>, Option<String>) {
-        let (catalog, error) = self.shelf.look().await;
-        let choice = catalog.choice();
-        let incremental = choice.and_then(|choice| choice.incremental).map(|archive| archive.name.slot);
-        let now_ns = unix_ns(SystemTime::now());
-        let newest_age = choice.map(|choice| choice.incremental.unwrap_or(choice.full).age(now_ns));
-        let full = choice.map(|choice| choice.full.name.slot);
-        self.metrics.catalog(catalog.archives().len(), full, incremental, newest_age);
+        let (catalog, error) = self.archives.look().await;
+        self.metrics.catalog(&catalog);
         (catalog, error)
     }
 }
@@ -233,7 +227,7 @@ impl Server {
 const METRICS_CONNECTIONS_MAX: usize = 32;
 
 /// Lines of the log that wait to be written.
-const FINISHED_MAX: usize = 4096;
+const LOG_EVENTS_MAX: usize = 4096;
 
 /// How often the outside is looked at: signals often, certificates seldom.
 const TICK: Duration = Duration::from_millis(50);
@@ -257,44 +251,34 @@ pub fn run(
     progress: &dyn Progress,
 ) -> Result<()> {
     let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
-    let shelf = Shelf::new(options.dirs.clone())?;
+    let (sender, events) = sync_channel(LOG_EVENTS_MAX);
+    let server = Server::new(options, None, sender)?;
     let (listener, listen) = bind(options.listen)?;
     let metrics_listener = options.metrics.map(bind).transpose()?;
     raise_descriptors(options.allowance.connections, progress);
 
-    let (sender, finished) = sync_channel(FINISHED_MAX);
-    let server = Arc::new(Server::new(options, shelf, None, sender));
-
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(options.threads)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name("serve")
-        .enable_all()
-        .build()
-        .map_err(|error| slotpress_base::threads::cannot_start(&error))?;
+    let runtime = runtime(options.threads, "serve")?;
     let (stop, stopping) = watch::channel(false);
-    let metrics_address = metrics_listener.as_ref().map(|(_, address)| *address);
-    let start = |listener: TcpListener, purpose: Purpose, certificates| -> Result<()> {
-        let _inside = runtime.enter();
-        let listener = tokio::net::TcpListener::from_std(listener)
-            .map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
-        runtime.spawn(connection::listen(server.clone(), listener, purpose, certificates, stopping.clone()));
-        Ok(())
+    let endpoint = |purpose, certificates| {
+        let (server, stop) = (server.clone(), stopping.clone());
+        Endpoint { server, purpose, certificates, stop }
     };
-    start(listener, Purpose::Archives, certificates.clone())?;
-    if let Some((listener, _)) = metrics_listener {
-        start(listener, Purpose::Metrics, None)?;
+    start(&runtime, endpoint(Purpose::Archives, certificates.clone()), listener)?;
+    let mut metrics_address = None;
+    if let Some((listener, address)) = metrics_listener {
+        start(&runtime, endpoint(Purpose::Metrics, None), listener)?;
+        metrics_address = Some(address);
     }
     let archives = runtime.block_on(server.look()).0.archives().len();
     on_event(Event::Listening { listen, metrics: metrics_address, archives });
     supervisor::ready();
 
-    let mut gathered = options.gathers_ranges.then(Gathered::default);
+    let mut gathered = Gathered::new(options.gathers_ranges);
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward(&finished, TICK, &mut gathered, on_event);
-        let over = gathered.as_mut().map(|it| it.over(|| server.transfers.list(), Instant::now()));
-        over.into_iter().flatten().for_each(|over| on_event(Event::Finished(over)));
+        forward(&events, TICK, &mut gathered, on_event);
+        let over = gathered.over(|| server.transfers.list(), Instant::now());
+        over.into_iter().for_each(|over| on_event(Event::Finished(over)));
         let is_asked = wants_reload();
         if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) && !is_asked {
             continue;
@@ -303,7 +287,7 @@ pub fn run(
         supervisor::alive();
         server.limits.sweep();
         // Each is told once.
-        let known = server.shelf.known();
+        let known = server.archives.known();
         known.iter().flat_map(|catalog| catalog.unusable()).for_each(|unusable| progress.warn(&unusable.to_string()));
         if server.has_panicked.swap(false, Relaxed) {
             progress.warn(
@@ -322,36 +306,44 @@ pub fn run(
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
-        forward(&finished, TICK, &mut gathered, on_event);
+        forward(&events, TICK, &mut gathered, on_event);
     }
     // Ends what is left, and tells of it.
     runtime.shutdown_timeout(SLOW_TICK);
-    drop(server);
-    forward(&finished, Duration::ZERO, &mut gathered, on_event);
-    gathered.into_iter().flat_map(|mut it| it.all()).for_each(|over| on_event(Event::Finished(over)));
+    forward(&events, Duration::ZERO, &mut gathered, on_event);
+    gathered.all().into_iter().for_each(|over| on_event(Event::Finished(over)));
+    Ok(())
+}
+
+/// Starts the threads that answer.
+fn runtime(threads: usize, name: &str) -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .map_err(|error| cannot_start(&error))
+}
+
+/// Lets connections in at a socket.
+fn start(runtime: &Runtime, endpoint: Endpoint, listener: TcpListener) -> Result<()> {
+    let _inside = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener);
+    let listener = listener.map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
+    runtime.spawn(connection::listen(endpoint, listener));
     Ok(())
 }
 
 /// Tells of transfers and answers, for a while.
-fn forward(
-    finished: &Receiver<Logged>,
-    time: Duration,
-    gathered: &mut Option<Gathered>,
-    on_event: &mut dyn FnMut(Event),
-) {
+fn forward(events: &Receiver<Event>, time: Duration, gathered: &mut Gathered, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
-    loop {
-        match finished.recv_timeout(time.saturating_sub(start.elapsed())) {
-            Ok(Logged::Finished(finished)) => {
-                let told = match gathered {
-                    Some(gathered) => gathered.add(finished, Instant::now()),
-                    None => Some(finished),
-                };
-                told.into_iter().for_each(|told| on_event(Event::Finished(told)));
-            }
-            Ok(Logged::Answered(answered)) => on_event(Event::Answered(answered)),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
-        }
+    while let Ok(event) = events.recv_timeout(time.saturating_sub(start.elapsed())) {
+        let event = match event {
+            Event::Finished(range) => gathered.add(range, Instant::now()).map(Event::Finished),
+            event => Some(event),
+        };
+        event.into_iter().for_each(&mut *on_event);
     }
 }
 

@@ -76,6 +76,12 @@ struct Client {
     turn: tokio::sync::Mutex<Option<Bucket>>,
 }
 
+impl Client {
+    fn new(rate: Option<u64>, connections: usize) -> Self {
+        Self { connections: AtomicUsize::new(connections), turn: tokio::sync::Mutex::new(rate.map(Bucket::new)) }
+    }
+}
+
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -106,31 +112,17 @@ impl Limits {
         })
     }
 
-    /// Lets a connection in, or not.
+    /// Lets a connection in, or not. That of a proxy is none of a client's; its requests are, each by
+    /// [`admit_request`](Self::admit_request).
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
         if self.connections.load(Relaxed) >= self.allowance.connections {
             return Err(Refusal::Full);
         }
-        let mut admission = self.admit_client(address)?;
+        let client = if is_proxy { Arc::new(Client::new(None, 1)) } else { self.client(address)? };
         self.connections.fetch_add(1, Relaxed);
-        admission.is_connection = true;
-        Ok(admission)
-    }
-
-    /// Lets in a connection of a proxy, which is none of a client's; its requests are, each by
-    /// [`admit_client`](Self::admit_client).
-    ///
-    /// # Errors
-    /// There are as many connections as may be.
-    pub fn admit_proxy(self: &Arc<Self>) -> Result<Admission, Refusal> {
-        if self.connections.load(Relaxed) >= self.allowance.connections {
-            return Err(Refusal::Full);
-        }
-        self.connections.fetch_add(1, Relaxed);
-        let client = Arc::new(Client { connections: AtomicUsize::new(1), turn: tokio::sync::Mutex::new(None) });
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
 
@@ -138,18 +130,21 @@ impl Limits {
     ///
     /// # Errors
     /// The client has as many as one may have.
-    pub fn admit_client(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
+    pub fn admit_request(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
+        Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
+    }
+
+    /// The client at an address, with one connection more.
+    fn client(&self, address: IpAddr) -> Result<Arc<Client>, Refusal> {
         let mut clients = self.clients.lock();
-        let client = clients.entry(client_of(address)).or_insert_with(|| {
-            let turn = tokio::sync::Mutex::new(self.allowance.client_rate.map(Bucket::new));
-            Arc::new(Client { connections: AtomicUsize::new(0), turn })
-        });
+        let client =
+            clients.entry(client_of(address)).or_insert_with(|| Arc::new(Client::new(self.allowance.client_rate, 0)));
         if client.connections.load(Relaxed) >= self.allowance.client_connections {
             return Err(Refusal::ClientFull);
         }
         // Only here do they grow, under the lock.
         client.connections.fetch_add(1, Relaxed);
-        Ok(Admission { limits: self.clone(), client: client.clone(), is_connection: false })
+        Ok(client.clone())
     }
 
     /// How many connections there are.
@@ -165,20 +160,13 @@ impl Limits {
             client.connections.load(Relaxed) > 0 || owes
         });
     }
-
-    /// How many bytes to ask for at a time; `None` where nothing is limited.
-    pub fn piece_bytes(&self) -> Option<u64> {
-        let rates = [self.allowance.total_rate, self.allowance.client_rate];
-        let rate = rates.into_iter().flatten().min()?;
-        Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
-    }
 }
 
 impl Admission {
     /// Waits until this many bytes may be sent.
     pub async fn wait(&self, bytes: u64) {
         let limits = &self.limits;
-        if limits.piece_bytes().is_none() {
+        if self.piece_bytes().is_none() {
             return;
         }
         let mut turn = self.client.turn.lock().await;
@@ -189,9 +177,11 @@ impl Admission {
         sleep(wait.unwrap_or_default()).await;
     }
 
-    /// See [`Limits::piece_bytes`].
+    /// How many bytes to ask for at a time; `None` where nothing is limited.
     pub fn piece_bytes(&self) -> Option<u64> {
-        self.limits.piece_bytes()
+        let rates = [self.limits.allowance.total_rate, self.limits.allowance.client_rate];
+        let rate = rates.into_iter().flatten().min()?;
+        Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
     }
 }
 
@@ -235,15 +225,15 @@ mod tests {
     #[test]
     fn connections_are_counted() {
         let limits = Limits::new(ALLOWANCE);
-        let first = limits.admit(address("10.0.0.1")).expect("the first");
-        let second = limits.admit(address("::ffff:10.0.0.1")).expect("the second");
-        assert_eq!(limits.admit(address("10.0.0.1")).err(), Some(Refusal::ClientFull));
-        let third = limits.admit(address("2001:db8::1")).expect("the third");
-        assert_eq!(limits.admit(address("10.0.0.2")).err(), Some(Refusal::Full));
+        let first = limits.admit(address("10.0.0.1"), false).expect("the first");
+        let second = limits.admit(address("::ffff:10.0.0.1"), false).expect("the second");
+        assert_eq!(limits.admit(address("10.0.0.1"), false).err(), Some(Refusal::ClientFull));
+        let third = limits.admit(address("2001:db8::1"), false).expect("the third");
+        assert_eq!(limits.admit(address("10.0.0.2"), false).err(), Some(Refusal::Full));
         drop(third);
-        let third = limits.admit(address("2001:db8::2")).expect("another");
+        let third = limits.admit(address("2001:db8::2"), false).expect("another");
         drop(second);
-        let fourth = limits.admit(address("2001:db8::3")).expect("of the same network");
+        let fourth = limits.admit(address("2001:db8::3"), false).expect("of the same network");
         assert_eq!(limits.connections(), 3);
         drop((first, third, fourth));
         limits.sweep();
@@ -256,7 +246,7 @@ mod tests {
         let limits = Limits::new(Allowance { client_rate: Some(1 << 20), ..ALLOWANCE });
         let start = Instant::now();
         for _ in 0..8 {
-            let admission = limits.admit(address("10.0.0.1")).expect("admitted");
+            let admission = limits.admit(address("10.0.0.1"), false).expect("admitted");
             runtime.block_on(admission.wait(256 * 1024));
             drop(admission);
             limits.sweep();
@@ -279,7 +269,7 @@ mod tests {
             let mut tasks = Vec::new();
             for number in 0..10 {
                 let client = usize::from(number > 0);
-                let admission = limits.admit(address(["10.0.0.1", "10.0.0.2"][client])).expect("admitted");
+                let admission = limits.admit(address(["10.0.0.1", "10.0.0.2"][client]), false).expect("admitted");
                 let sent = sent.clone();
                 tasks.push(tokio::spawn(async move {
                     loop {

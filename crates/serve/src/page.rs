@@ -68,8 +68,7 @@ pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: 
         "</main>\n<footer>slotpress {} · <a href=\"{}\">{1}</a></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION"),
         listing::PATH
-    )
-    .map(|()| ());
+    );
     html
 }
 
@@ -117,9 +116,8 @@ fn shortened(name: &ArchiveName) -> String {
 
 /// A hash by its first and last characters.
 fn middle_left_out(hash: &str) -> String {
-    let ends = hash.get(..6).zip(hash.len().checked_sub(4).and_then(|at| hash.get(at..)));
-    match ends {
-        Some((first, last)) if hash.len() > 12 => format!("{first}…{last}"),
+    match (hash.get(..6), hash.get(hash.len().saturating_sub(4)..)) {
+        (Some(first), Some(last)) if hash.len() > 12 => format!("{first}…{last}"),
         _ => hash.to_string(),
     }
 }
@@ -136,16 +134,9 @@ fn commands(html: &mut String, catalog: &Catalog, origin: &str) {
     for line in lines {
         let _ = writeln!(html, "<div class=\"command\"><code>{line}</code><button type=\"button\">Copy</button></div>");
     }
-    let _ = writeln!(
-        html,
-        "<p>{} and {} lead to the newest archives.</p>",
-        link(listing::NEWEST_FULL),
-        link(listing::NEWEST_INCREMENTAL)
-    );
-}
-
-fn link(path: &str) -> String {
-    format!("<a href=\"{path}\">{path}</a>")
+    let [full, incremental] =
+        [listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL].map(|path| format!("<a href=\"{path}\">{path}</a>"));
+    let _ = writeln!(html, "<p>{full} and {incremental} lead to the newest archives.</p>");
 }
 
 fn running(html: &mut String, transfers: &[Arc<Transfer>]) {

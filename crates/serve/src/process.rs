@@ -4,25 +4,20 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
-    version: &'static str,
-}
-
 /// A registry with what is told of the process, and of the program below `prefix`, where `fill` registers more.
 pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     let mut all = Registry::default();
     all.register_collector(Box::new(Process { since: SystemTime::now() }));
     let ours = all.sub_registry_with_prefix(prefix);
-    let build = Family::<Build, Gauge>::default();
-    build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+    let build = Family::<[(&str, &str); 1], Gauge>::default();
+    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     ours.register("build_info", "The program", build);
     fill(ours);
     all

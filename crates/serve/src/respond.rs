@@ -7,26 +7,25 @@ use std::time::{Duration, SystemTime};
 
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
     HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
 };
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use rustix::fs::Stat;
 use slotpress_base::text::cut;
 use slotpress_base::{KeptDir, range_bytes};
 use slotpress_format::ARCHIVE_NAME;
 use slotpress_format::archive::listing;
-use slotpress_read::FileId;
 use slotpress_read::catalog::{Archive, scan};
 
 use super::conditions::{Verdict, Version, judge};
+use super::connection::Endpoint;
 use super::files::Reading;
 use super::limits::Admission;
-use super::metrics::{self, TextFormat};
-use super::proxies::client_behind;
-use super::transfers::{Answered, Logged, Running};
-use super::{Server, api, page};
+use super::proxies::{client_behind, is_trusted};
+use super::transfers::{Answered, Running};
+use super::{Event, Purpose, Server, api, metrics, page};
 
 /// What follows the head of a response.
 #[derive(Debug)]
@@ -50,68 +49,49 @@ pub struct FileContent {
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// Where a request comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin {
-    /// The client.
-    pub client: SocketAddr,
-    /// Whether the connection is encrypted.
-    pub is_tls: bool,
-    /// Whether it is a trusted proxy, and each request tells its client.
-    pub is_proxy: bool,
-}
-
-/// What a listening socket is for.
-#[derive(Clone, Copy, Debug)]
-pub enum Purpose {
-    /// Archives.
-    Archives,
-    /// Metrics alone.
-    Metrics,
-}
-
 /// Answers a request without a body.
-pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: Purpose, request: &Parts) -> Response<Content> {
-    let mut response = match purpose {
-        Purpose::Archives if origin.is_proxy => {
-            let client = client_behind(origin.client.ip(), &request.headers, &server.trusted_proxies);
-            let origin = Origin { client: SocketAddr::new(client, 0), ..origin };
-            match server.limits.admit_client(client) {
-                Ok(admission) => respond(server, origin, Some(Arc::new(admission)), request).await,
+pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts) -> Response<Content> {
+    let server = &endpoint.server;
+    let trusted = &server.options.trusted_proxies;
+    let mut response = match endpoint.purpose {
+        Purpose::Metrics => respond_metrics(server, request).await,
+        Purpose::Archives if is_trusted(peer.ip(), trusted) => {
+            let client = SocketAddr::new(client_behind(peer.ip(), &request.headers, trusted), 0);
+            match server.limits.admit_request(client.ip()) {
+                Ok(admission) => respond(endpoint, client, Some(Arc::new(admission)), request).await,
                 Err(refusal) => {
                     server.metrics.refused(refusal);
                     let response = plain(StatusCode::SERVICE_UNAVAILABLE, "Too many requests of one client.\n");
-                    logged(server, origin, request, with(response, RETRY_AFTER, "5"))
+                    logged(server, client, request, with(response, RETRY_AFTER, "5"))
                 }
             }
         }
-        Purpose::Archives => respond(server, origin, None, request).await,
-        Purpose::Metrics => respond_metrics(server, request).await,
+        Purpose::Archives => respond(endpoint, peer, None, request).await,
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
     response
 }
 
 async fn respond(
-    server: &Arc<Server>,
-    origin: Origin,
-    client: Option<Arc<Admission>>,
+    endpoint: &Endpoint,
+    client: SocketAddr,
+    admission: Option<Arc<Admission>>,
     request: &Parts,
 ) -> Response<Content> {
     let mut response = match request.method {
         _ if !is_for_one_host(request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
-        Method::GET | Method::HEAD => route(server, origin, request).await,
-        Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
+        Method::GET | Method::HEAD => route(endpoint, client, request).await,
+        Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
         _ => not_allowed(),
     };
     if let Content::File(content) = response.body_mut() {
-        content.client = client;
+        content.client = admission;
     }
-    logged(server, origin, request, without_body(request, response))
+    logged(&endpoint.server, client, request, without_body(request, response))
 }
 
 /// Counts an answer, and tells the log of one that no transfer belongs to, which tells of itself at its end.
-fn logged(server: &Server, origin: Origin, request: &Parts, response: Response<Content>) -> Response<Content> {
+fn logged(server: &Server, client: SocketAddr, request: &Parts, response: Response<Content>) -> Response<Content> {
     let status = response.status().as_u16();
     server.metrics.response(status);
     let sent_bytes = match response.body() {
@@ -119,9 +99,9 @@ fn logged(server: &Server, origin: Origin, request: &Parts, response: Response<C
         Content::Bytes(bytes) => bytes.len() as u64,
     };
     let request = cut(&format!("{} {}", request.method, request.uri.path()), LOGGED_CHARS_MAX);
-    let answered = Answered { client: origin.client.ip().to_canonical(), request, status, sent_bytes };
+    let answered = Answered { client: client.ip().to_canonical(), request, status, sent_bytes };
     // The log may be slow; no client waits for it.
-    let _ = server.log.try_send(Logged::Answered(answered));
+    let _ = server.log.try_send(Event::Answered(answered));
     response
 }
 
@@ -129,17 +109,15 @@ fn logged(server: &Server, origin: Origin, request: &Parts, response: Response<C
 const LOGGED_CHARS_MAX: usize = 256;
 
 /// What answers other methods.
-pub fn not_allowed() -> Response<Content> {
+fn not_allowed() -> Response<Content> {
     with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
 }
 
 /// What answers a request with a body: nothing here reads one.
 pub fn with_body(method: &Method) -> Response<Content> {
-    match *method {
-        Method::GET | Method::HEAD | Method::OPTIONS => {
-            plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n")
-        }
-        _ => not_allowed(),
+    match [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
+        true => plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n"),
+        false => not_allowed(),
     }
 }
 
@@ -158,28 +136,22 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 }
 
 /// What a scrape of the metrics answers.
-async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
-    let told = server.told.as_deref();
+async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
+    let told = server.facts.as_deref();
     let response = match (&request.method, request.uri.path(), told) {
         (&Method::GET | &Method::HEAD, "/metrics", _) => {
-            let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-            let format = TextFormat::of_accept(accept);
             let metrics = match told {
-                Some(facts) => metrics::text(&facts.metrics(), format),
+                Some(facts) => metrics::text(&facts.metrics()),
                 None => {
                     server.look().await;
-                    server.metrics.text(format)
+                    server.metrics.text()
                 }
             };
-            text(format.content_type(), metrics)
+            text(metrics::CONTENT_TYPE, metrics)
         }
         (&Method::GET | &Method::HEAD, "/healthz", Some(facts)) => match facts.health() {
             Ok(()) => text("text/plain; charset=utf-8", "ok\n".into()),
-            Err(why) => {
-                let mut response = text("text/plain; charset=utf-8", format!("{why}\n"));
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-                response
-            }
+            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
         },
         (&Method::GET | &Method::HEAD, ..) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
@@ -187,13 +159,20 @@ async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Cont
     without_body(request, response)
 }
 
-async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+async fn route(endpoint: &Endpoint, client: SocketAddr, request: &Parts) -> Response<Content> {
+    let server = &endpoint.server;
     let path = request.uri.path();
     match path {
         "/" => {
             let (catalog, _) = server.look().await;
             let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-            let html = page::page(&catalog, &server.transfers.list(), host, origin.is_tls, SystemTime::now());
+            let html = page::page(
+                &catalog,
+                &server.transfers.list(),
+                host,
+                endpoint.certificates.is_some(),
+                SystemTime::now(),
+            );
             let response = text("text/html; charset=utf-8", html);
             page::HEADERS.iter().fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
         }
@@ -209,52 +188,38 @@ async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respons
         listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
             let (catalog, _) = server.look().await;
             let choice = catalog.choice();
-            let archive = match path {
-                listing::NEWEST_FULL => choice.map(|choice| choice.full),
-                _ => choice.and_then(|choice| choice.incremental),
-            };
-            match archive {
+            let is_full = path == listing::NEWEST_FULL;
+            match choice.and_then(|choice| if is_full { Some(choice.full) } else { choice.incremental }) {
                 Some(archive) => {
-                    let response = with(plain(StatusCode::SEE_OTHER, ""), LOCATION, &format!("/{}", archive.name));
+                    let response = with(
+                        with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0"),
+                        LOCATION,
+                        &format!("/{}", archive.name),
+                    );
                     with(response, CACHE_CONTROL, "no-cache")
                 }
                 None => plain(StatusCode::NOT_FOUND, "There is no such archive.\n"),
             }
         }
-        _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => genesis(server, origin, request).await,
-        _ => archive(server, origin, request).await,
+        _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => genesis(server, client, request).await,
+        _ => archive(server, client, request).await,
     }
 }
 
-/// A file to send, open.
-struct Served {
+/// A file to send, open, as it is now.
+struct OpenFile {
     name: String,
     content_type: &'static str,
     file: File,
-    id: FileId,
-    modified_ns: u64,
-    version: Version,
-}
-
-impl Served {
-    /// As it is now, with its tag.
-    fn new(name: String, content_type: &'static str, file: File, stat: &Stat, etag: String) -> Self {
-        let (id, modified_ns) = (scan::file_id(stat), scan::modified_ns(stat));
-        let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
-        let version = Version {
-            etag,
-            modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
-            length_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
-        };
-        Self { name, content_type, file, id, modified_ns, version }
-    }
+    stat: Stat,
+    etag: String,
 }
 
 fn missing() -> Response<Content> {
     plain(StatusCode::NOT_FOUND, "There is no such archive.\n")
 }
 
-async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+async fn archive(server: &Server, client: SocketAddr, request: &Parts) -> Response<Content> {
     let file_name = request.uri.path().strip_prefix('/').unwrap_or_default();
     let (catalog, _) = server.look().await;
     let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
@@ -274,12 +239,12 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     let hashes = archive.hashes.filter(|_| opened == archive);
     let etag = Archive { hashes, ..opened }.etag();
     let (name, content_type) = (archive.name.to_string(), archive.name.extension.content_type());
-    send(server, origin, request, Served::new(name, content_type, file, &stat, etag))
+    send(server, client, request, OpenFile { name, content_type, file, stat, etag })
 }
 
 /// The genesis of the cluster, as `publish` puts it beside archives.
-async fn genesis(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
-    let dirs = server.shelf.dirs().to_vec();
+async fn genesis(server: &Server, client: SocketAddr, request: &Parts) -> Response<Content> {
+    let dirs = server.options.dirs.clone();
     let open = move || {
         let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(ARCHIVE_NAME).ok())?;
         let stat = rustix::fs::fstat(&file).ok()?;
@@ -287,32 +252,27 @@ async fn genesis(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     };
     let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
     let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
-    send(server, origin, request, Served::new(ARCHIVE_NAME.to_string(), "application/x-bzip2", file, &stat, etag))
+    let (name, content_type) = (ARCHIVE_NAME.to_string(), "application/x-bzip2");
+    send(server, client, request, OpenFile { name, content_type, file, stat, etag })
 }
 
 /// A file, a part of it, or what the conditions of the request say.
-fn send(server: &Arc<Server>, origin: Origin, request: &Parts, served: Served) -> Response<Content> {
-    let Served { name, content_type, file, id, modified_ns, version } = served;
-    let length_bytes = version.length_bytes;
-    let verdict = judge(&request.method, &request.headers, &version, SystemTime::now());
-    let (status, range) = match verdict {
+fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) -> Response<Content> {
+    let OpenFile { name, content_type, file, stat, etag } = open;
+    let (modified_ns, length_bytes) = (scan::modified_ns(&stat), u64::try_from(stat.st_size).unwrap_or_default());
+    let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
+    let version = Version { etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
+    let (status, range) = match judge(&request.method, &request.headers, &version, SystemTime::now()) {
         Verdict::Whole => (StatusCode::OK, 0..length_bytes),
         Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Verdict::NotModified => {
-            let mut response = Response::new(Content::Bytes(Bytes::new()));
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            describe(response.headers_mut(), &version);
-            return response;
-        }
+        Verdict::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
         Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
         Verdict::Unsatisfiable => {
             let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
             return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
         }
     };
-    let mut response = Response::new(Content::Bytes(Bytes::new()));
-    *response.status_mut() = status;
-    describe(response.headers_mut(), &version);
+    let mut response = described(status, &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
     response = with(response, CONTENT_TYPE, content_type);
     // A proxy that compresses or cuts it breaks its tags.
@@ -323,49 +283,42 @@ fn send(server: &Arc<Server>, origin: Origin, request: &Parts, served: Served) -
     }
     if request.method == Method::GET && !range.is_empty() {
         let is_whole = range == (0..length_bytes);
-        let running = server.transfers.start(name, origin.client, range.clone(), is_whole);
-        let shared = server.files.share(file, id, modified_ns, length_bytes, server.io_hint);
+        let running = server.transfers.start(name, client, range.clone(), is_whole);
+        let io_hint = server.options.io_hint;
+        let shared = server.files.share(file, scan::file_id(&stat), modified_ns, length_bytes, io_hint);
         let reading = Arc::new(Reading::new(shared, range));
         *response.body_mut() = Content::File(FileContent { reading, running, client: None });
     }
     response
 }
 
-fn describe(headers: &mut HeaderMap, version: &Version) {
-    let texts = [
-        (ETAG, version.etag.clone()),
-        (LAST_MODIFIED, httpdate::fmt_http_date(version.modified)),
-        (ACCEPT_RANGES, "bytes".to_string()),
-    ];
-    for (name, text) in texts {
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.insert(name, value);
-        }
-    }
+/// A head that tells the version of a file.
+fn described(status: StatusCode, version: &Version) -> Response<Content> {
+    let response = with(empty(status), ETAG, &version.etag);
+    let response = with(response, LAST_MODIFIED, &httpdate::fmt_http_date(version.modified));
+    with(response, ACCEPT_RANGES, "bytes")
 }
 
 /// A short answer in words.
-pub fn plain(status: StatusCode, words: &'static str) -> Response<Content> {
-    let mut response = Response::new(Content::Bytes(Bytes::from_static(words.as_bytes())));
-    *response.status_mut() = status;
-    if words.is_empty() {
-        *response.body_mut() = Content::Bytes(Bytes::new());
-    } else {
-        response = with(response, CONTENT_TYPE, "text/plain; charset=utf-8");
-    }
-    match status {
-        StatusCode::NO_CONTENT => response,
-        _ => with(response, CONTENT_LENGTH, &words.len().to_string()),
-    }
+fn plain(status: StatusCode, words: &str) -> Response<Content> {
+    filled(empty(status), "text/plain; charset=utf-8", words.to_string())
 }
 
 /// An answer that is made when it is asked for, and should be asked for again.
 fn text(content_type: &str, text: String) -> Response<Content> {
-    let length = text.len().to_string();
-    let response = Response::new(Content::Bytes(text.into()));
-    let response = with(response, CONTENT_LENGTH, &length);
-    let response = with(response, CONTENT_TYPE, content_type);
-    with(response, CACHE_CONTROL, "no-cache")
+    with(filled(empty(StatusCode::OK), content_type, text), CACHE_CONTROL, "no-cache")
+}
+
+fn filled(mut response: Response<Content>, content_type: &str, text: String) -> Response<Content> {
+    response = with(response, CONTENT_LENGTH, &text.len().to_string());
+    *response.body_mut() = Content::Bytes(text.into());
+    with(response, CONTENT_TYPE, content_type)
+}
+
+fn empty(status: StatusCode) -> Response<Content> {
+    let mut response = Response::new(Content::Bytes(Bytes::new()));
+    *response.status_mut() = status;
+    response
 }
 
 fn with(mut response: Response<Content>, name: HeaderName, value: &str) -> Response<Content> {

@@ -53,17 +53,15 @@ impl<S> ClientStream<S> {
     }
 
     fn wrote(&mut self, result: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        match result {
-            Poll::Ready(Ok(bytes)) => {
-                self.taken_bytes = self.taken_bytes.saturating_add(bytes);
-                if self.taken_bytes >= PROGRESS_BYTES_MIN {
-                    self.rest();
-                }
-                Poll::Ready(Ok(bytes))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.poll_deadline(context),
+        match &result {
+            Poll::Ready(Ok(bytes)) => self.taken_bytes = self.taken_bytes.saturating_add(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => return self.poll_deadline(context),
         }
+        if self.taken_bytes >= PROGRESS_BYTES_MIN {
+            self.rest();
+        }
+        result
     }
 
     /// Nothing waits to be written, or enough of it was taken.
@@ -123,9 +121,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_shutdown(context) {
-            Poll::Ready(result) => Poll::Ready(result),
-            Poll::Pending => self.poll_deadline(context),
-        }
+        let result = Pin::new(&mut self.stream).poll_shutdown(context);
+        if result.is_pending() { self.poll_deadline(context) } else { result }
     }
 }

@@ -7,13 +7,12 @@ use std::sync::mpsc::sync_channel;
 
 use parking_lot::MutexGuard;
 use prometheus_client::registry::Registry;
-use slotpress_base::{Error, Result, cannot_start};
+use slotpress_base::Result;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::respond::Purpose;
-use super::shelf::Shelf;
-use super::{FINISHED_MAX, SLOW_TICK, ServeOptions, Server, bind, connection};
+use super::connection::Endpoint;
+use super::{Purpose, SLOW_TICK, ServeOptions, Server, bind, runtime, start};
 
 /// What there is to tell.
 pub trait Facts: fmt::Debug + Send + Sync {
@@ -50,21 +49,11 @@ impl Drop for Telling {
 /// The address is taken; no thread is to be had.
 pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
     let (listener, address) = bind(listen)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("metrics")
-        .enable_all()
-        .build()
-        .map_err(|error| cannot_start(&error))?;
+    let runtime = runtime(1, "metrics")?;
     // Metrics have no log: what is sent there goes nowhere.
-    let log = sync_channel(FINISHED_MAX).0;
-    let server = Server::new(&ServeOptions::new([], listen), Shelf::new(Vec::new())?, Some(facts), log);
+    let log = sync_channel(1).0;
+    let server = Server::new(&ServeOptions::new([], listen), Some(facts), log)?;
     let (stop, stopping) = watch::channel(false);
-    {
-        let _inside = runtime.enter();
-        let listener = tokio::net::TcpListener::from_std(listener)
-            .map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
-        runtime.spawn(connection::listen(Arc::new(server), listener, Purpose::Metrics, None, stopping));
-    }
+    start(&runtime, Endpoint { server, purpose: Purpose::Metrics, certificates: None, stop: stopping }, listener)?;
     Ok(Telling { address, runtime: Some(runtime), _stop: stop })
 }

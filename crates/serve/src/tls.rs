@@ -1,6 +1,6 @@
 //! Certificates: read from files, read again when these change. rustls with ring, and nothing of the system's.
 
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,17 +26,14 @@ const PEM_BYTES_MAX: u64 = 1 << 20;
 /// What connections are accepted with.
 pub struct Certificates {
     files: TlsFiles,
-    state: Mutex<State>,
+    current: Mutex<Current>,
 }
 
-struct State {
+struct Current {
     config: Arc<ServerConfig>,
-    /// The files that it is from.
-    versions: Versions,
+    /// The contents of both files.
+    pem: [Vec<u8>; 2],
 }
-
-/// Device, inode, length and time of both files.
-type Versions = [Option<(u64, u64, u64, i64, i64)>; 2];
 
 impl Certificates {
     /// Reads them for the first time.
@@ -44,47 +41,37 @@ impl Certificates {
     /// # Errors
     /// They cannot be read, or do not belong together.
     pub fn new(files: TlsFiles) -> Result<Self> {
-        let versions = versions(&files);
-        let config = read(&files)?;
-        Ok(Self { files, state: Mutex::new(State { config, versions }) })
+        let pem = [read_pem(&files.cert)?, read_pem(&files.key)?];
+        let config = config(&files, &pem)?;
+        Ok(Self { files, current: Mutex::new(Current { config, pem }) })
     }
 
     /// What to accept the next connection with.
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.state.lock().config.clone()
+        self.current.lock().config.clone()
     }
 
-    /// Reads them again if they have changed, or anyway. Returns whether they were.
+    /// Uses the files as they are now if they have changed, or anyway. Returns whether they are used anew.
     ///
     /// # Errors
     /// They cannot be used; what there was stays.
     pub fn reload(&self, is_forced: bool) -> Result<bool> {
-        let versions = versions(&self.files);
-        if !is_forced && versions == self.state.lock().versions {
+        let pem = [read_pem(&self.files.cert)?, read_pem(&self.files.key)?];
+        if !is_forced && pem == self.current.lock().pem {
             return Ok(false);
         }
-        let config = read(&self.files)?;
-        *self.state.lock() = State { config, versions };
+        let config = config(&self.files, &pem)?;
+        *self.current.lock() = Current { config, pem };
         Ok(true)
     }
 }
 
-fn versions(files: &TlsFiles) -> Versions {
-    [&files.cert, &files.key].map(|path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
-    })
-}
-
-fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
+fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
     let no_certificate = || Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()));
-    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read_pem(&files.cert)?)
-        .collect::<std::result::Result<_, _>>()
-        .map_err(|_| no_certificate())?;
-    if certificates.is_empty() {
-        return Err(no_certificate());
-    }
-    let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?)
+    let certificates: std::result::Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(cert).collect();
+    let certificates = certificates.ok().filter(|found| !found.is_empty()).ok_or_else(no_certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|_| Error::failed(format!("{} holds no private key in PEM", files.key.shown())))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
@@ -100,12 +87,11 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>> {
+    let mut pem = Vec::new();
     let file = slotpress_base::files::open_file(path)?;
-    let length = file.metadata().or_path("read", path)?.len();
-    if length > PEM_BYTES_MAX {
+    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
+    if pem.len() as u64 > PEM_BYTES_MAX {
         return Err(Error::failed(format!("{} is too large for a certificate or a key", path.shown())));
     }
-    let mut pem = Vec::new();
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, PEM_BYTES_MAX), &mut pem).or_path("read", path)?;
     Ok(pem)
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use slotpress_base::range_bytes;
 
+use super::Event;
 use super::metrics::Metrics;
 
 /// A transfer that runs.
@@ -93,21 +94,12 @@ pub struct Answered {
     pub sent_bytes: u64,
 }
 
-/// What the log is told.
-#[derive(Clone, Debug)]
-pub enum Logged {
-    /// A transfer has ended.
-    Finished(Finished),
-    /// Anything else was answered.
-    Answered(Answered),
-}
-
 /// All that run.
 #[derive(Debug)]
 pub struct Transfers {
     running: Mutex<BTreeMap<u64, Arc<Transfer>>>,
     next_number: AtomicU64,
-    log: SyncSender<Logged>,
+    log: SyncSender<Event>,
     metrics: Arc<Metrics>,
 }
 
@@ -120,7 +112,7 @@ pub struct Running {
 
 impl Transfers {
     /// Those that end are told to `log`; while it is full, they are left out.
-    pub fn new(log: SyncSender<Logged>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(log: SyncSender<Event>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
     }
 
@@ -141,11 +133,6 @@ impl Transfers {
 }
 
 impl Running {
-    /// How much there is to send.
-    pub fn total_bytes(&self) -> u64 {
-        self.transfer.total_bytes()
-    }
-
     /// So many more bytes were handed to the connection.
     pub fn advance(&self, bytes: u64) {
         self.transfer.sent_bytes.fetch_add(bytes, Relaxed);
@@ -171,6 +158,6 @@ impl Drop for Running {
         };
         self.transfers.metrics.finished(finished.is_complete);
         // The log may be slow; no transfer waits for it.
-        let _ = self.transfers.log.try_send(Logged::Finished(finished));
+        let _ = self.transfers.log.try_send(Event::Finished(finished));
     }
 }

@@ -14,13 +14,13 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// The directories.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct ServedArchives {
     dirs: Vec<PathBuf>,
-    state: Mutex<State>,
+    last: Mutex<Look>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Look {
     catalog: Arc<Catalog>,
     looked_at: Instant,
     /// Why the last look failed.
@@ -34,43 +34,38 @@ fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     Ok(catalog)
 }
 
-impl Shelf {
+impl ServedArchives {
     /// Looks for the first time.
     ///
     /// # Errors
     /// A directory cannot be read.
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
         let catalog = Arc::new(look(&dirs, &Catalog::default())?);
-        Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
+        Ok(Self { dirs, last: Mutex::new(Look { catalog, looked_at: Instant::now(), error: None }) })
     }
 
     /// What there was at the last look; `None` while another one is under way.
     pub fn known(&self) -> Option<Arc<Catalog>> {
-        self.state.try_lock().ok().map(|state| state.catalog.clone())
-    }
-
-    /// Where it looks.
-    pub fn dirs(&self) -> &[PathBuf] {
-        &self.dirs
+        self.last.try_lock().ok().map(|last| last.catalog.clone())
     }
 
     /// What there is. While a directory cannot be read, what there was, and why the last look failed.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         // One looks, the others wait for it.
-        let mut state = self.state.lock().await;
-        if state.looked_at.elapsed() >= FRESH {
-            let (dirs, known) = (self.dirs.clone(), state.catalog.clone());
+        let mut last = self.last.lock().await;
+        if last.looked_at.elapsed() >= FRESH {
+            let (dirs, known) = (self.dirs.clone(), last.catalog.clone());
             let scanned = tokio::task::spawn_blocking(move || look(&dirs, &known)).await;
-            state.looked_at = Instant::now();
+            last.looked_at = Instant::now();
             match scanned {
                 Ok(Ok(catalog)) => {
-                    state.catalog = Arc::new(catalog);
-                    state.error = None;
+                    last.catalog = Arc::new(catalog);
+                    last.error = None;
                 }
-                Ok(Err(error)) => state.error = Some(error.to_string()),
-                Err(error) => state.error = Some(error.to_string()),
+                Ok(Err(error)) => last.error = Some(error.to_string()),
+                Err(error) => last.error = Some(error.to_string()),
             }
         }
-        (state.catalog.clone(), state.error.clone())
+        (last.catalog.clone(), last.error.clone())
     }
 }
