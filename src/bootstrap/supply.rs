@@ -161,7 +161,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
     /// What was restored from them failed a check: the next run looks at what is there again.
     pub fn doubt(&self, why: &str) {
         // Best effort: without it, the same bytes fail again.
-        self.files.iter().filter(|file| file.path().exists()).for_each(|file| drop(file.doubt(why)));
+        self.files.iter().filter(|file| file.path().exists()).for_each(|file| drop(file.check_failed(why)));
     }
 
     /// Waits for the download that is under way.
@@ -180,7 +180,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             Err(ended) => {
                 let error = ended.error();
                 if let Some(asked) = &mut self.asked {
-                    asked.refuted = download.refuted();
+                    asked.refuted = download.rejected();
                     if let Ended::First(_) = ended {
                         self.late.insert(asked.source.place.clone());
                     }

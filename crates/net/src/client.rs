@@ -9,19 +9,19 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, cannot_start, panic_point};
+use slotpress_base::{Bucket, Error, IoContext, Progress, Result, ShowPath, cannot_start, panic_point};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::address::is_public;
 use super::error::PrivateOnly;
-use super::rate::Bucket;
 use super::redirect::{Reach, Scope};
 use super::stores::Stores;
 use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
@@ -60,7 +60,9 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) options: ClientOptions,
-    pub(super) bucket: Option<Bucket>,
+    /// Bounds the rate of all transfers together, by the time since the start.
+    bucket: Option<Mutex<Bucket>>,
+    start: Instant,
     anywhere: reqwest::Client,
     public_only: reqwest::Client,
     /// Last, so that connections end first. `None` only while it is dropped.
@@ -98,7 +100,8 @@ impl Client {
             .map_err(|error| cannot_start(&error))?;
         let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
         let inner = Inner {
-            bucket: options.max_rate_bytes_per_second.map(Bucket::new),
+            bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(Bucket::new(rate))),
+            start: Instant::now(),
             anywhere: connections(options, &certificates, &resolver(Reach::Anywhere))?,
             public_only: connections(options, &certificates, &resolver(Reach::PublicOnly))?,
             runtime: Some(runtime),
@@ -169,6 +172,12 @@ impl Client {
 }
 
 impl Inner {
+    /// How long to wait before more is read than these bytes.
+    pub(super) fn wait_for_rate(&self, bytes: u64) -> Duration {
+        let wait = self.bucket.as_ref().map(|bucket| bucket.lock().take(self.start.elapsed(), bytes));
+        wait.unwrap_or_default()
+    }
+
     /// The connections for names that may reach so far.
     pub(super) fn connections(&self, reach: Reach) -> &reqwest::Client {
         match reach {

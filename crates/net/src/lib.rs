@@ -31,7 +31,6 @@ pub mod find;
 mod listing;
 pub mod options;
 pub mod patience;
-mod rate;
 mod redirect;
 mod remote;
 mod request;

@@ -36,10 +36,6 @@ pub struct Transfer {
     pub got_bytes: u64,
     /// Whether all of it came; `false` where the receiver ended it.
     pub is_complete: bool,
-    /// The length of the whole file, where it is known now.
-    pub length_bytes: Option<u64>,
-    /// From the request to the head of the answer.
-    pub first_byte: Duration,
     /// From the request to the end.
     pub elapsed: Duration,
 }
@@ -80,7 +76,6 @@ impl Client {
                 }
             }
             let (response, url) = send(self, &scope, &remote.url, &ask).await?;
-            let first_byte = start.elapsed();
             let body = expect(remote, range.as_ref(), &url, &response)?;
             let (got_bytes, is_complete) = self.receive(&url, response, &body, stop, on_bytes).await?;
             Ok(Transfer {
@@ -88,8 +83,6 @@ impl Client {
                 were_ranges_ignored: range.is_some() && body.outcome == Outcome::Whole,
                 got_bytes,
                 is_complete,
-                length_bytes: body.total_bytes,
-                first_byte,
                 elapsed: start.elapsed(),
             })
         })
@@ -153,9 +146,7 @@ impl Client {
             if flow.is_break() {
                 return Ok((got_bytes, body.length_bytes == Some(got_bytes)));
             }
-            if let Some(bucket) = &self.inner.bucket {
-                sleep(bucket.take(piece.len() as u64, Instant::now())).await;
-            }
+            sleep(self.inner.wait_for_rate(piece.len() as u64)).await;
         }
     }
 }

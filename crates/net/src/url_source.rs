@@ -187,10 +187,6 @@ impl UrlSource {
         self.stop.check()
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Cache> {
-        self.cache.lock()
-    }
-
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let left = self.length_bytes.saturating_sub(offset_bytes);
         let wanted = (to.len() as u64).min(left);
@@ -199,7 +195,7 @@ impl UrlSource {
         }
         let is_in_tail = offset_bytes >= self.length_bytes.saturating_sub(TAIL_BYTES);
         let range = {
-            let mut cache = self.lock();
+            let mut cache = self.cache.lock();
             if let Some(copied) = cache.copy(to, offset_bytes) {
                 return Ok(copied);
             }
@@ -221,7 +217,7 @@ impl UrlSource {
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
         let piece = Piece { start: range.start, bytes: Arc::new(bytes) };
         let copied = piece.copy(to, offset_bytes).unwrap_or_default();
-        self.lock().keep(piece, is_in_tail);
+        self.cache.lock().keep(piece, is_in_tail);
         Ok(copied)
     }
 }

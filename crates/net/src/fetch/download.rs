@@ -82,12 +82,13 @@ impl Download {
         // What comes in order is not compared with hashes before all of it is there.
         let root = before.root.filter(|_| keeps && is_ranged(first));
         file.begin(Identity { root, ..now }, keeps).map_err(Ended::Failed)?;
-        let (left, doubt) = file.doubtful();
-        let kept_bytes = if doubt.is_none() { left.iter().map(range_bytes).fold(0, u64::saturating_add) } else { 0 };
+        let (left, failed_check) = file.unchecked();
+        let kept_bytes =
+            if failed_check.is_none() { left.iter().map(range_bytes).fold(0, u64::saturating_add) } else { 0 };
         if !is_ranged(first) {
             file.set_in_order();
             // What comes is compared with all of it.
-            file.settle(left);
+            file.keep_checked(left);
         }
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
         Ok(Self { client, file, mirrors, limits, kept_bytes })
@@ -163,7 +164,7 @@ impl Download {
             (other, _) => other,
         };
         let synced = match &result {
-            Err(Ended::Wrong(error)) => self.file.doubt(&error.to_string()),
+            Err(Ended::Wrong(error)) => self.file.check_failed(&error.to_string()),
             _ => self.file.sync(),
         };
         let accepted: Accepted = match (result, synced) {
@@ -238,7 +239,7 @@ impl Download {
     }
 
     /// Servers whose bytes failed a check.
-    pub fn refuted(&self) -> Vec<String> {
+    pub fn rejected(&self) -> Vec<String> {
         self.mirrors.iter().filter(|mirror| mirror.is_wrong()).map(Mirror::shown).collect()
     }
 }

@@ -39,7 +39,7 @@ pub struct Journal {
     /// Which of them gave which bytes, by their place in `sources`.
     pub given: RangeMap<u64, usize>,
     /// The check that the bytes failed: some of them are wrong.
-    pub doubt: Option<String>,
+    pub failed_check: Option<String>,
 }
 
 impl Journal {
@@ -57,8 +57,8 @@ impl Journal {
     }
 
     /// Some of the bytes are wrong: they failed this check.
-    pub fn doubt(&mut self, why: &str) {
-        self.doubt = Some(why.chars().take(TEXT_CHARS_MAX).collect());
+    pub fn check_failed(&mut self, why: &str) {
+        self.failed_check = Some(why.chars().take(TEXT_CHARS_MAX).collect());
     }
 }
 
@@ -111,8 +111,8 @@ struct Lines {
     sources: Vec<String>,
     #[serde(default)]
     given: Vec<(u64, u64, usize)>,
-    #[serde(default)]
-    doubt: Option<String>,
+    #[serde(default, rename = "doubt")]
+    failed_check: Option<String>,
 }
 
 impl Journal {
@@ -139,7 +139,7 @@ impl Journal {
             ranges: lines.ranges.into_iter().map(|(start, end)| start..end).collect(),
             sources: lines.sources,
             given: lines.given.into_iter().map(|(start, end, by)| (start..end, by)).collect(),
-            doubt: lines.doubt,
+            failed_check: lines.failed_check,
         })
     }
 
@@ -152,7 +152,7 @@ impl Journal {
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
             sources: self.sources.clone(),
             given: self.given.iter().take(RANGES_MAX).map(|(range, by)| (range.start, range.end, *by)).collect(),
-            doubt: self.doubt.clone(),
+            failed_check: self.failed_check.clone(),
         };
         // Its writer has locked the download, so that no other run writes here: one that a killed run left is replaced.
         let new = new_name(name);
@@ -227,7 +227,7 @@ mod tests {
                 let by = journal.source(&format!("http://h{}", range.start % 3));
                 journal.given.insert(range.clone(), by);
             }
-            journal.doubt("a check");
+            journal.check_failed("a check");
             let dir = tempfile::tempdir().expect("a directory");
             let kept = KeptDir::open(dir.path()).expect("opened");
             journal.write(&kept, "journal").expect("written");

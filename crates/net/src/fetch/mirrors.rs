@@ -92,7 +92,7 @@ impl Mirror {
     }
 
     /// Its bytes failed a check: it must not give any more.
-    pub fn refute(&self, why: &str) {
+    pub fn reject(&self, why: &str) {
         self.drop_for(why);
         self.lock().is_wrong = true;
     }

@@ -10,7 +10,6 @@ mod download;
 mod in_order;
 mod journal;
 mod lease;
-mod leases;
 mod mirrors;
 pub mod partial;
 mod pieces;

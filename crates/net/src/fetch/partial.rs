@@ -28,7 +28,7 @@ use slotpress_read::{Locked, try_lock};
 
 use super::accept::Accepted;
 use super::journal::{Identity, Journal};
-use super::leases::Leases;
+use super::lease::Leases;
 
 /// The name of the journal of a partial file.
 fn journal_name(partial: &str) -> String {
@@ -68,7 +68,7 @@ struct State {
     /// Bytes that are not in the journal yet.
     unsynced_bytes: u64,
     /// Bytes that an earlier run left: not read before it is known that they are of this archive, and right.
-    doubtful: RangeSet<u64>,
+    unchecked: RangeSet<u64>,
     /// All of it was checked.
     accepted: Option<Accepted>,
 }
@@ -134,7 +134,7 @@ impl PartialFile {
         self.lock().journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The archive is this one. What was there of another one is given up; of what is kept, [`settle`](Self::settle) says
+    /// The archive is this one. What was there of another one is given up; of what is kept, [`keep_checked`](Self::keep_checked) says
     /// what counts.
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
         let mut state = self.lock();
@@ -157,7 +157,7 @@ impl PartialFile {
         }
         state.journal.identity = identity;
         (state.is_complete, state.error, state.confirmed_bytes, state.accepted) = (false, None, 0, None);
-        state.doubtful = std::mem::take(&mut state.journal.ranges);
+        state.unchecked = std::mem::take(&mut state.journal.ranges);
         Ok(())
     }
 
@@ -167,22 +167,22 @@ impl PartialFile {
     }
 
     /// What is there failed a check: the next run looks at it again, or fetches it again.
-    pub fn doubt(&self, why: &str) -> Result<()> {
-        self.lock().journal.doubt(why);
+    pub fn check_failed(&self, why: &str) -> Result<()> {
+        self.lock().journal.check_failed(why);
         self.sync()
     }
 
     /// What an earlier run left and is not checked yet; and the check that it failed, where it did.
-    pub fn doubtful(&self) -> (RangeSet<u64>, Option<String>) {
+    pub fn unchecked(&self) -> (RangeSet<u64>, Option<String>) {
         let state = self.lock();
-        (state.doubtful.clone(), state.journal.doubt.clone())
+        (state.unchecked.clone(), state.journal.failed_check.clone())
     }
 
-    /// Of what was in doubt, this is right as far as can be told; the rest is given up.
-    pub fn settle(&self, right: impl IntoIterator<Item = Range<u64>>) {
+    /// Of what an earlier run left, this is right as far as can be told; the rest is given up.
+    pub fn keep_checked(&self, right: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.lock();
-        state.journal.doubt = None;
-        state.doubtful.clear();
+        state.journal.failed_check = None;
+        state.unchecked.clear();
         state.journal.ranges.extend(right);
         self.changed.notify_all();
     }
@@ -313,7 +313,7 @@ impl PartialFile {
         let (journal, unsynced_bytes) = {
             let state = self.lock();
             let mut journal = state.journal.clone();
-            journal.ranges.extend(state.doubtful.iter().cloned());
+            journal.ranges.extend(state.unchecked.iter().cloned());
             (journal, state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
@@ -322,7 +322,7 @@ impl PartialFile {
         state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
         let mut synced = journal.clone();
         let mut there = state.journal.ranges.clone();
-        there.extend(state.doubtful.iter().cloned());
+        there.extend(state.unchecked.iter().cloned());
         for gone in journal.ranges.iter().flat_map(|range| there.gaps(range).collect::<Vec<_>>()) {
             synced.ranges.remove(gone);
         }

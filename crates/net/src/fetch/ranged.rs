@@ -19,7 +19,7 @@ use super::mirrors::{Mirror, Standing};
 use super::partial::PartialFile;
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{Receiver, Receiving, Trouble};
-use super::tail::{Frames, fetch_tail, mark_tail, settle_doubt};
+use super::tail::{Frames, check_kept, fetch_tail, mark_tail};
 use super::{Ended, Limits};
 use crate::{Client, NetErrorKind};
 
@@ -62,7 +62,7 @@ pub fn fetch_ranges(
     }
     let is_known = root.is_some() && file.identity().root == root;
     let frames = Frames::new(tail.as_ref());
-    settle_doubt(file, frames.as_ref(), is_known, first, progress).map_err(Ended::Failed)?;
+    check_kept(file, frames.as_ref(), is_known, first, progress).map_err(Ended::Failed)?;
     // From now on, what is marked has been compared with the hashes that it stands for.
     if let Some(root) = root.filter(|_| frames.is_some()) {
         file.set_root(root);
@@ -291,7 +291,7 @@ impl Fetching<'_> {
         match is_alone {
             true => {
                 self.to.progress.warn(&format!("{why}: this server is no longer used"));
-                mirror.refute(&why);
+                mirror.reject(&why);
             }
             false => self
                 .to

@@ -40,7 +40,7 @@ pub fn fetch_tail(
         }
         let mut there = file.done();
         // The end itself is not fetched again, unless it may be what is wrong.
-        if let (left, None) = file.doubtful() {
+        if let (left, None) = file.unchecked() {
             there.extend(left);
         }
         there.extend(fetched.iter().cloned());
@@ -138,19 +138,9 @@ pub fn mark_tail(
         fetched.iter().cloned().for_each(mark);
         return Ok(());
     };
-    let mut buffer = Vec::new();
     for range in fetched.iter() {
         let frames_end = frames.ends.last().copied().unwrap_or(0);
-        let mut at = frames.start_of(range.start);
-        while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
-            at = frame.end;
-            if frame.start >= range.start
-                && frame.end <= range.end
-                && frames.is_right(file, &frame, hash, &mut buffer)?
-            {
-                mark(frame);
-            }
-        }
+        frames.right_within(file, range, progress)?.into_iter().for_each(mark);
         if range.end > frames_end {
             mark(range.start.max(frames_end)..range.end);
         }
@@ -161,58 +151,48 @@ pub fn mark_tail(
 /// Looks at what an earlier run left. Frames with hashes are compared with them, unless that was done then (`is_known`)
 /// and no check has failed since. Without hashes it counts, unless a check has failed: then only what the server gave
 /// that is asked now, and nothing where that is all.
-pub fn settle_doubt(
+pub fn check_kept(
     file: &PartialFile,
     frames: Option<&Frames>,
     is_known: bool,
     mirror: &Mirror,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let (doubtful, doubt) = file.doubtful();
+    let (unchecked, failed_check) = file.unchecked();
     let mut right: RangeSet<u64> = RangeSet::new();
     match frames {
-        Some(_) if is_known && doubt.is_none() => right.extend(doubtful.iter().cloned()),
-        None if doubt.is_none() => right.extend(doubtful.iter().cloned()),
+        Some(_) if is_known && failed_check.is_none() => right.extend(unchecked.iter().cloned()),
+        None if failed_check.is_none() => right.extend(unchecked.iter().cloned()),
         Some(frames) => {
-            let mut buffer = Vec::new();
             // Behind the frames, the tail has been read: it made sense.
             let end = frames.ends.last().copied().unwrap_or(0);
             right.extend(
-                doubtful
+                unchecked
                     .iter()
-                    .filter(|range| doubt.is_none() && range.end > end)
+                    .filter(|range| failed_check.is_none() && range.end > end)
                     .map(|range| range.start.max(end)..range.end),
             );
-            for range in doubtful.iter() {
-                let mut at = frames.start_of(range.start);
-                while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
-                    at = frame.end;
-                    if frame.start >= range.start && frame.end <= range.end {
-                        progress.check()?;
-                        if frames.is_right(file, &frame, hash, &mut buffer)? {
-                            right.insert(frame);
-                        }
-                    }
-                }
+            for range in unchecked.iter() {
+                right.extend(frames.right_within(file, range, progress)?);
             }
         }
         None => {
             let given = file.given_by(&mirror.shown());
-            let of_others = doubtful.iter().any(|range| given.gaps(range).next().is_some());
-            for range in doubtful.iter().filter(|_| of_others) {
+            let of_others = unchecked.iter().any(|range| given.gaps(range).next().is_some());
+            for range in unchecked.iter().filter(|_| of_others) {
                 right.extend(given.overlapping(range).map(|part| part.start.max(range.start)..part.end.min(range.end)));
             }
         }
     }
     let bytes = |ranges: &RangeSet<u64>| ranges.iter().map(range_bytes).fold(0, u64::saturating_add);
-    let lost_bytes = bytes(&doubtful).saturating_sub(bytes(&right));
-    if let Some(why) = &doubt {
-        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes(&doubtful)));
+    let lost_bytes = bytes(&unchecked).saturating_sub(bytes(&right));
+    if let Some(why) = &failed_check {
+        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes(&unchecked)));
         progress
             .warn(&format!("what an earlier run fetched failed a check ({why}): {again} of {all} are fetched again"));
         progress.advance(bytes(&right), 0);
     }
-    file.settle(right);
+    file.keep_checked(right);
     Ok(())
 }
 
@@ -282,6 +262,20 @@ impl Frames {
         buffer.resize(to_usize(range_bytes(frame)), 0);
         file.read_written(buffer, frame.start)?;
         Ok(blake3::hash(buffer).as_bytes() == hash)
+    }
+
+    /// The frames that lie whole in a range that was written, and are right.
+    fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
+        let (mut right, mut buffer, mut at) = (Vec::new(), Vec::new(), self.start_of(range.start));
+        while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
+            at = frame.end;
+            progress.check()?;
+            let is_whole = frame.start >= range.start && frame.end <= range.end;
+            if is_whole && self.is_right(file, &frame, hash, &mut buffer)? {
+                right.push(frame);
+            }
+        }
+        Ok(right)
     }
 
     /// Where the frame that holds a byte starts; the byte itself behind the last.

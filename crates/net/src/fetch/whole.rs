@@ -35,13 +35,13 @@ pub fn fetch_whole(
     for attempt in 1.. {
         let file = Arc::new(PartialFile::open(dir, name).map_err(Ended::Failed)?);
         let had_bytes = file.done_bytes() > 0;
-        let (mut given_bytes, mut refuted) = (0, Vec::new());
+        let (mut given_bytes, mut rejected) = (0, Vec::new());
         let first = remotes.first().map(|remote| remote.url.clone());
         let began = Download::begin(client.clone(), file.clone(), remotes.clone(), limits.clone(), progress);
         let fetched = began.and_then(|download| {
             on_begin(&download);
             let fetched = download.run(progress);
-            (given_bytes, refuted) = (download.given_bytes(), download.refuted());
+            (given_bytes, rejected) = (download.given_bytes(), download.rejected());
             fetched
         });
         let ended = match fetched.and_then(|fetched| Ok((file.publish(name).map_err(Ended::Failed)?, fetched))) {
@@ -49,7 +49,7 @@ pub fn fetch_whole(
             Err(ended) => ended,
         };
         // It was said that these are not used any more.
-        remotes.retain(|remote| !refuted.contains(&shown(&remote.url)));
+        remotes.retain(|remote| !rejected.contains(&shown(&remote.url)));
         let has_more = attempt < ATTEMPTS_MAX && !progress.is_interrupted() && !remotes.is_empty();
         let error = ended.error();
         match ended {

@@ -42,16 +42,16 @@ fn late_bytes_are_dropped() {
     assert_eq!(content, [[3; 10].as_slice(), &[2; 40], &[3; 10]].concat().as_slice());
     assert_eq!(file.givers(0..60), ["http://next", "http://third"].map(String::from).into());
     // A check failed: the next run asks who gave what.
-    file.doubt("a check").expect("noted");
+    file.check_failed("a check").expect("noted");
     drop((late, next, third));
     drop(file);
     let file = PartialFile::open(dir.path(), NAME).expect("opened");
     file.begin(identity(100), true).expect("begun");
     let whole: RangeSet<u64> = [0..60].into_iter().collect();
-    assert_eq!((file.done_bytes(), file.doubtful()), (0, (whole, Some("a check".to_string()))));
+    assert_eq!((file.done_bytes(), file.unchecked()), (0, (whole, Some("a check".to_string()))));
     assert_eq!(file.given_by("http://next"), [10..50].into_iter().collect());
-    file.settle([10..50]);
-    assert_eq!((file.done_bytes(), file.doubtful()), (40, (RangeSet::new(), None)));
+    file.keep_checked([10..50]);
+    assert_eq!((file.done_bytes(), file.unchecked()), (40, (RangeSet::new(), None)));
 }
 
 /// What was synced is there for the next run; what was not is fetched again. One run at a time.
@@ -72,8 +72,8 @@ fn what_was_synced_is_kept() {
     let file = PartialFile::open(dir.path(), NAME).expect("opened");
     assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
     file.begin(identity(100), true).expect("begun");
-    assert_eq!((file.done_bytes(), file.doubtful()), (0, ([40..60].into_iter().collect(), None)));
-    file.settle([40..60]);
+    assert_eq!((file.done_bytes(), file.unchecked()), (0, ([40..60].into_iter().collect(), None)));
+    file.keep_checked([40..60]);
     let mut content = vec![0; 20];
     file.read_exact_at(&mut content, 40).expect("there");
     assert_eq!(content, [4; 20]);
