@@ -57,7 +57,7 @@ fn storages(archive: &Path) -> BTreeMap<u64, Vec<u8>> {
         .collect()
 }
 
-/// Everything that the format page's section "What a fast boot needs" asks.
+/// Everything that docs/snapshot-format.md#fast-boot asks.
 fn check_boot_layout(target: &Target, archives: &[&Path]) {
     let newest = contents(archives.last().expect("an archive"));
     let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");

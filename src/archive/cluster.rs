@@ -1,8 +1,9 @@
 //! Ordering the records of a storage for compression: like beside like.
 //!
-//! The order of the records in a storage carries no meaning, nor do some bytes of each (format page, "Append vec
-//! records"): `write_version`, what follows the executable flag, the stored hash, and the padding after the data.
-//! Clustering sorts records and zeroes those bytes; nothing else changes, neither does any length.
+//! The order of the records in a storage carries no meaning, nor do some bytes of each
+//! (docs/snapshot-format.md#records): `write_version`, what follows the executable flag, the stored hash, and the
+//! padding after the data. Clustering sorts records and zeroes those bytes; nothing else changes, neither does any
+//! length.
 //!
 //! A storage that lies in several frames comes in pieces. A piece permutes the records that lie wholly in it; what is
 //! cut by its ends stays where it is. So each piece maps to the same range of the file, and memory is bounded by the

@@ -1,5 +1,4 @@
-//! The end of a restore: what a fast boot needs, each piece on disk before the next (format page, section "What a fast
-//! boot needs").
+//! The end of a restore: what a fast boot needs, each piece on disk before the next (docs/snapshot-format.md#fast-boot).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

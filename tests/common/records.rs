@@ -1,4 +1,4 @@
-//! The records of an archive, found with nothing of slotpress: the `tar` crate and the format page.
+//! The records of an archive, found with nothing of slotpress: the `tar` crate and docs/snapshot-format.md.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Plain {
     }
 }
 
-/// Every record of an archive, by the `tar` crate and the format page.
+/// Every record of an archive, by the `tar` crate and docs/snapshot-format.md.
 pub fn records(archive: &Path) -> Vec<Plain> {
     let mut found = Vec::new();
     for entry in entries(archive) {

@@ -35,7 +35,7 @@ const STRICTER: &[(&str, &str)] = &[
     ),
 ];
 
-/// What Firedancer's own loader did with such archives (format page, section 9; August 2026): whether it loaded them.
+/// What Firedancer's own loader did with such archives (docs/snapshot-format.md#firedancer; August 2026): whether it loaded them.
 const FIREDANCER: &[(&str, bool)] = &[
     ("nothing", true),
     ("version: \"1.2.0\\n\"", false),

@@ -1,4 +1,4 @@
-//! The bank file of a synthetic ledger (format page, section "The bank file").
+//! The bank file of a synthetic ledger (docs/snapshot-format.md#bank-file).
 //!
 //! A sample of mainnet's, by size: mainnet's bank file of 1.1 GB belongs to 450 GB of storages, and is nearly all
 //! stakes, once for the bank itself and once for each of six epochs:

@@ -1,5 +1,5 @@
-//! The archive of a synthetic ledger, as Firedancer's producer lays it out (format page, section 9): for trying what is done
-//! with such archives, at any size.
+//! The archive of a synthetic ledger, as Firedancer's producer lays it out (docs/snapshot-format.md#firedancer): for
+//! trying what is done with such archives, at any size.
 //!
 //! Each compressor takes accounts as they come, and writes a storage of the snapshot's slot when 32 MiB of them are together:
 //! so the order is another each time.

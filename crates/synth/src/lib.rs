@@ -3,7 +3,7 @@
 //! A lifelike ledger, for trying and measuring: what a gracefully stopped Agave validator leaves on disk, made from a
 //! seed; which version of Agave is chosen (`version`).
 //!
-//! Valid by the format page, so that every other command works on it and both clients load it: names, lists, obsolete
+//! Valid by docs/snapshot-format.md, so that every other command works on it and both clients load it: names, lists, obsolete
 //! records, stale files, bank file, storage map, lattice hash, bank hash and capitalization agree, and so do the status
 //! cache, the blockhash queue and the sysvars, the stakes and their accounts, the leader and the leader schedule.
 //! `genesis.bin` is there too. **No validator can follow the chain from it**: blocks and votes are made up, no validator has

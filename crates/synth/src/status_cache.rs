@@ -1,4 +1,4 @@
-//! The status cache of a synthetic ledger (format page, section "The bank file").
+//! The status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
 //! It keeps what both clients ask of it: the newest 300 slots that have a block, all rooted, each once; transactions
 //! under blockhashes of the blockhash queue only, never under the newest; and each blockhash with one offset at which

@@ -1,5 +1,5 @@
-//! Which Agave has left the ledger: what differs on disk between its versions (format page, section "A bank snapshot
-//! directory"). Storages are the same in all of them.
+//! Which Agave has left the ledger: what differs on disk between its versions (docs/snapshot-format.md#bank-snapshot).
+//! Storages are the same in all of them.
 
 use std::io::{Result, Write};
 

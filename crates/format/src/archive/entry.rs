@@ -1,4 +1,4 @@
-//! Tar entries: the few names that a snapshot archive may hold, and their headers (format page, section 6).
+//! Tar entries: the few names that a snapshot archive may hold, and their headers (docs/snapshot-format.md#archive).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What each client accepts at most, each number with its source: the format page says how it was found out. The rules
-//! that use them stand above, in the book of rules.
+//! What each client accepts at most, each number with its source: docs/snapshot-format.md#archive says how it was found
+//! out. The rules that use them stand above, in the book of rules.
 
 use crate::STORAGE_BYTES_MAX;
 

@@ -1,5 +1,5 @@
-//! The bank file, `snapshots/<slot>/<slot>`: read as a stream, field by field, to its last byte (format page,
-//! section "The bank file").
+//! The bank file, `snapshots/<slot>/<slot>`: read as a stream, field by field, to its last byte
+//! (docs/snapshot-format.md#bank-file).
 //!
 //! About 1 GB on mainnet; nothing but the small fields is kept. The storage map, the largest part that others need,
 //! goes to a callback. Writing one (for synthetic ledgers) lives in `synth`.

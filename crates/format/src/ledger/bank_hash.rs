@@ -1,5 +1,5 @@
-//! The bank hash: what one block makes of its parent, its signatures, its blockhash and all accounts (format page,
-//! section "Hashes").
+//! The bank hash: what one block makes of its parent, its signatures, its blockhash and all accounts
+//! (docs/snapshot-format.md#hashes).
 //!
 //! Other fields of the bank file, and the status cache, are covered by no hash.
 

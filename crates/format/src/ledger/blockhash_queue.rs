@@ -1,5 +1,5 @@
-//! The blockhash queue of a bank file: the blockhashes that transactions may still name, each with its index (format
-//! page, section "The bank file"). The file holds them in no order.
+//! The blockhash queue of a bank file: the blockhashes that transactions may still name, each with its index
+//! (docs/snapshot-format.md#bank-file). The file holds them in no order.
 
 use std::collections::HashSet;
 use std::io::BufRead;

@@ -1,6 +1,6 @@
 //! Finding a complete bank snapshot on disk, and every storage that belongs to it.
 //!
-//! Four layouts are known (format page, section "A bank snapshot directory"): a storages list (fastboot 3.x), one that
+//! Four layouts are known (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot 3.x), one that
 //! tells append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. What the storages hold is
 //! not looked at here.
 

@@ -1,5 +1,5 @@
 //! The two lists that a gracefully stopped validator leaves beside the bank file: the storages that belong to the
-//! snapshot, and the obsolete records inside them (format page, section "A bank snapshot directory").
+//! snapshot, and the obsolete records inside them (docs/snapshot-format.md#bank-snapshot).
 
 use std::fs::File;
 use std::io::BufRead;

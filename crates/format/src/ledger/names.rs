@@ -1,4 +1,4 @@
-//! Names: of archives, of storages, and the base58 hashes inside them (section "Names" of `docs/format.md`).
+//! Names: of archives, of storages, and the base58 hashes inside them (docs/snapshot-format.md#names).
 
 use std::fmt;
 use std::path::{Path, PathBuf};

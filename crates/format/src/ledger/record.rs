@@ -1,4 +1,4 @@
-//! One stored account: the layout of a record in a storage (format page, section "Append vec records").
+//! One stored account: the layout of a record in a storage (docs/snapshot-format.md#records).
 //!
 //! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
 
@@ -154,7 +154,7 @@ pub const fn align8(length: u64) -> u64 {
     }
 }
 
-/// The header of a record, with the names of the format page.
+/// The header of a record, with the names of docs/snapshot-format.md#records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Meaningless today; kept by verbatim archives.

@@ -1,6 +1,6 @@
-//! Split storages of Agave 4.5: what the bytes of a `.meta` and a `.data` file mean (format page, section "A bank
-//! snapshot directory"). A storage that Agave splits is an append vec in every archive: [`MetaEntry::record_header`]
-//! is the header of the record there.
+//! Split storages of Agave 4.5: what the bytes of a `.meta` and a `.data` file mean
+//! (docs/snapshot-format.md#split-storages). A storage that Agave splits is an append vec in every archive:
+//! [`MetaEntry::record_header`] is the header of the record there.
 //!
 //! ```text
 //! both      16 magic | 3 x u64 version 0.1.0 | u64 uid, equal in both | 16 reserved

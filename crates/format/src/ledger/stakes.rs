@@ -1,4 +1,4 @@
-//! Stakes: as bank files keep them (format page, section "The bank file"), and as accounts of the stake and the vote
+//! Stakes: as bank files keep them (docs/snapshot-format.md#bank-file), and as accounts of the stake and the vote
 //! program hold them. Only what Agave compares when it loads a snapshot.
 
 use std::collections::BTreeMap;

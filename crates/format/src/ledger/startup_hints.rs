@@ -1,5 +1,6 @@
-//! `startup_hints`, which Agave 4.4 and later leave beside the bank file at a graceful stop (format page, section "A bank
-//! snapshot directory"): u64 count, then items of u32 tag and, of the only known tag 0, u64 accounts.
+//! `startup_hints`, which Agave 4.4 and later leave beside the bank file at a graceful stop
+//! (docs/snapshot-format.md#bank-snapshot): u64 count, then items of u32 tag and, of the only known tag 0, u64
+//! accounts.
 //!
 //! A validator starts without it, but not with a damaged one.
 

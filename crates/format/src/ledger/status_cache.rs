@@ -1,5 +1,5 @@
-//! The status cache, `snapshots/status_cache`: recent transactions' results, read as a stream to its last byte (format
-//! page, section "The bank file").
+//! The status cache, `snapshots/status_cache`: recent transactions' results, read as a stream to its last byte
+//! (docs/snapshot-format.md#status-cache).
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;

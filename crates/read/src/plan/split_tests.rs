@@ -14,7 +14,7 @@ struct Account {
     is_obsolete: bool,
 }
 
-/// A split storage, made by the format page, and the append vec that it must be in an archive.
+/// A split storage, made as docs/snapshot-format.md#split-storages says, and the append vec that it must be in an archive.
 #[derive(Debug)]
 struct Made {
     meta: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Which client minds what (format page, sections 2 and 6): every rule that an archive or a ledger can break, the clients
+//! Which client minds what (docs/snapshot-format.md): every rule that an archive or a ledger can break, the clients
 //! that refuse what breaks it, and where that is known from. The one table of its kind.
 
 use serde::Serialize;
@@ -20,11 +20,15 @@ const FROM_4_5: &[Client] = &[Agave45];
 
 /// Where it is known from.
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
-const PAGE_2: &str = "format page, section 2";
-const PAGE_3: &str = "format page, section 3";
-const PAGE_6: &str = "format page, section 6";
-const PAGE_9: &str = "format page, section 9: Firedancer's own loader, on altered archives";
-const PAGE_10: &str = "format page, section 10: Firedancer's own loader, on altered archives";
+const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
+const PAGE_BANK_FILE: &str = "docs/snapshot-format.md#bank-file";
+const PAGE_ARCHIVE: &str = "docs/snapshot-format.md#archive";
+const PAGE_FIREDANCER: &str = "docs/snapshot-format.md#firedancer";
+const PAGE_STATUS_CACHE: &str = "docs/snapshot-format.md#status-cache";
+const PAGE_FRAMES: &str = "docs/snapshot-format.md#frames";
+const PAGE_RECORDS: &str = "docs/snapshot-format.md#records";
+const PAGE_NAMES: &str = "docs/snapshot-format.md#names";
+const PAGE_FIELDS: &str = "docs/snapshot-format.md#fields";
 const SEEN_BY_BOTH: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, and Firedancer's, on altered archives";
 const FD_SOURCE: &str = "read in Firedancer's loader, August 2026 (fd_snapin_tile.c)";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
@@ -108,11 +112,11 @@ rules! {
     /// The file ends with a whole frame.
     CutOff, ALL, Download, SEEN, "the archive is cut off";
     /// Nothing but frames follows the last frame.
-    TrailingBytes, FIREDANCER, Recompress, PAGE_6, "bytes that are no frame follow the end";
+    TrailingBytes, FIREDANCER, Recompress, PAGE_FRAMES, "bytes that are no frame follow the end";
     /// No frame needs a window of more than 2^27 bytes.
     WindowRefused, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
-    WindowLarge, FIREDANCER, Recompress, PAGE_6, "a frame needs a larger window than Firedancer gives";
+    WindowLarge, FIREDANCER, Recompress, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
     /// Index and seek table say what is there.
     Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
     /// Frames are those that their hashes are of.
@@ -130,57 +134,57 @@ rules! {
     /// Entries are as large as they may be.
     EntrySize, ALL, Source, SEEN, "an entry of a size that clients refuse";
     /// No PAX headers and no GNU long names.
-    ExtensionHeader, FIREDANCER, Recompress, PAGE_6, "a PAX header or GNU long name";
+    ExtensionHeader, FIREDANCER, Recompress, PAGE_ARCHIVE, "a PAX header or GNU long name";
     /// GNU or ustar headers.
-    OldHeader, FIREDANCER, Recompress, PAGE_6, "a tar header from before ustar";
+    OldHeader, FIREDANCER, Recompress, PAGE_ARCHIVE, "a tar header from before ustar";
     /// The checksum of a header is that of its bytes.
-    HeaderChecksum, AGAVE, Download, PAGE_9, "a tar header with a wrong checksum";
+    HeaderChecksum, AGAVE, Download, PAGE_FIREDANCER, "a tar header with a wrong checksum";
     /// Names are written as Agave writes them.
-    LooseName, AGAVE, Source, PAGE_9, "a name that Agave does not write so";
+    LooseName, AGAVE, Source, PAGE_FIREDANCER, "a name that Agave does not write so";
     /// Headers of directories state a size.
-    NoSize, AGAVE, Recompress, PAGE_9, "a directory without a size";
+    NoSize, AGAVE, Recompress, PAGE_FIREDANCER, "a directory without a size";
     /// Names are in one field of their headers.
-    SplitName, FIREDANCER, Recompress, PAGE_9, "a name that is split into the prefix field of its tar header";
+    SplitName, FIREDANCER, Recompress, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
     /// One version: Agave may read the file while a second entry replaces it.
     VersionTwice, ALL, Source, SEEN, "the version is there twice";
     /// One version, one status cache, one bank file, one slot's directory.
-    DuplicateEntry, FIREDANCER, Source, PAGE_6, "an entry that is there twice";
+    DuplicateEntry, FIREDANCER, Source, PAGE_ARCHIVE, "an entry that is there twice";
     /// The bank of one slot.
     TwoBanks, ALL, Source, SEEN, "bank files of two slots";
     /// One storage per slot, over the full and the incremental archive.
     DuplicateStorage, AGAVE, Source, SEEN, "two storages of one slot";
     /// Only what Firedancer writes holds several storages of the bank's own slot.
-    SharedSlot, AGAVE, Convert, PAGE_9, "all storages are of one slot, as Firedancer writes them";
+    SharedSlot, AGAVE, Convert, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
     /// Storages hold something.
     EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, FIREDANCER, Source, PAGE_6, "an order of entries that Firedancer does not read";
+    Order, FIREDANCER, Source, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are there.
     MissingEntry, ALL, Source, SEEN, "something that every archive holds is missing";
     /// Slots are below 2^32.
-    LargeSlot, FIREDANCER, Look, PAGE_6, "a slot of 2^32 or above, on which Firedancer aborts";
+    LargeSlot, FIREDANCER, Look, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
     StorageTooNew, AGAVE, Source, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
     /// At most 5,000,000 entries, 64 TiB.
-    TooLarge, AGAVE, Source, PAGE_6, "more than Agave unpacks";
+    TooLarge, AGAVE, Source, PAGE_ARCHIVE, "more than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
-    EndMissing, FIREDANCER, Download, PAGE_6, "the tar stream lacks its end of 1,024 zero bytes";
+    EndMissing, FIREDANCER, Download, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
     /// No more than those.
-    EndLong, FIREDANCER, Recompress, PAGE_6, "more zero bytes than 1,024 end the tar stream";
+    EndLong, FIREDANCER, Recompress, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
     /// Nothing follows them.
-    JunkAfterEnd, FIREDANCER, Recompress, PAGE_6, "something follows the end of the tar stream";
+    JunkAfterEnd, FIREDANCER, Recompress, PAGE_ARCHIVE, "something follows the end of the tar stream";
     /// The file has the name of a snapshot archive.
     NameUnknown, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
     /// The slot of an incremental archive is not that of its base.
-    BaseIsSlot, AGAVE, Source, PAGE_9, "an incremental archive of the slot of its full archive";
+    BaseIsSlot, AGAVE, Source, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
     /// It is zstd, not lz4.
-    Lz4, FIREDANCER, Recompress, PAGE_6, "an lz4 archive, which Firedancer does not read";
+    Lz4, FIREDANCER, Recompress, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
     /// It is zstd, not a plain tar.
-    Plain, AGAVE, Recompress, PAGE_6, "a plain tar, which Agave does not read";
+    Plain, AGAVE, Recompress, PAGE_NAMES, "a plain tar, which Agave does not read";
     /// It is zstd, not bzip2 or gzip.
-    OldCompression, ALL, Recompress, PAGE_6, "compressed in a way that clients no longer read";
+    OldCompression, ALL, Recompress, PAGE_NAMES, "compressed in a way that clients no longer read";
     /// The name's ending is what the file is.
     ExtensionWrong, ALL, Name, SEEN, "the file is not compressed as its name says";
     /// Slot, base slot and hash of the name are the bank's.
@@ -194,13 +198,13 @@ rules! {
     /// The version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
     /// The version is nothing but the version.
-    VersionLength, FIREDANCER, Source, PAGE_9, "the version is surrounded by white space";
+    VersionLength, FIREDANCER, Source, PAGE_FIREDANCER, "the version is surrounded by white space";
     /// The bank file can be read to its end.
     BankFile, ALL, Source, SEEN, "the bank file is invalid";
     /// Nothing follows its last field, and that is whole.
-    BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
+    BankFileEnd, FIREDANCER, Source, PAGE_BANK_FILE, "the bank file does not end where it should";
     /// Its fields agree with each other.
-    BankField, NOBODY, Look, PAGE_3, "the bank file contradicts itself";
+    BankField, NOBODY, Look, PAGE_BANK_FILE, "the bank file contradicts itself";
     /// The epoch schedule is one that a chain can begin with.
     EpochSchedule, ALL, Source, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
     /// The epoch stakes that the bank once had are empty.
@@ -210,31 +214,31 @@ rules! {
     /// The rent collector, which nothing uses, can be read.
     RentCollector, AGAVE, Source, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the stakes that rewards are made of has stake.
-    NoStake, FIREDANCER, Version, PAGE_10, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
+    NoStake, FIREDANCER, Version, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
     /// With admission tickets there are at most 2,000 vote accounts in an epoch.
-    VoteAccountLimit, FIREDANCER, Version, PAGE_10, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
+    VoteAccountLimit, FIREDANCER, Version, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     /// Firedancer can read the vote accounts of the stakes, and take their credits.
-    FiredancerVoteState, FIREDANCER, Source, PAGE_10, "the stakes hold a vote account that Firedancer does not take";
+    FiredancerVoteState, FIREDANCER, Source, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
     /// Numbers are as large as Firedancer takes them.
-    FiredancerLimit, FIREDANCER, Source, PAGE_10, "a number in bank file or status cache is beyond what Firedancer takes";
+    FiredancerLimit, FIREDANCER, Source, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
     /// The block has an id.
-    BlockId, FIREDANCER, Source, PAGE_10, "the id of the block is all zeros";
+    BlockId, FIREDANCER, Source, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last of the bank's slot.
     MaxTickHeight, AGAVE, Source, SEEN, "the bank file's highest tick is not the last of its slot";
     /// Storages and storage map agree.
-    StorageMap, UP_TO_4_1, Look, PAGE_3, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    StorageMap, UP_TO_4_1, Look, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage that the storage map names is there, and as long as it says.
-    StorageMapGap, UP_TO_4_1, Source, PAGE_3, "a storage of the bank file's storage map is missing or too short";
+    StorageMapGap, UP_TO_4_1, Source, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
     /// The blockhash queue holds what a validator keeps, with indexes that follow each other.
-    BlockhashQueue, FIREDANCER, Source, PAGE_6, "the blockhash queue has a gap, or is too long";
+    BlockhashQueue, FIREDANCER, Source, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
     /// The newest blockhash of the queue is the last.
     LastBlockhash, FIREDANCER, Source, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
     /// The newest blockhashes are all different.
-    BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
+    BlockhashTwice, FIREDANCER, Source, PAGE_BANK_FILE, "a blockhash is twice among the newest 151";
     /// The bank hash is the hash of its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
     /// The stakes hold the vote accounts of the bank.
-    NoStakes, AGAVE, Convert, PAGE_9, "the bank file holds no stakes, as Firedancer writes it";
+    NoStakes, AGAVE, Convert, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
     /// The leader is the slot's by the epoch stakes.
     Leader, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The stakes hold vote accounts that can be read.
@@ -242,9 +246,9 @@ rules! {
     /// The status cache can be read to its end.
     StatusCache, ALL, Source, SEEN, "the status cache is invalid";
     /// No transaction named the bank's own blockhash, which was not known before.
-    NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
+    NewestBlockhash, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// Of the transactions of one blockhash, the same part of the hash is kept.
-    TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";
+    TransactionOffset, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// Transactions named a blockhash, votes at least.
     NoTransactions, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it where nothing happens";
     /// The slots of the status cache are the newest of the slot history.
@@ -252,11 +256,11 @@ rules! {
     /// The status cache goes back as far as the slot history, or 300 slots.
     CachedSlotsGap, AGAVE, Source, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     /// Records end where their storage ends.
-    RecordCutOff, FIREDANCER, Source, PAGE_6, "a storage ends inside a record";
+    RecordCutOff, FIREDANCER, Source, PAGE_RECORDS, "a storage ends inside a record";
     /// Nothing that is too short for a record follows the last.
-    StorageTail, NOBODY, Look, PAGE_9, "fewer bytes than a record takes follow the last record of a storage";
+    StorageTail, NOBODY, Look, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
     /// Zero bytes do not follow the last record.
-    StoragePadded, FIREDANCER, Source, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, FIREDANCER, Source, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
     DataLength, ALL, Source, SEEN, "a record claims more data than an account can hold";
     /// Executable is 0 or 1.
@@ -278,21 +282,21 @@ rules! {
     /// The delegations of the stakes are those of the state.
     StakesDelegation, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the sysvar that tells which slots have a block.
-    SlotHistory, ALL, Source, PAGE_6, "the state holds no SlotHistory sysvar that can be read";
+    SlotHistory, ALL, Source, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
     /// Every storage that a ledger's lists name is there.
-    MissingStorage, ALL, Storage, PAGE_2, "a storage is missing";
+    MissingStorage, ALL, Storage, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete.
-    Ledger, ALL, Ledger, PAGE_2, "the ledger is not sound";
+    Ledger, ALL, Ledger, PAGE_BANK_SNAPSHOT, "the ledger is not sound";
     /// A validator's notes to itself can be read.
-    StartupHints, FROM_4_4, Hints, PAGE_2, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
+    StartupHints, FROM_4_4, Hints, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
     /// The bank file names its storages.
-    NoStorageMap, UP_TO_4_1, Version, PAGE_3, "the bank file names no storages, as Agave 4.4 and later write it";
+    NoStorageMap, UP_TO_4_1, Version, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
     /// Errors in the status cache are those that all versions know.
-    NewerErrors, UP_TO_4_3, Version, PAGE_6, "the status cache holds an error that Agave knows from 4.4 on";
+    NewerErrors, UP_TO_4_3, Version, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
     /// A ledger whose storages are found by hard links (fastboot 2).
     HardLinks, FROM_4_5, Layout, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     /// A ledger whose storages are found by a list (fastboot 3).
-    StoragesList, UP_TO_4_1, Layout, PAGE_2, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
+    StoragesList, UP_TO_4_1, Layout, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
     /// A ledger whose list tells append vecs from split files (fastboot 4 and 5).
     TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }

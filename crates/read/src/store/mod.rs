@@ -1,4 +1,4 @@
-//! Where archives live: today, a directory of the local machine and its `remote/` (format page, section "Names").
+//! Where archives live: today, a directory of the local machine and its `remote/` (docs/snapshot-format.md#archives-directory).
 
 pub mod dir_lock;
 pub mod publish;

@@ -1,4 +1,4 @@
-//! What Agave and Firedancer ask of a state before they load it (format page, section "What both clients accept";
+//! What Agave and Firedancer ask of a state before they load it (docs/snapshot-format.md#archive;
 //! Agave's checks are in `bank_from_snapshot_archives` of the `solana-runtime` crate), read back from disk.
 
 use std::io::BufRead;

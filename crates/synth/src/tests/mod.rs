@@ -1,4 +1,4 @@
-//! The ledger is read back from disk with nothing but the format page, and must agree with what its bank file says.
+//! The ledger is read back from disk with nothing but docs/snapshot-format.md, and must agree with what its bank file says.
 
 mod clients;
 mod versions;

@@ -1,4 +1,4 @@
-//! The layouts of other versions of Agave: the same state, and what differs is as the format page says.
+//! The layouts of other versions of Agave: the same state, and what differs is as docs/snapshot-format.md#bank-snapshot says.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The accounts lattice hash: one sum over all accounts, in any order (format page, section "Hashes").
+//! The accounts lattice hash: one sum over all accounts, in any order (docs/snapshot-format.md#hashes).
 //!
 //! Here is the sum, and the hash of a single account by the `blake3` crate, the reference. [`LatticeAccumulator`]
 //! hashes many accounts several times as fast.
