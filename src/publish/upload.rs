@@ -14,11 +14,12 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
 use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, Progress, Result};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_read::{LocalFile, Source, Tail, file_id};
+use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::index::Ready;
 use super::journal::{Begun, Journal, State};
+use crate::restore::copies::has_same_content;
 
 /// Read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -288,17 +289,6 @@ impl Uploader<'_> {
             let tail = Tail::read(there.as_ref())?;
             return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
         }
-        let ours = LocalFile::open(&archive.path())?;
-        let (mut at, mut one, mut other) = (0, vec![0; PIECE_BYTES as usize], vec![0; PIECE_BYTES as usize]);
-        while at < archive.size_bytes {
-            self.progress.check()?;
-            let read = ours.read_up_to(&mut one, at).or_path("read", ours.path())?;
-            let same = there.read_up_to(&mut other, at).or_path("read", there.path())?;
-            if read == 0 || one.get(..read) != other.get(..same) {
-                return Ok(false);
-            }
-            at = at.saturating_add(read as u64);
-        }
-        Ok(true)
+        has_same_content(&LocalFile::open(&archive.path())?, there.as_ref(), self.progress)
     }
 }

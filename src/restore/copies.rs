@@ -1,7 +1,7 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use slotpress_base::{
 use slotpress_format::ArchiveName;
 use slotpress_format::ledger::names::Extension;
 use slotpress_read::archive::Archive;
-use slotpress_read::{Compression, Publishable, Unpublished};
+use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
 
 use crate::archive::sink::Sink;
 use crate::restore::{ConvertArchive, RestoreTarget, ToConvert};
@@ -51,7 +51,7 @@ impl ArchiveCopy {
         let source = File::open(path).or_path("open", path)?;
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
-        let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
+        let way = if !agave_reads(archive) {
             let convert = options.convert.ok_or_else(|| {
                 Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.shown()))
                     .with_hint("recompress it first, then restore the result")
@@ -66,43 +66,33 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        let (source_path, io_policy) = (archive.path_buf(), archive.io_policy.clone());
-        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, io_policy, made_of: None })
+        Ok(Self::new(source, archive.path_buf(), archive.length_bytes(), way, &archive.io_policy))
     }
 
     /// An archive that is downloaded into the archives directory: it only lacks its name.
     pub fn of_fetched(archive: &Archive, file: Arc<dyn Publishable>) -> Result<Self> {
-        check_agave_reads(archive)?;
-        let source_path = file.path().to_path_buf();
-        let source = File::open(&source_path).or_path("open", &source_path)?;
-        Ok(Self {
-            source,
-            source_path,
-            length_bytes: 0,
-            way: Way::Fetched(file),
-            io_policy: archive.io_policy.clone(),
-            made_of: None,
-        })
+        if !agave_reads(archive) {
+            return Err(Error::usage("Agave cannot load this archive, and needs it to boot")
+                .with_hint("fetch it, recompress it, then restore the result"));
+        }
+        let path = file.path().to_path_buf();
+        let source = File::open(&path).or_path("open", &path)?;
+        Ok(Self::new(source, path, 0, Way::Fetched(file), &archive.io_policy))
     }
 
     /// An archive that arrives in `copy` while it is restored: it only lacks its name.
     pub fn of_arriving(archive: &Archive, copy: Unpublished) -> Result<Self> {
-        if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
-            return Err(Error::usage(
-                "Agave cannot load what comes from standard input, and needs its archive to boot",
-            )
-            .with_hint(Hint::RecompressOnTheWay));
+        if !agave_reads(archive) {
+            let message = "Agave cannot load what comes from standard input, and needs its archive to boot";
+            return Err(Error::usage(message).with_hint(Hint::RecompressOnTheWay));
         }
-        let source_path = copy.path().to_path_buf();
-        let source = copy.file().try_clone().or_path("open", &source_path)?;
-        Ok(Self {
-            source,
-            source_path,
-            length_bytes: 0,
-            way: Way::Cloned(copy),
-            io_policy: archive.io_policy.clone(),
-            made_of: None,
-        })
+        let path = copy.path().to_path_buf();
+        let source = copy.file().try_clone().or_path("open", &path)?;
+        Ok(Self::new(source, path, 0, Way::Cloned(copy), &archive.io_policy))
+    }
+
+    fn new(source: File, source_path: PathBuf, length_bytes: u64, way: Way, io_policy: &IoPolicy) -> Self {
+        Self { source, source_path, length_bytes, way, io_policy: io_policy.clone(), made_of: None }
     }
 
     /// The same, of what was made of a download.
@@ -144,6 +134,18 @@ impl ArchiveCopy {
             }
             Ok(PlacedArchive { path, name: file_name, new })
         };
+        // Another archive of this name is not replaced.
+        let is_there = |source: File, source_path: &Path| {
+            if dir.found(&name_there)?.is_none() {
+                return Ok(false);
+            }
+            let there = LocalFile::new(path.clone(), dir.open_file(&name_there)?, 0);
+            if has_same_content(&LocalFile::new(source_path.to_path_buf(), source, 0), &there, progress)? {
+                return Ok(true);
+            }
+            let message = format!("{} exists already, and is not the same archive", path.shown());
+            Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two is damaged"))
+        };
         let copy = match self.way {
             Way::Stays if ArchiveName::from_path(&self.source_path).as_ref() == Some(name) => {
                 return placed(self.source_path, false);
@@ -175,12 +177,8 @@ impl ArchiveCopy {
                 return placed(path, !was_there);
             }
             Way::Fetched(file) => {
-                if dir.found(&name_there)?.is_some() {
-                    let (download, there) = (open_file(file.path())?, dir.open_file(&name_there)?);
-                    if has_same_content((&download, file.path()), (&there, &path), progress)? {
-                        return placed(path, false);
-                    }
-                    return Err(is_another(&path));
+                if is_there(open_file(file.path())?, file.path())? {
+                    return placed(path, false);
                 }
                 return placed(file.publish(&name_there)?, true);
             }
@@ -192,12 +190,8 @@ impl ArchiveCopy {
                 copy
             }
         };
-        if dir.found(&name_there)?.is_some() {
-            let there = dir.open_file(&name_there)?;
-            if has_same_content((copy.file(), copy.path()), (&there, &path), progress)? {
-                return placed(path, false);
-            }
-            return Err(is_another(&path));
+        if is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
+            return placed(path, false);
         }
         let placed = placed(copy.publish(&name_there, false)?, true)?;
         if let Some(file) = self.made_of {
@@ -217,50 +211,28 @@ pub struct PlacedArchive {
     pub new: Option<Found>,
 }
 
-/// Agave needs the archive itself to boot.
-fn check_agave_reads(archive: &Archive) -> Result<()> {
-    match archive.compression {
-        Compression::Zstd | Compression::Lz4 => Ok(()),
-        _ => Err(Error::usage("Agave cannot load this archive, and needs it to boot")
-            .with_hint("fetch it, recompress it, then restore the result")),
-    }
+/// Whether Agave loads the archive: it needs that to boot.
+fn agave_reads(archive: &Archive) -> bool {
+    matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
 
-fn is_another(path: &Path) -> Error {
-    Error::new(ErrorKind::Exists, format!("{} exists already, and is not the same archive", path.shown()))
-        .with_hint("move it away: one of the two is damaged")
-}
-
-fn has_same_content(a: (&File, &Path), b: (&File, &Path), progress: &dyn Progress) -> Result<bool> {
+/// Whether two archives have the same bytes.
+pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
     /// Large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
-    let (mut piece_a, mut piece_b) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
-    let mut offset_bytes = 0;
+    let (mut piece, mut of_other, mut offset_bytes) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES], 0);
     loop {
         progress.check()?;
-        let [read_a, read_b] = [(a, &mut piece_a), (b, &mut piece_b)]
-            .map(|((file, path), piece)| read_at_most(file, piece, offset_bytes).or_path("read", path));
-        let (read_a, read_b) = (read_a?, read_b?);
-        if piece_a.get(..read_a) != piece_b.get(..read_b) {
+        let read = one.read_up_to(&mut piece, offset_bytes).or_path("read", one.path())?;
+        let read_other = other.read_up_to(&mut of_other, offset_bytes).or_path("read", other.path())?;
+        if piece.get(..read) != of_other.get(..read_other) {
             return Ok(false);
         }
-        if read_a == 0 {
+        if read == 0 {
             return Ok(true);
         }
-        offset_bytes += read_a as u64;
+        offset_bytes += read as u64;
     }
-}
-
-/// Fills a piece, or less of it at the end of the file.
-fn read_at_most(file: &File, piece: &mut [u8], offset_bytes: u64) -> std::io::Result<usize> {
-    let mut read = 0;
-    while let Some(rest) = piece.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset_bytes + read as u64)? {
-            0 => break,
-            more => read += more,
-        }
-    }
-    Ok(read)
 }
 
 /// Copies in pieces, so that it can be interrupted.

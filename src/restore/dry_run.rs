@@ -13,7 +13,6 @@ use slotpress_format::{ArchiveName, name_parts};
 use slotpress_read::archive::Archive;
 use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
 
-use super::space::SpaceNeeded;
 use super::target::Target;
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
@@ -76,7 +75,8 @@ impl RestorePlan {
             options.target.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
         };
         let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
-        let space = space_for(target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
+        let unpacked_bytes = archives.iter().map(|archive| archive.unpacked_bytes).sum();
+        let space = target.space_for(unpacked_bytes, copied_bytes)?;
         let existing = target.existing().chain(newer.iter().cloned()).collect();
         Ok(RestorePreview { archives, space, existing })
     }
@@ -91,18 +91,8 @@ pub fn preview_fetched(
     fetched_bytes: u64,
 ) -> Result<(Vec<Space>, Vec<PathBuf>)> {
     let target = Target::prepare(options)?;
-    let space = space_for(&target, archives_bytes.saturating_mul(super::space::MAINNET_RATIO), fetched_bytes)?;
+    let space = target.space_for(archives_bytes.saturating_mul(super::target::MAINNET_RATIO), fetched_bytes)?;
     Ok((space, target.existing().collect()))
-}
-
-fn space_for(target: &Target, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
-    let mut needed = SpaceNeeded::default();
-    for dir in &target.root_parents {
-        needed.add(dir.path(), unpacked_bytes / target.root_parents.len() as u64)?;
-    }
-    needed.add(target.snapshots_dir.path(), archives_bytes)?;
-    target.add_freed(&mut needed)?;
-    needed.rooms()
 }
 
 /// Whether an archive stays where it is.

@@ -10,9 +10,8 @@ use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_l
 
 use crate::restore::assign::AssignedStorage;
 use crate::restore::copies::ArchiveCopy;
-use crate::restore::journal::{Journal, Placed};
+use crate::restore::journal::{Journal, Kind, Location};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::spot::Spot;
 use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 
 /// The layout that is written: Agave 4.2 and later boot from it.
@@ -103,7 +102,7 @@ pub fn finish_boot_layout(
     write_file(bank_snapshot, owner, STORAGES_LIST, &|to| write_storages_list(to, ids()))?;
     write_file(bank_snapshot, owner, OBSOLETE_ACCOUNTS, &|to| write_no_obsolete_accounts(to, ids()))?;
     bank_snapshot.rename_within(BANK_FILE_PARTIAL, bank_snapshot.dir(), slot)?;
-    let mark = Spot::new_below(bank_snapshots, vec![slot.into()], MARK);
+    let mark = Location::new_below(bank_snapshots, vec![slot.into()], MARK);
     let mut journal = Journal::new(snapshots_dir, mark);
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
     let mut archives = Vec::new();
@@ -111,7 +110,7 @@ pub fn finish_boot_layout(
         let stays = copy.is_download();
         let placed = copy.finish(&name, snapshots_dir, owner, progress)?;
         if let Some(new) = placed.new.filter(|_| !stays) {
-            journal.add(Placed::File { inode: new.inode, at: Spot::new(snapshots_dir, &placed.name) });
+            journal.add(Kind::File, new.inode, Location::new(snapshots_dir, &placed.name));
         }
         archives.push(placed.path);
     }
@@ -124,25 +123,25 @@ pub fn finish_boot_layout(
     // From here on everything is on disk; only names are missing.
     slotpress_base::threads::panic_point("placing");
     for one in target.moved().iter().chain(newer) {
-        journal.add(Placed::Moved { at: one.to.clone(), inode: one.found.inode, from: one.from.clone() });
+        journal.add_moved(one.found.inode, one.to.clone(), one.from.clone());
     }
     let is_moved = |dir: &KeptDir, name: &str| target.moved().iter().any(|one| one.from.path() == dir.path_of(name));
     for (accounts, root) in target.accounts.iter().zip(&written.roots) {
         if accounts.found(SNAPSHOT)?.is_none() || is_moved(accounts, SNAPSHOT) {
-            journal.add(Placed::Empty(Spot::new(accounts, SNAPSHOT)));
+            journal.add(Kind::Empty, 0, Location::new(accounts, SNAPSHOT));
         }
         let was_there = accounts.found(RUN)?.is_some() && !is_moved(accounts, RUN);
-        journal.add(Placed::Dir { was_there, inode: root.found().inode, at: Spot::new(accounts, RUN) });
+        let kind = if was_there { Kind::DirInEmpty } else { Kind::Dir };
+        journal.add(kind, root.found().inode, Location::new(accounts, RUN));
     }
-    let (inode, at) = (written.bank_snapshot.found().inode, Spot::new(bank_snapshots, slot));
-    journal.add(Placed::Dir { was_there: false, inode, at });
+    journal.add(Kind::Dir, written.bank_snapshot.found().inode, Location::new(bank_snapshots, slot));
     journal.write(&archives)?;
 
     for one in target.moved().iter().chain(newer) {
         let to = one.to.make_parent()?;
-        one.from.dir().move_found(one.from.name(), &one.found, &to, one.to.name())?;
+        one.from.dir.move_found(&one.from.name, &one.found, &to, &one.to.name)?;
         to.sync()?;
-        one.from.sync()?;
+        one.from.dir.sync()?;
     }
     // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
     for (accounts, root) in target.accounts.iter().zip(&mut written.roots) {
@@ -199,12 +198,12 @@ pub fn finish_archive_layout(
     written.dirs().try_for_each(PartialDir::sync)?;
     let bank_snapshot = &written.bank_snapshot;
     let Some(version) = bank_snapshot.dir().found(VERSION)? else { return Err(changed(&bank_snapshot.path)) };
-    let mut journal = Journal::new(dir, Spot::new(dir, VERSION));
-    journal.add(Placed::Dir { at: Spot::new(dir, "snapshots"), inode: bank_snapshot.found().inode, was_there: false });
+    let mut journal = Journal::new(dir, Location::new(dir, VERSION));
+    journal.add(Kind::Dir, bank_snapshot.found().inode, Location::new(dir, "snapshots"));
     for root in &written.roots {
-        journal.add(Placed::Dir { at: Spot::new(dir, "accounts"), inode: root.found().inode, was_there: false });
+        journal.add(Kind::Dir, root.found().inode, Location::new(dir, "accounts"));
     }
-    journal.add(Placed::File { at: Spot::new(dir, VERSION), inode: version.inode });
+    journal.add(Kind::File, version.inode, Location::new(dir, VERSION));
     journal.write(&[])?;
     written.bank_snapshot.place(dir, "snapshots")?;
     for root in &mut written.roots {

@@ -81,21 +81,19 @@ impl<'a> Feed<'a> {
                     archive = Archive::open(file.path(), self.index, &options.io_policy)?;
                     archive.name = name;
                     let (archive, copy) = convert(&archive, self.archives.last(), None, dir, options, progress)?;
-                    self.copies.push(copy.made_of(file));
-                    self.archives.push(archive);
-                    return Ok(true);
+                    (archive, copy.made_of(file))
+                } else {
+                    let copy = ArchiveCopy::of_fetched(&archive, file)?;
+                    (archive, copy)
                 }
-                let copy = ArchiveCopy::of_fetched(&archive, file)?;
-                (archive, copy)
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                match front::is_of_firedancer(&archive)? {
-                    true => convert(&archive, self.archives.last(), None, dir, options, progress)?,
-                    false => {
-                        let copy = ArchiveCopy::begin(&archive, dir, options)?;
-                        (archive, copy)
-                    }
+                if front::is_of_firedancer(&archive)? {
+                    convert(&archive, self.archives.last(), None, dir, options, progress)?
+                } else {
+                    let copy = ArchiveCopy::begin(&archive, dir, options)?;
+                    (archive, copy)
                 }
             }
         };

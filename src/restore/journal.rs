@@ -4,125 +4,203 @@
 //! What is named is told by path and inode: what lies there otherwise is not touched. The run itself undoes through the
 //! directories that it has open; a later run opens those that the journal names.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_moved_dir};
 
-use crate::restore::spot::Spot;
+/// What names of directories begin with into which a former state is moved: they are made when something is moved there.
+pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
 
-/// The first record.
-const HEADING: &str = "slotpress-restore-journal-1";
+/// What the file begins to say of itself; the format before this one was not JSON.
+const FORMAT: &str = "slotpress-restore-journal-2";
 
 /// Its name until it is whole.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Longer is no journal: it has two paths of at most 4 KiB for each accounts path, of which there are 65,535 at most.
-const JOURNAL_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Longer is no journal: it has two paths of at most 4 KiB for each accounts path, of which there are 65,535 at most, and four
+/// digits for each of their bytes.
+const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
-/// One thing that gets its final name; `P` is a place, or its path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placed<P = Spot> {
-    /// A directory with what was restored, in the place of an empty one where `was_there`.
-    Dir {
-        /// Its final place.
-        at: P,
-        /// Its inode.
-        inode: u64,
-        /// Whether an empty directory was there before.
-        was_there: bool,
-    },
+const UNDOING: &str = "remove what an unfinished restore left in";
+
+/// A place for a file or directory: a name in an open directory, or in one some levels below it. Nothing of it needs to be there
+/// but the open directory.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The open directory.
+    pub dir: Arc<KeptDir>,
+    /// Directories on the way down, made for this.
+    below: Vec<OsString>,
+    /// The name.
+    pub name: OsString,
+}
+
+impl Location {
+    /// A name in an open directory.
+    pub fn new(dir: &Arc<KeptDir>, name: impl AsRef<OsStr>) -> Self {
+        Self::new_below(dir, Vec::new(), name)
+    }
+
+    /// A name some levels below one.
+    pub fn new_below(dir: &Arc<KeptDir>, below: Vec<OsString>, name: impl AsRef<OsStr>) -> Self {
+        Self { dir: dir.clone(), below, name: name.as_ref().to_os_string() }
+    }
+
+    /// A path of another run, whose directory is opened now, if it is there.
+    fn of_path(path: &Path) -> Result<Option<Self>> {
+        let made = |name: &OsStr| name.to_string_lossy().starts_with(REPLACED_PREFIX);
+        let (Some(mut dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        let mut below = Vec::new();
+        if let Some(first) = dir.ancestors().find(|dir| dir.file_name().is_some_and(made)) {
+            let Some(above) = first.parent() else { return Ok(None) };
+            below = dir.strip_prefix(above).unwrap_or(dir).iter().map(OsStr::to_os_string).collect();
+            dir = above;
+        }
+        // A directory that is gone took with it what was in it.
+        if !path.is_absolute() || !dir.is_dir() {
+            return Ok(None);
+        }
+        Ok(Some(Self::new_below(&Arc::new(KeptDir::open(dir)?), below, name)))
+    }
+
+    /// The path: for messages, and for another run.
+    pub fn path(&self) -> PathBuf {
+        let parent = self.below.iter().fold(self.dir.path().to_path_buf(), |path, name| path.join(name));
+        parent.join(&self.name)
+    }
+
+    /// The path of the first directory that is made for it, or its own.
+    pub fn top(&self) -> PathBuf {
+        self.dir.path_of(self.below.first().unwrap_or(&self.name))
+    }
+
+    /// The directory so many levels down, if it is there or is to be made.
+    fn down(&self, levels: usize, makes: bool) -> Result<Option<Arc<KeptDir>>> {
+        let mut dir = self.dir.clone();
+        for name in self.below.iter().take(levels) {
+            let next = match dir.open_dir(name)? {
+                Some(next) => next,
+                None if makes => dir.make_dir(name)?,
+                None => return Ok(None),
+            };
+            if makes {
+                dir.sync()?;
+            }
+            dir = Arc::new(next);
+        }
+        Ok(Some(dir))
+    }
+
+    /// The directory that the name is in, if it is there.
+    pub fn parent(&self) -> Result<Option<Arc<KeptDir>>> {
+        self.down(self.below.len(), false)
+    }
+
+    /// The same; what is missing on the way is made.
+    pub fn make_parent(&self) -> Result<Arc<KeptDir>> {
+        self.down(self.below.len(), true)?.ok_or_else(|| changed(&self.path()))
+    }
+}
+
+/// What gets its final name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A directory with what was restored.
+    Dir,
+    /// The same, in the place of an empty one.
+    DirInEmpty,
     /// A directory that is made, and stays empty.
-    Empty(P),
+    Empty,
     /// A file.
-    File {
-        /// Its final place.
-        at: P,
-        /// Its inode.
-        inode: u64,
-    },
+    File,
     /// Something of a former state, which is moved aside.
-    Moved {
-        /// Where it goes.
-        at: P,
-        /// Its inode.
-        inode: u64,
-        /// Where it was.
-        from: P,
-    },
+    Moved,
+}
+
+/// One thing that gets its final name; `P` is a location, or its path.
+#[derive(Debug, Serialize, Deserialize)]
+struct Placed<P = Location> {
+    kind: Kind,
+    inode: u64,
+    /// Its final place.
+    at: P,
+    /// Where it was, of what is moved aside.
+    from: Option<P>,
 }
 
 impl<P> Placed<P> {
     /// The same of other places; `None` where one of them is none.
     fn try_map<Q>(&self, place: &dyn Fn(&P) -> Result<Option<Q>>) -> Result<Option<Placed<Q>>> {
-        Ok(match self {
-            Self::Dir { at, inode, was_there } => {
-                place(at)?.map(|at| Placed::Dir { at, inode: *inode, was_there: *was_there })
-            }
-            Self::Empty(at) => place(at)?.map(Placed::Empty),
-            Self::File { at, inode } => place(at)?.map(|at| Placed::File { at, inode: *inode }),
-            Self::Moved { at, inode, from } => match (place(at)?, place(from)?) {
-                (Some(at), Some(from)) => Some(Placed::Moved { at, inode: *inode, from }),
-                _ => None,
-            },
-        })
-    }
-
-    fn place(&self) -> &P {
-        match self {
-            Self::Dir { at, .. } | Self::Empty(at) | Self::File { at, .. } | Self::Moved { at, .. } => at,
+        let from = self.from.as_ref().map(place).transpose()?;
+        if from.as_ref().is_some_and(Option::is_none) {
+            return Ok(None);
         }
+        let (kind, inode) = (self.kind, self.inode);
+        Ok(place(&self.at)?.map(|at| Placed { kind, inode, at, from: from.flatten() }))
     }
 }
 
 impl Placed {
     /// Removes it, or moves it back, if it is there.
     fn undo(&self, mark: &OsStr) -> Result<()> {
-        match self {
-            Self::Dir { at, inode, was_there } => {
-                let Some(parent) = at.parent()? else { return Ok(()) };
-                remove_moved_dir(
-                    &parent,
-                    at.name(),
-                    *inode,
-                    *was_there,
-                    mark,
-                    "remove what an unfinished restore left in",
-                )
-            }
-            // One that is not empty any more is in use.
-            Self::Empty(at) => {
-                at.remove_empty();
-                Ok(())
-            }
-            Self::File { at, inode } => at.remove_file(*inode, "remove what an unfinished restore left in"),
-            Self::Moved { at, inode, from } => {
-                if let (Some(parent), Some(back)) = (at.parent()?, from.parent()?)
-                    && parent.found(at.name())?.is_some_and(|found| found.inode == *inode)
-                {
-                    // Onto nothing, or onto an empty directory.
-                    parent
-                        .rename(at.name(), &back, from.name())
-                        .or_path("move back what an unfinished restore moved aside, to", &from.path())?;
+        let Self { kind, inode, at, from } = self;
+        if let Some(parent) = at.parent()? {
+            let found = parent.found(&at.name)?.filter(|found| found.inode == *inode);
+            match kind {
+                Kind::Dir | Kind::DirInEmpty => {
+                    let stays = *kind == Kind::DirInEmpty;
+                    remove_moved_dir(&parent, &at.name, *inode, stays, mark, UNDOING)?;
                 }
-                // The directories that were made for it, where nothing else is in them.
-                at.remove_parents();
-                Ok(())
+                // One that is not empty any more is in use.
+                Kind::Empty => {
+                    let _ = parent.remove_dir(&at.name);
+                }
+                Kind::File if found.is_some_and(|found| found.kind.is_file()) => {
+                    parent.remove_file(&at.name).or_path(UNDOING, &at.path())?;
+                }
+                Kind::Moved if found.is_some() => {
+                    if let Some(from) = from
+                        && let Some(back) = from.parent()?
+                    {
+                        let doing = "move back what an unfinished restore moved aside, to";
+                        // Onto nothing, or onto an empty directory.
+                        parent.rename(&at.name, &back, &from.name).or_path(doing, &from.path())?;
+                    }
+                }
+                Kind::File | Kind::Moved => {}
             }
         }
+        // The directories that were made for it, where nothing else is in them.
+        for level in (0..at.below.len()).rev() {
+            if let Ok(Some(dir)) = at.down(level, false) {
+                let _ = dir.remove_dir(&at.below[level]);
+            }
+        }
+        Ok(())
     }
+}
+
+/// The file: paths as bytes, since not all of them are text.
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    format: String,
+    mark: OsString,
+    placed: Vec<Placed<OsString>>,
 }
 
 /// What is moved into place. Undone when it is dropped before the end.
 #[derive(Debug)]
 pub struct Journal {
     dir: Arc<KeptDir>,
-    mark: Spot,
+    mark: Location,
     placed: Vec<Placed>,
     is_written: bool,
     is_finished: bool,
@@ -130,26 +208,30 @@ pub struct Journal {
 
 impl Journal {
     /// One in `dir`, empty. When `mark` is there, everything is.
-    pub fn new(dir: &Arc<KeptDir>, mark: Spot) -> Self {
+    pub fn new(dir: &Arc<KeptDir>, mark: Location) -> Self {
         Self { dir: dir.clone(), mark, placed: Vec::new(), is_written: false, is_finished: false }
     }
 
     /// Adds what is going to be moved into place, or was, in this order.
-    pub fn add(&mut self, placed: Placed) {
-        self.placed.push(placed);
+    pub fn add(&mut self, kind: Kind, inode: u64, at: Location) {
+        self.placed.push(Placed { kind, inode, at, from: None });
+    }
+
+    /// Adds what is going to be moved aside.
+    pub fn add_moved(&mut self, inode: u64, at: Location, from: Location) {
+        self.placed.push(Placed { kind: Kind::Moved, inode, at, from: Some(from) });
     }
 
     /// Writes it to disk: before the first rename. Archives that have their name already are whole, and useful to a run
     /// that comes after a killed one, so they are not in the file.
     pub fn write(&mut self, lasting: &[PathBuf]) -> Result<()> {
-        let mut placed = Vec::new();
-        for one in &self.placed {
-            if !lasting.contains(&one.place().path()) {
-                placed.extend(one.try_map(&|at| absolute(&at.path()).map(Some))?);
-            }
-        }
-        let bytes = encode(&absolute(&self.mark.path())?, &placed);
         let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
+        let mut placed = Vec::new();
+        for one in self.placed.iter().filter(|one| !lasting.contains(&one.at.path())) {
+            placed.extend(one.try_map(&|at| absolute(at).map(Some))?);
+        }
+        let document = Document { format: FORMAT.to_string(), mark: absolute(&self.mark)?, placed };
+        let bytes = serde_json::to_vec(&document).map_err(std::io::Error::from).or_path("write", &path)?;
         let mut file = dir.create_file(JOURNAL_NAME_PARTIAL, 0o644)?;
         file.write_all(&bytes)
             .and_then(|()| file.sync_all())
@@ -176,7 +258,7 @@ impl Drop for Journal {
             return;
         }
         // Best effort, and the mark goes first. A journal whose work could not be undone stays for the next run.
-        let undone = undo(self.mark.name(), &self.placed);
+        let undone = undo(&self.mark.name, &self.placed);
         if undone.is_ok() && self.is_written {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
@@ -202,19 +284,22 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     check_trusted(&file.metadata().or_path("read", &path)?, &path)?;
     let mut bytes = Vec::new();
     file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?;
-    let (mark, placed) = decode(&bytes).ok_or_else(|| {
-        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.shown()))
-            .with_hint("if no restore runs into this directory, remove the file, and what the restore left")
+    let document = serde_json::from_slice(&bytes).ok().filter(|document: &Document| document.format == FORMAT);
+    let document = document.ok_or_else(|| {
+        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.shown())).with_hint(
+            "run the same restore by the version of slotpress that began it; or, if no restore runs into this directory, remove the \
+             file, and what the restore left",
+        )
     })?;
-    let is_marked = mark.try_exists().or_path("read", &mark)?;
-    if !is_marked {
-        let mut found = Vec::new();
-        for one in &placed {
-            found.extend(one.try_map(&|path: &PathBuf| Spot::of_path(path))?);
+    let mark = Path::new(&document.mark);
+    if !mark.try_exists().or_path("read", mark)? {
+        let mut placed = Vec::new();
+        for one in &document.placed {
+            placed.extend(one.try_map(&|path: &OsString| Location::of_path(Path::new(path)))?);
         }
-        found.iter().try_for_each(|placed| locks.add(placed.place().dir()))?;
-        undo(mark.file_name().unwrap_or_default(), &found)?;
-        found.iter().try_for_each(|placed| placed.place().dir().sync())?;
+        placed.iter().try_for_each(|one| locks.add(&one.at.dir))?;
+        undo(mark.file_name().unwrap_or_default(), &placed)?;
+        placed.iter().try_for_each(|one| one.at.dir.sync())?;
     }
     dir.remove_file(JOURNAL_NAME).or_path("remove", &path)?;
     dir.sync()
@@ -232,85 +317,36 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
         ))
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).or_path("find the absolute path of", path)
-}
-
-/// Records end with a zero byte, which no path can hold: the heading, the mark, then `kind inode path`.
-fn encode(mark: &Path, placed: &[Placed<PathBuf>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut record = |kind: &str, inode: u64, path: &Path| {
-        bytes.extend_from_slice(format!("{kind} {inode} ").as_bytes());
-        bytes.extend_from_slice(path.as_os_str().as_bytes());
-        bytes.push(0);
-    };
-    record(HEADING, 0, Path::new("/"));
-    record("mark", 0, mark);
-    for placed in placed {
-        match placed {
-            Placed::Dir { at, inode, was_there: false } => record("dir", *inode, at),
-            Placed::Dir { at, inode, was_there: true } => record("content", *inode, at),
-            Placed::Empty(at) => record("empty", 0, at),
-            Placed::File { at, inode } => record("file", *inode, at),
-            Placed::Moved { at, inode, from } => {
-                record("moved", *inode, at);
-                record("from", 0, from);
-            }
-        }
-    }
-    bytes
-}
-
-fn decode(bytes: &[u8]) -> Option<(PathBuf, Vec<Placed<PathBuf>>)> {
-    let mut records = bytes.strip_suffix(&[0])?.split(|byte| *byte == 0).map(|record| {
-        let mut fields = record.splitn(3, |byte| *byte == b' ');
-        let kind = std::str::from_utf8(fields.next()?).ok()?;
-        let inode: u64 = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-        let path = PathBuf::from(OsStr::from_bytes(fields.next()?));
-        path.is_absolute().then_some((kind, inode, path))
-    });
-    records.next()?.filter(|(kind, ..)| *kind == HEADING)?;
-    let (_, _, mark) = records.next()?.filter(|(kind, ..)| *kind == "mark")?;
-    let placed = std::iter::from_fn(|| {
-        let (kind, inode, at) = match records.next()? {
-            Some(record) => record,
-            None => return Some(None),
-        };
-        Some(match kind {
-            "dir" => Some(Placed::Dir { at, inode, was_there: false }),
-            "content" => Some(Placed::Dir { at, inode, was_there: true }),
-            "empty" => Some(Placed::Empty(at)),
-            "file" => Some(Placed::File { at, inode }),
-            "moved" => match records.next().flatten() {
-                Some(("from", _, from)) => Some(Placed::Moved { at, inode, from }),
-                _ => None,
-            },
-            _ => None,
-        })
-    });
-    Some((mark, placed.collect::<Option<Vec<_>>>()?))
+fn absolute(at: &Location) -> Result<OsString> {
+    let path = at.path();
+    std::path::absolute(&path).or_path("find the absolute path of", &path).map(PathBuf::into_os_string)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-
-    use proptest::prelude::*;
+    use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+
+    fn journal_of(mark: &Path, file: &Path) -> Vec<u8> {
+        let inode = fs::metadata(file).expect("metadata").ino();
+        let placed = vec![Placed { kind: Kind::File, inode, at: file.into(), from: None }];
+        let document = Document { format: FORMAT.to_string(), mark: mark.into(), placed };
+        serde_json::to_vec(&document).expect("written")
+    }
 
     /// Who may write into the target directory could have anything removed otherwise.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let victim = dir.path().join("victim");
+        // Not every path is text.
+        let victim = dir.path().join(OsString::from_vec(b"victim \xff\n".to_vec()));
         fs::write(&victim, "theirs").expect("written");
         let target = dir.path().join("target");
         fs::create_dir(&target).expect("made");
-        let inode = fs::metadata(&victim).expect("metadata").ino();
-        let bytes = encode(&target.join("mark"), &[Placed::File { at: victim.clone(), inode }]);
         let journal = target.join(JOURNAL_NAME);
-        fs::write(&journal, bytes).expect("written");
+        fs::write(&journal, journal_of(&target.join("mark"), &victim)).expect("written");
         let recover = || recover(&KeptDir::open(&target).expect("opened"), &mut DirLocks::default());
         fs::hard_link(&journal, dir.path().join("elsewhere")).expect("linked");
         assert!(recover().is_err() && victim.exists());
@@ -325,30 +361,25 @@ mod tests {
         assert!(!victim.exists() && !journal.exists());
     }
 
-    fn placed() -> impl Strategy<Value = Placed<PathBuf>> {
-        let path = "[a-z \n/é]{0,30}".prop_map(|path| PathBuf::from(format!("/disk/{path}x")));
-        (path, any::<u64>(), 0..5).prop_map(|(at, inode, kind)| match kind {
-            0 => Placed::Empty(at),
-            4 => Placed::Moved { from: at.join("from"), at, inode },
-            1 => Placed::File { at, inode },
-            kind => Placed::Dir { at, inode, was_there: kind == 2 },
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(placed in proptest::collection::vec(placed(), 0..8)) {
-            let bytes = encode(Path::new("/a mark"), &placed);
-            prop_assert_eq!(decode(&bytes), Some((PathBuf::from("/a mark"), placed)));
-            for end in 0..bytes.len() {
-                // Cut inside a record, it is refused.
-                prop_assert!(bytes[..end].last() == Some(&0) || decode(&bytes[..end]).is_none());
-            }
-        }
-
-        #[test]
-        fn anything_is_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&bytes);
+    /// Half a journal, that of an earlier version, anything else: it stays, and so does what it may name.
+    #[test]
+    fn what_is_not_a_journal_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (victim, journal) = (dir.path().join("victim"), dir.path().join(JOURNAL_NAME));
+        fs::write(&victim, "theirs").expect("written");
+        let whole = journal_of(&dir.path().join("mark"), &victim);
+        let inode = fs::metadata(&victim).expect("metadata").ino();
+        let shown = dir.path().to_str().expect("UTF-8");
+        let earlier =
+            format!("slotpress-restore-journal-1 0 /\0mark 0 {shown}/mark\0file {inode} {shown}/victim\0").into_bytes();
+        let other = String::from_utf8(whole.clone()).expect("UTF-8").replace("journal-2", "journal-3").into_bytes();
+        let cut = (0..whole.len()).step_by(7).map(|end| whole[..end].to_vec());
+        for bytes in cut.chain([earlier, other]) {
+            fs::write(&journal, &bytes).expect("written");
+            let recovered = recover(&KeptDir::open(dir.path()).expect("opened"), &mut DirLocks::default());
+            let error = recovered.expect_err("no journal");
+            assert!(error.to_string().contains("this slotpress knows") && victim.exists(), "{error}");
+            assert!(fs::read(&journal).expect("it stays") == bytes);
         }
     }
 }

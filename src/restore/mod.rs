@@ -5,17 +5,13 @@
 //! validator would take for a ledger.
 
 pub mod assign;
-mod copies;
+pub mod copies;
 pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
-mod made_dirs;
-mod newer;
 mod options;
 pub mod place;
-pub mod space;
-mod spot;
 mod superseded;
 mod target;
 mod unpack;
@@ -28,7 +24,7 @@ pub use input::{Supplied, Supply};
 pub use options::{
     ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
 };
-use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Step, Stopwatch, Watch};
+use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
 use slotpress_format::{ArchiveName, BankFile, BankSnapshot, GENESIS_FILE_NAME, Genesis, Root, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
@@ -41,9 +37,8 @@ use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
 use crate::restore::input::{Feed, Inputs};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded};
 use crate::restore::superseded::read_superseded;
-use crate::restore::target::Target;
+use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
 use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack};
 
 /// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
@@ -408,27 +403,18 @@ fn unpacked_snapshot(
     BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
 }
 
-/// Bytes that will be written, by file system; where no index tells, as many as an archive of this length and ratio holds.
-fn space_needed(archives: &[Archive], target: &Target, bytes_to_copy: u64, ratio: u64) -> Result<SpaceNeeded> {
-    let mut needed = SpaceNeeded::default();
-    for archive in archives {
-        let of_length = || archive.length_bytes().saturating_mul(ratio);
-        let unpacked_bytes = archive.tail.as_ref().map_or_else(of_length, |tail| tail.index.tar_bytes());
-        let dirs = &target.root_parents;
-        for dir in dirs {
-            needed.add(dir.path(), unpacked_bytes / dirs.len() as u64)?;
-        }
-    }
-    needed.add(target.snapshots_dir.path(), bytes_to_copy)?;
-    target.add_freed(&mut needed)?;
-    Ok(needed)
-}
-
 /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
 /// hold: without an index, that is all that is known before the end.
 fn check_space(archives: &[Archive], target: &Target, bytes_to_copy: u64, progress: &dyn Progress) -> Result<()> {
-    space_needed(archives, target, bytes_to_copy, RATIO_MIN)?.check()?;
-    if let Err(error) = space_needed(archives, target, bytes_to_copy, MAINNET_RATIO)?.check() {
+    // Where no index tells, as many as an archive of this length and ratio holds.
+    let check = |ratio: u64| {
+        let of_length = |archive: &Archive| archive.length_bytes().saturating_mul(ratio);
+        let unpacked =
+            archives.iter().map(|it| it.tail.as_ref().map_or_else(|| of_length(it), |it| it.index.tar_bytes()));
+        target.space_for(unpacked.fold(0, u64::saturating_add), bytes_to_copy)?.iter().try_for_each(Space::check)
+    };
+    check(RATIO_MIN)?;
+    if let Err(error) = check(MAINNET_RATIO) {
         progress.warn(&format!("{error}, if the archive unpacks as mainnet's do"));
     }
     Ok(())

@@ -2,16 +2,12 @@
 //! restore does not finish.
 
 use std::fs::File;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
-use slotpress_base::{Error, Found, IoContext, KeptDir, Owner, Result, SpaceWatch, WriteBehind};
+use slotpress_base::{Found, IoContext, KeptDir, Owner, Result};
 use slotpress_read::WorkDir;
-
-use crate::restore::assign::Destination;
 
 /// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
 /// look at them. Each is locked while its restore runs; the next restore removes those that a killed one left.
@@ -94,82 +90,5 @@ impl PartialDir {
     /// The restore is complete: it stays.
     pub fn keep(self) {
         self.work.keep();
-    }
-}
-
-/// Where the files of one archive go.
-#[derive(Debug)]
-pub struct Places<'a> {
-    /// The partial directories of the accounts paths.
-    pub roots: &'a [PartialDir],
-    /// The partial directory for version, status cache and bank file.
-    pub bank_snapshot: &'a PartialDir,
-    /// Who owns what is written.
-    pub owner: Owner,
-    /// Whether several writers may each write a part of one file.
-    pub is_shared: bool,
-    /// Looks after the free space.
-    pub watch: SpaceWatch,
-    /// Takes the files that are written.
-    pub write_behind: &'a WriteBehind,
-}
-
-/// Writes entries, one after another, as a parser finds them.
-#[derive(Debug)]
-pub struct EntryWriter<'a> {
-    places: &'a Places<'a>,
-    current: Option<(File, Destination)>,
-    /// What was written of it.
-    written: Range<u64>,
-}
-
-impl<'a> EntryWriter<'a> {
-    /// A writer without a current entry.
-    pub fn new(places: &'a Places<'a>) -> Self {
-        Self { places, current: None, written: 0..0 }
-    }
-
-    /// Makes an entry the current one.
-    pub fn begin(&mut self, destination: Destination) -> Result<()> {
-        self.end()?;
-        let Places { roots, bank_snapshot, owner, is_shared, .. } = self.places;
-        let file = match destination {
-            Destination::Nothing => return Ok(()),
-            Destination::Version => bank_snapshot.create_file("version", owner, *is_shared)?,
-            Destination::StatusCache => bank_snapshot.create_file("status_cache", owner, *is_shared)?,
-            Destination::BankFile => bank_snapshot.create_file(BANK_FILE_PARTIAL, owner, *is_shared)?,
-            Destination::Storage { root, slot, id } => {
-                roots[usize::from(root)].create_file(&format!("{slot}.{id}"), owner, *is_shared)?
-            }
-        };
-        self.current = Some((file, destination));
-        Ok(())
-    }
-
-    /// Writes some of the current entry's content.
-    pub fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        let Some((file, destination)) = &self.current else { return Ok(()) };
-        self.places.watch.before_writing(bytes.len() as u64, file, &self.places.bank_snapshot.path)?;
-        file.write_all_at(bytes, offset_bytes).map_err(|error| self.error(destination, &error))?;
-        if self.written.is_empty() {
-            self.written.start = offset_bytes;
-        }
-        self.written.end = offset_bytes + bytes.len() as u64;
-        Ok(())
-    }
-
-    /// The current entry is complete, or the rest of it is another writer's.
-    pub fn end(&mut self) -> Result<()> {
-        let Some((file, destination)) = self.current.take() else { return Ok(()) };
-        let written = std::mem::take(&mut self.written);
-        self.places.write_behind.add(file, written).map_err(|error| self.error(&destination, &error))
-    }
-
-    fn error(&self, destination: &Destination, error: &std::io::Error) -> Error {
-        let (dir, name) = match destination {
-            Destination::Storage { root, slot, id } => (&self.places.roots[usize::from(*root)], format!("{slot}.{id}")),
-            _ => (self.places.bank_snapshot, format!("{destination:?}")),
-        };
-        Error::io("write", &dir.path.join(name), error)
     }
 }

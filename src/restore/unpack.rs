@@ -1,5 +1,10 @@
 //! One archive into files: what [`read`](slotpress_read::archive) decodes goes to its place, and every rule is kept.
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, IoContext, Owner, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
@@ -10,7 +15,7 @@ use slotpress_read::{
 };
 
 use crate::restore::assign::{Assigner, Destination};
-use crate::restore::place::{EntryWriter, PartialDir, Places};
+use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 
 /// Where to unpack, and with how many workers.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +76,7 @@ pub fn unpack(
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { roots, bank_snapshot, owner, threads, hashes, refused } = *options;
+    let UnpackOptions { threads, hashes, refused, .. } = *options;
     let Shared { seen_slots, size_limit, state } = *shared;
     let passing =
         (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
@@ -82,14 +87,10 @@ pub fn unpack(
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
         passing: passing.as_ref(),
-        places: Places {
-            roots,
-            bank_snapshot,
-            owner,
-            is_shared: archive.tail.is_some(),
-            watch: SpaceWatch::default(),
-            write_behind,
-        },
+        options: *options,
+        is_shared: archive.tail.is_some(),
+        space: SpaceWatch::default(),
+        write_behind,
     };
     let reader = FirstPass {
         rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
@@ -98,7 +99,7 @@ pub fn unpack(
         contents,
     };
     let mut read = archive.read(&Pass { hashes, ..Pass::new(threads, progress) }, &reader)?;
-    write_behind.finish().or_path("write to", &bank_snapshot.path)?;
+    write_behind.finish().or_path("write to", &options.bank_snapshot.path)?;
     let judged = reader.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
     if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
@@ -122,7 +123,13 @@ struct Unpacking<'a> {
     destinations: RwLock<Vec<Destination>>,
     /// What hashes frames as they pass.
     passing: Option<&'a PassingFrames<'a>>,
-    places: Places<'a>,
+    options: UnpackOptions<'a>,
+    /// Whether several writers may each write a part of one file.
+    is_shared: bool,
+    /// Looks after the free space.
+    space: SpaceWatch,
+    /// Takes the files that are written.
+    write_behind: &'a WriteBehind,
 }
 
 impl Contents for Unpacking<'_> {
@@ -140,30 +147,57 @@ impl Contents for Unpacking<'_> {
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        Box::new(PlacedEntries { writer: EntryWriter::new(&self.places), destinations: &self.destinations })
+        Box::new(EntryWriter { unpacking: self, current: None, written: 0..0 })
     }
 }
 
-/// Writes entries to their places.
-struct PlacedEntries<'a> {
-    writer: EntryWriter<'a>,
-    destinations: &'a RwLock<Vec<Destination>>,
+/// Writes entries to their places, one after another, as a parser finds them.
+struct EntryWriter<'w, 'a> {
+    unpacking: &'w Unpacking<'a>,
+    current: Option<(File, PathBuf)>,
+    /// What was written of it.
+    written: Range<u64>,
 }
 
-impl EntrySink for PlacedEntries<'_> {
+impl EntryWriter<'_, '_> {
+    /// The current entry is complete, or the rest of it is another writer's.
+    fn end_current(&mut self) -> Result<()> {
+        let Some((file, path)) = self.current.take() else { return Ok(()) };
+        let written = std::mem::take(&mut self.written);
+        self.unpacking.write_behind.add(file, written).or_path("write", &path)
+    }
+}
+
+impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
-        let destinations = self.destinations.read();
-        let destination = destinations.get(number as usize).copied().unwrap_or(Destination::Nothing);
-        drop(destinations);
-        self.writer.begin(destination)
+        self.end_current()?;
+        let destination = self.unpacking.destinations.read().get(number as usize).copied();
+        let UnpackOptions { roots, bank_snapshot, owner, .. } = &self.unpacking.options;
+        let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
+            Destination::Nothing => return Ok(()),
+            Destination::Version => (*bank_snapshot, "version".to_string()),
+            Destination::StatusCache => (*bank_snapshot, "status_cache".to_string()),
+            Destination::BankFile => (*bank_snapshot, BANK_FILE_PARTIAL.to_string()),
+            Destination::Storage { root, slot, id } => (&roots[usize::from(root)], format!("{slot}.{id}")),
+        };
+        self.current = Some((dir.create_file(&name, owner, self.unpacking.is_shared)?, dir.path.join(&name)));
+        Ok(())
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("unpacking");
-        self.writer.content(offset_bytes, bytes)
+        let Some((file, path)) = &self.current else { return Ok(()) };
+        let dir = &self.unpacking.options.bank_snapshot.path;
+        self.unpacking.space.before_writing(bytes.len() as u64, file, dir)?;
+        file.write_all_at(bytes, offset_bytes).or_path("write", path)?;
+        if self.written.is_empty() {
+            self.written.start = offset_bytes;
+        }
+        self.written.end = offset_bytes + bytes.len() as u64;
+        Ok(())
     }
 
     fn end(&mut self, _: &Entry) -> Result<()> {
-        self.writer.end()
+        self.end_current()
     }
 }
