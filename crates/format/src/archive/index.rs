@@ -30,7 +30,7 @@ const TABLE_LEVEL: i32 = 3;
 /// What an index says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// What wrote the archive, for example "slotpress 0.1.0".
+    /// What wrote the archive, for example "slotpress 0.2.0".
     pub writer: String,
     /// The settings it was written with, for example "zstd-level=1".
     pub settings: String,
