@@ -134,6 +134,9 @@ impl FrameCompressor {
     }
 
     /// Makes `content` a frame in `to`, replacing what it holds.
+    ///
+    /// # Errors
+    /// zstd has no memory for it.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();

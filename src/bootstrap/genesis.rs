@@ -136,7 +136,6 @@ fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
 

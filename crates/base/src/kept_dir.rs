@@ -385,7 +385,6 @@ fn plain(name: &OsStr) -> rustix::io::Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

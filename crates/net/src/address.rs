@@ -57,7 +57,6 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use proptest::prelude::*;
 

@@ -277,7 +277,6 @@ fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Ve
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;

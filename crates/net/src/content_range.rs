@@ -32,7 +32,6 @@ impl ContentRange {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use proptest::prelude::*;
 

@@ -106,7 +106,6 @@ pub fn parse_url(text: &str) -> Result<Url> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
 

@@ -95,7 +95,6 @@ fn literal_address(url: &Url) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
 

@@ -196,7 +196,6 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use proptest::prelude::*;
 

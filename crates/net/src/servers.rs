@@ -369,7 +369,6 @@ fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) ->
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use proptest::prelude::*;
 

@@ -85,7 +85,6 @@ impl Client {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     #[test]
     fn urls_of_stores() {

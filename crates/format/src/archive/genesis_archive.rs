@@ -40,7 +40,6 @@ pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use std::io::Write;
 

@@ -145,7 +145,6 @@ impl Drop for LedgerLock {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
 

@@ -96,7 +96,6 @@ impl fmt::Display for SlotTime {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use proptest::prelude::*;
 

@@ -412,7 +412,6 @@ fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, data: &mut Vec<u8>) -> 
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
     use proptest::prelude::*;
 

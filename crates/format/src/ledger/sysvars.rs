@@ -72,7 +72,6 @@ pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

@@ -187,8 +187,9 @@ mod root_text {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use proptest::prelude::*;
 
     use super::*;

@@ -202,7 +202,6 @@ impl Giving<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
     use crate::Url;

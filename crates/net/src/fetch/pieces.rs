@@ -167,8 +167,9 @@ pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) ->
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use proptest::prelude::*;
 
     use super::*;

@@ -109,7 +109,6 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use std::path::PathBuf;
 

@@ -133,7 +133,6 @@ fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use std::io::Write;
 

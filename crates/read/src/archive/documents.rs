@@ -252,7 +252,6 @@ impl Read for PieceReader {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use slotpress_format::Entry;
 

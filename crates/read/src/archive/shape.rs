@@ -186,7 +186,6 @@ fn damaged_at(error: Error, offset_bytes: u64) -> Error {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 pub(super) mod tests {
     use proptest::prelude::*;
     use slotpress_base::NoProgress;

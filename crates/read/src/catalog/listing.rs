@@ -135,7 +135,6 @@ pub fn unix_ns(time: SystemTime) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use slotpress_format::SlotTimeSource;
 
