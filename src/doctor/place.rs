@@ -41,12 +41,11 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
 }
 
 fn lock(ledger: &Path) -> Finding {
+    const NOT_READ: &str = "/proc/locks cannot be read: archive and restore try to take the lock";
     match ledger_lock_holder(ledger) {
         Some(None) => Finding::good("lock", "free", "no validator runs on the ledger"),
         Some(Some(holder)) => Finding::bad("lock", format!("held by {holder}"), format!("{GRACEFUL_STOP}.")),
-        None => {
-            Finding::note("lock", "unknown", "/proc/locks cannot be read: archive and restore try to take the lock")
-        }
+        None => Finding::note("lock", "unknown", NOT_READ),
     }
 }
 
@@ -58,24 +57,23 @@ fn bank_snapshot(snapshots_dir: &Path) -> Finding {
         Err(error) => return Finding::bad(SUBJECT, error.to_string(), "the bank snapshots cannot be read"),
     };
     let complete = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false));
-    match (slots.first(), complete) {
-        (None, _) => Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here"),
-        (Some(newest), None) => Finding::bad(
-            SUBJECT,
-            format!("slot {newest} is not complete: it has no fastboot_version"),
-            format!(
-                "the ledger cannot be archived: start the validator, wait until it has caught up, then {GRACEFUL_STOP}"
-            ),
-        ),
-        (Some(newest), Some(complete)) if newest == complete => {
-            Finding::good(SUBJECT, format!("slot {complete}, complete"), "it can be archived once the lock is free")
+    let (newest, complete) = match (slots.first(), complete) {
+        (None, _) => {
+            return Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here");
         }
-        (Some(newest), Some(complete)) => Finding::note(
-            SUBJECT,
-            format!("slot {complete} is complete, the newest, {newest}, is not"),
-            format!("slot {complete} is what archive takes"),
-        ),
+        (Some(newest), None) => {
+            let found = format!("slot {newest} is not complete: it has no fastboot_version");
+            let first = "the ledger cannot be archived: start the validator, wait until it has caught up";
+            return Finding::bad(SUBJECT, found, format!("{first}, then {GRACEFUL_STOP}"));
+        }
+        (Some(newest), Some(complete)) => (newest, complete),
+    };
+    if newest == complete {
+        let found = format!("slot {complete}, complete");
+        return Finding::good(SUBJECT, found, "it can be archived once the lock is free");
     }
+    let found = format!("slot {complete} is complete, the newest, {newest}, is not");
+    Finding::note(SUBJECT, found, format!("slot {complete} is what archive takes"))
 }
 
 /// What a starting validator may find instead of an archive, and what takes room beside them.
@@ -84,11 +82,8 @@ fn archives(dir: &Path) -> Vec<Finding> {
     let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
     let unusable = catalog.unusable().iter().map(|unusable| {
         let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);
-        Finding::note(
-            "archive",
-            found,
-            "a validator may choose it by its name; `slotpress prune --unusable` removes it",
-        )
+        let means = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
+        Finding::note("archive", found, means)
     });
     let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
         let (size, age) = (quantity::bytes(partial.size_bytes), quantity::age(partial.age(now)));
@@ -100,22 +95,20 @@ fn archives(dir: &Path) -> Vec<Finding> {
 
 fn owner(ledger: &Path) -> Finding {
     let own = rustix::process::geteuid().as_raw();
-    match fs::metadata(ledger) {
-        Err(error) => Finding::bad("owner", format!("unknown: {error}"), "the ledger directory cannot be read"),
-        Ok(metadata) if metadata.uid() == own => {
-            Finding::good("owner", format!("user {own}, who runs this"), "restored files will belong to this user")
-        }
-        Ok(metadata) if own == 0 => Finding::good(
-            "owner",
-            format!("user {}, and root runs this", metadata.uid()),
-            "restore gives its files to the ledger's owner",
-        ),
-        Ok(metadata) => Finding::bad(
-            "owner",
-            format!("user {}, but user {own} runs this", metadata.uid()),
-            "run slotpress as the ledger's owner, usually the validator's user",
-        ),
+    let owner = match fs::metadata(ledger) {
+        Ok(metadata) => metadata.uid(),
+        Err(error) => return Finding::bad("owner", format!("unknown: {error}"), "the ledger directory cannot be read"),
+    };
+    if owner == own {
+        let found = format!("user {own}, who runs this");
+        return Finding::good("owner", found, "restored files will belong to this user");
     }
+    if own == 0 {
+        let found = format!("user {owner}, and root runs this");
+        return Finding::good("owner", found, "restore gives its files to the ledger's owner");
+    }
+    let means = "run slotpress as the ledger's owner, usually the validator's user";
+    Finding::bad("owner", format!("user {owner}, but user {own} runs this"), means)
 }
 
 fn space(dir: &Path) -> Option<Finding> {
@@ -123,13 +116,10 @@ fn space(dir: &Path) -> Option<Finding> {
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
     let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.shown());
-    Some(match free as f64 / (all as f64) < 0.05 {
-        true => Finding::note(
-            "space",
-            found,
-            "nearly full; `archive --dry-run` and `restore --dry-run` show how much they need",
-        ),
-        false => Finding::good("space", found, "`archive --dry-run` and `restore --dry-run` show how much they need"),
+    let means = "`archive --dry-run` and `restore --dry-run` show how much they need";
+    Some(match (free as f64) < 0.05 * all as f64 {
+        true => Finding::note("space", found, format!("nearly full; {means}")),
+        false => Finding::good("space", found, means),
     })
 }
 

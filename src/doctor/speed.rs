@@ -14,7 +14,7 @@ use slotpress::machine::LoadWatch;
 use slotpress::{Codec, Progress, Result};
 use slotpress_base::threads::available_threads;
 
-use super::{Finding, Verdict};
+use super::Finding;
 
 /// Time for each of the two.
 const TIME: Duration = Duration::from_secs(2);
@@ -43,22 +43,16 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     let mut findings = Vec::new();
     let load = watch.and_then(|watch| watch.others());
     let is_loaded = load.is_some_and(|load| load.is_notable());
+    let beside = "disk and cores were measured beside them: stop them, and run doctor again";
     findings.push(match load {
-        Some(load) if is_loaded => Finding::note(
-            "load",
-            load.to_string(),
-            "disk and cores were measured beside them: stop them, and run doctor again",
-        ),
+        Some(load) if is_loaded => Finding::note("load", load.to_string(), beside),
         Some(load) => Finding::good("load", load.to_string(), "disk and cores were measured on a quiet machine"),
         None => Finding::note("load", "unknown", "the system does not tell what other programs use"),
     });
+    let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
-        None => Finding::note(
-            "disk",
-            "not measured",
-            "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT",
-        ),
+        None => Finding::note("disk", "not measured", needed),
     });
     if let Some(rate) = cores {
         let means = match disk {
@@ -69,7 +63,6 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
         };
         findings.push(Finding::good("cores", format!("compress {} at level 1, all together", show(rate)), means));
     }
-    debug_assert!(findings.iter().all(|finding| finding.verdict != Verdict::Bad));
     Ok(findings)
 }
 
@@ -78,43 +71,51 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
         return None;
     }
-    let (next, bytes, start) = (AtomicUsize::new(0), AtomicU64::new(0), Instant::now());
-    let is_over = || start.elapsed() >= TIME || progress.is_interrupted();
-    std::thread::scope(|scope| {
-        for _ in 0..READERS {
-            // With fewer threads it is measured with fewer.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                while !is_over() {
-                    let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
-                    if read_direct(path, &bytes, &is_over).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    let (bytes, seconds) = (bytes.into_inner(), start.elapsed().as_secs_f64());
-    (bytes > 0).then(|| bytes as f64 / seconds)
+    let next = AtomicUsize::new(0);
+    let reader = |count: &dyn Fn(usize) -> bool| {
+        let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
+        read_direct(path, count).is_ok()
+    };
+    rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
 /// Reads a file without the page cache, and counts the bytes; an error where its file system does not do that.
-fn read_direct(path: &Path, bytes: &AtomicU64, is_over: &dyn Fn() -> bool) -> io::Result<()> {
+fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     // The memory's address, offsets and lengths must be multiples of the disk's block.
     const ALIGN: usize = 4096;
     const PIECE_BYTES: usize = 4 << 20;
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
     let mut memory = vec![0; PIECE_BYTES + ALIGN];
     let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
-    let mut position = 0;
-    while !is_over() {
-        let read = file.read_at(&mut memory[start..start + PIECE_BYTES], position)?;
-        bytes.fetch_add(read as u64, Relaxed);
+    let (mut position, mut read) = (0, PIECE_BYTES);
+    while read == PIECE_BYTES && count(0) {
+        read = file.read_at(&mut memory[start..start + PIECE_BYTES], position)?;
+        count(read);
         position += read as u64;
-        if read < PIECE_BYTES {
-            break;
-        }
     }
     Ok(())
+}
+
+/// Bytes per second of workers that are called again and again, until the time is over or they cannot go on; `None` of nothing.
+/// A worker counts the bytes that it has done, and is told whether to go on.
+fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
+where
+    W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
+{
+    let (bytes, start) = (AtomicU64::new(0), Instant::now());
+    let count = |more: usize| {
+        bytes.fetch_add(more as u64, Relaxed);
+        start.elapsed() < TIME && !progress.is_interrupted()
+    };
+    std::thread::scope(|scope| {
+        for mut worker in workers {
+            let count = &count;
+            // With fewer threads it is measured with fewer.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || while count(0) && worker(count) {});
+        }
+    });
+    let (bytes, seconds) = (bytes.load(Relaxed), start.elapsed().as_secs_f64());
+    (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
 /// What is compressed: the beginning of the largest storages, or this program where there are none.
@@ -133,24 +134,12 @@ fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
     if content.is_empty() {
         return Ok(None);
     }
-    let threads = available_threads();
-    let compressors: Vec<FrameCompressor> =
-        (0..threads).map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT))).collect::<Result<_>>()?;
-    let (bytes, start) = (AtomicU64::new(0), Instant::now());
-    std::thread::scope(|scope| {
-        for mut compressor in compressors {
-            let bytes = &bytes;
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || {
-                let mut to = Vec::new();
-                while start.elapsed() < TIME && !progress.is_interrupted() {
-                    if compressor.compress(content, &mut to).is_err() {
-                        return;
-                    }
-                    bytes.fetch_add(content.len() as u64, Relaxed);
-                }
-            });
-        }
-    });
-    let bytes = bytes.into_inner();
-    Ok((bytes > 0).then(|| bytes as f64 / start.elapsed().as_secs_f64()))
+    let compressors: Vec<FrameCompressor> = (0..available_threads())
+        .map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT)))
+        .collect::<Result<_>>()?;
+    let worker = |mut compressor: FrameCompressor| {
+        let mut to = Vec::new();
+        move |count: &dyn Fn(usize) -> bool| compressor.compress(content, &mut to).is_ok() && count(content.len())
+    };
+    Ok(rate(compressors.into_iter().map(worker).collect(), progress))
 }

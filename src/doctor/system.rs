@@ -1,10 +1,10 @@
 //! Limits of the process, and what the kernel can do.
 
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
 
 use rustix::process::{Resource, getrlimit};
 use slotpress::machine;
+use slotpress_base::quantity;
 use slotpress_base::threads::available_threads;
 
 use super::Finding;
@@ -17,34 +17,27 @@ const WORKER_BYTES: u64 = 64 << 20;
 
 /// Everything about the system.
 pub fn examine() -> Vec<Finding> {
-    vec![open_files(), memory_limit(), processors(), cachestat(), huge_pages()]
+    vec![open_files(), memory_limit(), processors(), cachestat()]
 }
 
 fn open_files() -> Finding {
-    match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < FILES_WANTED => Finding::note(
-            "open files",
-            format!("{limit} at most"),
-            "few for many workers or connections: raise it (ulimit -n, LimitNOFILE of the service)",
-        ),
-        Some(limit) => Finding::good("open files", format!("{limit} at most"), "enough for slotpress"),
-        None => Finding::good("open files", "no limit", "enough for slotpress"),
+    let limit = getrlimit(Resource::Nofile).current;
+    let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
+    let few = "few for many workers or connections: raise it (ulimit -n, LimitNOFILE of the service)";
+    match limit.is_some_and(|limit| limit < FILES_WANTED) {
+        true => Finding::note("open files", found, few),
+        false => Finding::good("open files", found, "enough for slotpress"),
     }
 }
 
 fn memory_limit() -> Finding {
-    let (found, bytes) = match (machine::tightest_limit(), machine::available_bytes()) {
-        (Some(limit), available) => {
-            let left = available.map_or(limit.left_bytes, |available| available.min(limit.left_bytes));
-            (format!("{} left by {}", slotpress_base::quantity::bytes(left), limit.name), left)
-        }
-        (None, Some(available)) => {
-            (format!("{} available, no limit", slotpress_base::quantity::bytes(available)), available)
-        }
-        (None, None) => return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound"),
+    let limit = machine::tightest_limit();
+    let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(machine::available_bytes()).min() else {
+        return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound");
     };
-    let threads = available_threads() as u64;
-    match bytes < threads.saturating_mul(WORKER_BYTES) {
+    let by = limit.map_or("available, no limit".to_string(), |limit| format!("left by {}", limit.name));
+    let found = format!("{} {by}", quantity::bytes(bytes));
+    match bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
         true => Finding::note("memory", found, "little for all cores: fewer workers will run, or give --threads"),
         false => Finding::good("memory", found, "enough for a worker on every core"),
     }
@@ -54,39 +47,18 @@ fn processors() -> Finding {
     let usable = available_threads();
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
+    let kept_away = "affinity or the control group (CPUQuota of the service) keeps the others away";
     match usable < all {
-        true => Finding::note(
-            "processors",
-            format!("{usable} of {all} may be used"),
-            "affinity or the control group (CPUQuota of the service) keeps the others away",
-        ),
+        true => Finding::note("processors", format!("{usable} of {all} may be used"), kept_away),
         false => Finding::good("processors", format!("{usable}, all may be used"), "one worker runs on each"),
     }
 }
 
 fn cachestat() -> Finding {
+    let cheap = "slotpress can check the page cache cheaply, and leaves a validator's pages in it";
+    let by_maps = "slotpress checks the page cache through memory maps, which is slightly slower";
     match File::open("/proc/self/exe").is_ok_and(|file| machine::has_cachestat(&file)) {
-        true => Finding::good(
-            "cachestat",
-            "there",
-            "slotpress can check the page cache cheaply, and leaves a validator's pages in it",
-        ),
-        false => Finding::note(
-            "cachestat",
-            "missing (Linux before 6.5, or forbidden)",
-            "slotpress checks the page cache through memory maps, which is slightly slower",
-        ),
-    }
-}
-
-fn huge_pages() -> Finding {
-    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-    match chosen {
-        Some("never") => {
-            Finding::note("huge pages", "never", "high zstd levels are somewhat slower: madvise or always")
-        }
-        Some(choice) => Finding::good("huge pages", choice, "large buffers may use them"),
-        None => Finding::note("huge pages", "unknown", "the system does not tell"),
+        true => Finding::good("cachestat", "there", cheap),
+        false => Finding::note("cachestat", "missing (Linux before 6.5, or forbidden)", by_maps),
     }
 }
