@@ -70,8 +70,6 @@ pub struct Input {
     pub total_bytes: u64,
     /// Frames that the whole input has.
     pub total_frames: u64,
-    /// Bytes in a frame, at most.
-    pub frame_size_bytes: u64,
     /// The frames that are measured.
     pub(super) frames: Vec<ContentFrame>,
 }
@@ -114,7 +112,7 @@ impl Input {
         if frames.iter().all(|frame| frame.content.is_empty()) {
             return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.shown())));
         }
-        Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
+        Ok(Self { kind: source.kind, total_bytes, total_frames, frames })
     }
 }
 

@@ -19,7 +19,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, quantity};
 
 use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
-use crate::levels::codec::{FrameCodec, FrameDecode, FrameEncoder, REFERENCE_CODEC, REFERENCE_LEVEL};
+use crate::levels::codec::{FrameCodec, FrameCoder, REFERENCE_CODEC, REFERENCE_LEVEL};
 use crate::levels::input::{Input, InputKind};
 use crate::levels::latency::{Latency, Times};
 use crate::levels::sample::size_error_percent;
@@ -130,24 +130,27 @@ pub struct Measured {
 }
 
 /// What one thread works with.
-struct Worker<C: ?Sized> {
-    coder: Box<C>,
+struct Worker {
+    coder: Box<dyn FrameCoder>,
     clusterer: Option<FrameClusterer>,
     buffer: Vec<u8>,
     /// Times of single pieces, if each is timed.
     times: Option<Times>,
 }
 
-impl<C: ?Sized> Worker<C> {
-    fn timed(&mut self, work: impl FnOnce(&mut C, &mut Vec<u8>) -> Result<()>) -> Result<()> {
+impl Worker {
+    fn timed(&mut self, work: impl FnOnce(&mut dyn FrameCoder, &mut Vec<u8>) -> Result<()>) -> Result<()> {
         let start = self.times.is_some().then(Instant::now);
-        let result = work(&mut self.coder, &mut self.buffer);
+        let result = work(self.coder.as_mut(), &mut self.buffer);
         if let (Some(times), Some(start)) = (&mut self.times, start) {
             times.record(start.elapsed());
         }
         result
     }
 }
+
+/// What a worker does with the batch of a number.
+type Work<'a> = dyn Fn(&mut Worker, usize) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
     /// Pieces to measure codecs on.
@@ -224,7 +227,7 @@ impl<'a> Bench<'a> {
         self.pieces.iter().map(|piece| piece.len() as u64).zip(compressed).collect()
     }
 
-    fn workers<C: ?Sized>(&self, codec: &FrameCodec, new: &dyn Fn() -> Result<Box<C>>) -> Result<Vec<Worker<C>>> {
+    fn workers(&self, codec: &FrameCodec, new: &dyn Fn() -> Result<Box<dyn FrameCoder>>) -> Result<Vec<Worker>> {
         let layout = codec.layout();
         let clusterer = || (layout == RecordLayout::Clustered).then(FrameClusterer::default);
         let worker = |_| Ok(Worker { coder: new()?, clusterer: clusterer(), buffer: Vec::new(), times: None });
@@ -258,7 +261,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn encode(&self, worker: &mut Worker<dyn FrameEncoder>, number: usize) -> Result<()> {
+    fn encode(&self, worker: &mut Worker, number: usize) -> Result<()> {
         let mut batch = self.compressed(number);
         let Batch { bytes, ends } = &mut *batch;
         ends.clear();
@@ -267,9 +270,9 @@ impl<'a> Bench<'a> {
         let mut clusterer = worker.clusterer.take();
         self.for_each_laid_out(&mut clusterer, number, &mut |piece| {
             if is_alone {
-                worker.timed(|encoder, _| encoder.encode(piece, bytes))?;
+                worker.timed(|encoder, _| encoder.code(piece, piece.len(), bytes))?;
             } else {
-                worker.timed(|encoder, buffer| encoder.encode(piece, buffer))?;
+                worker.timed(|encoder, buffer| encoder.code(piece, piece.len(), buffer))?;
                 bytes.extend_from_slice(&worker.buffer);
             }
             ends.push(bytes.len());
@@ -279,14 +282,14 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn decode(&self, worker: &mut Worker<dyn FrameDecode>, number: usize) -> Result<()> {
+    fn decode(&self, worker: &mut Worker, number: usize) -> Result<()> {
         let batch = self.compressed(number);
         let mut pairs = batch.frames().zip(self.pieces_of(number));
-        pairs.try_for_each(|(frame, piece)| worker.timed(|decoder, buffer| decoder.decode(frame, piece.len(), buffer)))
+        pairs.try_for_each(|(frame, piece)| worker.timed(|decoder, buffer| decoder.code(frame, piece.len(), buffer)))
     }
 
     /// Decompresses a batch, and compares.
-    fn check(&self, codec: &FrameCodec, worker: &mut Worker<dyn FrameDecode>, number: usize) -> Result<()> {
+    fn check(&self, codec: &FrameCodec, worker: &mut Worker, number: usize) -> Result<()> {
         let batch = self.compressed(number);
         let mut frames = batch.frames();
         let mut clusterer = worker.clusterer.take();
@@ -298,7 +301,7 @@ impl<'a> Bench<'a> {
                 )
             };
             let frame = frames.next().ok_or_else(|| wrong("is missing".to_string()))?;
-            let result = worker.coder.decode(frame, piece.len(), &mut worker.buffer);
+            let result = worker.coder.code(frame, piece.len(), &mut worker.buffer);
             result.map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
             if worker.buffer != *piece {
                 return Err(wrong("comes back as other bytes".to_string()));
@@ -315,12 +318,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs until both the number of runs and the time are reached, or time for more than one is over.
-    fn repeat<C: ?Sized + Send>(
-        &self,
-        what: &'static str,
-        workers: &mut [Worker<C>],
-        work: &(dyn Fn(&mut Worker<C>, usize) -> Result<()> + Sync),
-    ) -> Result<Runs> {
+    fn repeat(&self, what: &'static str, workers: &mut [Worker], work: &Work<'_>) -> Result<Runs> {
         if self.each.is_some() {
             workers.iter_mut().try_for_each(|worker| Times::new().map(|times| worker.times = Some(times)))?;
         }
@@ -339,17 +337,17 @@ impl<'a> Bench<'a> {
     }
 
     /// One pass over all batches, or until the deadline: then the first ones, at least one.
-    fn pass<S: Send>(
+    fn pass(
         &self,
-        workers: &mut [S],
+        workers: &mut [Worker],
         deadline: Option<Instant>,
         is_progress: bool,
-        work: &(dyn Fn(&mut S, usize) -> Result<()> + Sync),
+        work: &Work<'_>,
     ) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let run = |worker: &mut S| -> Result<Elapsed> {
+        let run = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
             // Reading CPU time takes longer than a small batch.
             let start = Instant::now();

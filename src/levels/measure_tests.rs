@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicU64;
 use slotpress_base::{ErrorKind, NoProgress};
 
 use super::*;
-use crate::levels::codec::{NewDecoder, Parts};
+use crate::levels::codec::{FrameCoder, NewCoder, Parts};
 use crate::levels::input::{ContentFrame, InputKind};
 
 fn input(frames: usize) -> Input {
@@ -11,7 +11,7 @@ fn input(frames: usize) -> Input {
     let frames: Vec<_> = (0..frames).map(frame).collect();
     let total_bytes = frames.len() as u64 * 70_000;
     let total_frames = frames.len() as u64;
-    Input { kind: InputKind::File, total_bytes, total_frames, frame_size_bytes: 70_000, frames }
+    Input { kind: InputKind::File, total_bytes, total_frames, frames }
 }
 
 fn options(threads: usize) -> MeasureOptions {
@@ -42,13 +42,13 @@ fn sizes_do_not_depend_on_threads() {
 
 /// zstd with one flipped bit in what comes back, or one byte less.
 struct Corrupting {
-    inner: Box<dyn FrameDecode>,
+    inner: Box<dyn FrameCoder>,
     is_cut: bool,
 }
 
-impl FrameDecode for Corrupting {
-    fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        self.inner.decode(frame, content_bytes, to)?;
+impl FrameCoder for Corrupting {
+    fn code(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+        self.inner.code(frame, content_bytes, to)?;
         match self.is_cut {
             true => drop(to.pop()),
             false => to[10_000] ^= 4,
@@ -63,7 +63,7 @@ impl FrameDecode for Corrupting {
 #[test]
 fn a_level_that_does_not_round_trip_is_an_error() {
     let zstd = FrameCodec::zstd(3);
-    let decoders: [NewDecoder; 2] = [
+    let decoders: [NewCoder; 2] = [
         |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: false })),
         |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: true })),
     ];

@@ -239,7 +239,7 @@ mod tests {
 
     fn input(frames: Vec<ContentFrame>) -> Input {
         let total_bytes = frames.iter().map(|frame| frame.content.len() as u64).sum();
-        Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frame_size_bytes: 1 << 25, frames }
+        Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frames }
     }
 
     /// A frame of storages, each with records of these data lengths.

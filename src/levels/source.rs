@@ -11,8 +11,8 @@ use slotpress_format::{
 use slotpress_read::archive::Archive;
 use slotpress_read::{Compression, FrameOffsets, IndexPolicy, Plan, read_range};
 
-use crate::archive::encode::{Codec, encode_frames};
-use crate::archive::layout::content_buffer;
+use crate::archive::encode::{Codec, encode_linked_frames};
+use crate::archive::layout::{FrameLink, content_buffer};
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};
 
@@ -162,8 +162,9 @@ fn load_each(
     fill: &(dyn Fn(&Chosen, &mut [u8]) -> Result<()> + Sync),
 ) -> Result<Vec<ContentFrame>> {
     let mut frames = Vec::with_capacity(chosen.len());
-    encode_frames(
-        chosen.iter().map(Ok),
+    encode_linked_frames(
+        // Records stay as they are: no frame needs to know of another.
+        chosen.iter().map(|frame| Ok((frame, FrameLink::default()))),
         &|frame: &Chosen, content| {
             let length = frame.span.length_bytes as usize;
             fill(frame, content_buffer(content, length)).map(|()| length)

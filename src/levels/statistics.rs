@@ -37,16 +37,7 @@ impl Summary {
 
     /// The range, in percent of the median.
     pub fn spread_percent(&self) -> f64 {
-        self.percent(self.max - self.min)
-    }
-
-    /// The deviation in percent of the median.
-    pub fn deviation_percent(&self) -> f64 {
-        self.percent(self.deviation)
-    }
-
-    fn percent(&self, seconds: f64) -> f64 {
-        if self.median > 0.0 { 100.0 * seconds / self.median } else { 0.0 }
+        if self.median > 0.0 { 100.0 * (self.max - self.min) / self.median } else { 0.0 }
     }
 }
 

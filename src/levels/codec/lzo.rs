@@ -128,7 +128,7 @@ mod tests {
     fn check(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
             let mut frame = Vec::new();
-            (PARTS.encoder)(level).expect("an encoder").encode(content, &mut frame).expect("encoded");
+            (PARTS.encoder)(level).expect("an encoder").code(content, 0, &mut frame).expect("encoded");
             assert!(frame.len() <= (PARTS.bytes_max)(content.len()), "level {level}: {}", frame.len());
             let mut back = vec![0; content.len()];
             assert_eq!(decompress::decompress(&frame, &mut back), Ok(content.len()), "level {level}");
@@ -178,7 +178,7 @@ mod tests {
         let text: Vec<u8> =
             (0..20_000u32).flat_map(|at| format!("slot={at} leader=node-{}\n", at % 37).into_bytes()).collect();
         let mut frame = Vec::new();
-        (PARTS.encoder)(1).expect("an encoder").encode(&text, &mut frame).expect("encoded");
+        (PARTS.encoder)(1).expect("an encoder").code(&text, 0, &mut frame).expect("encoded");
         assert!(frame.len() * 2 < text.len(), "{} of {}", frame.len(), text.len());
     }
 }

@@ -36,16 +36,16 @@ pub struct FrameCodec {
     pub(crate) parts: Parts,
 }
 
-/// Makes what one worker decompresses with, at a level.
-pub type NewDecoder = fn(i32) -> Result<Box<dyn FrameDecode>>;
+/// Makes what one worker compresses or decompresses with, at a level.
+pub type NewCoder = fn(i32) -> Result<Box<dyn FrameCoder>>;
 
 /// The functions of a codec.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// Makes what one worker compresses with, at a level.
-    pub encoder: fn(i32) -> Result<Box<dyn FrameEncoder>>,
+    pub encoder: NewCoder,
     /// Makes what one worker decompresses with, at a level.
-    pub decoder: NewDecoder,
+    pub decoder: NewCoder,
     /// The largest possible size in bytes of a frame with content of this many bytes.
     pub bytes_max: fn(usize) -> usize,
 }
@@ -74,18 +74,18 @@ impl FrameCodec {
     pub fn worker_bytes(&self, frame_size_bytes: u64) -> Result<u64> {
         let frame = vec![0; frame_size_bytes as usize];
         let mut encoder = self.new_encoder()?;
-        encoder.encode(&frame, &mut Vec::new())?;
+        encoder.code(&frame, frame.len(), &mut Vec::new())?;
         let buffers_bytes = (self.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
         Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
     /// What one worker compresses with.
-    pub(crate) fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
+    pub(crate) fn new_encoder(&self) -> Result<Box<dyn FrameCoder>> {
         (self.parts.encoder)(self.level)
     }
 
     /// What one worker decompresses with.
-    pub(crate) fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
+    pub(crate) fn new_decoder(&self) -> Result<Box<dyn FrameCoder>> {
         (self.parts.decoder)(self.level)
     }
 
@@ -95,18 +95,11 @@ impl FrameCodec {
     }
 }
 
-/// Compresses one frame after another.
-pub trait FrameEncoder: Send {
-    /// Compresses `content` into `to`, replacing what it holds.
-    fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()>;
-    /// Bytes that it allocates, without the frames.
-    fn context_bytes(&self) -> usize;
-}
-
-/// Decompresses one frame after another.
-pub trait FrameDecode: Send {
-    /// Decompresses a frame of `content_bytes` into `to`, replacing what it holds.
-    fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
+/// Compresses or decompresses one frame after another.
+pub trait FrameCoder: Send {
+    /// Makes a frame of content in `to`, or the content of a frame, replacing what it holds. A decoder is told the length of the
+    /// content.
+    fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
     /// Bytes that it allocates, without the frames.
     fn context_bytes(&self) -> usize;
 }
@@ -118,51 +111,45 @@ pub fn label(name: &str, level: i32) -> String {
 
 /// A function, and the bytes that it allocates.
 struct Coder<F> {
-    codec: &'static str,
     context_bytes: usize,
     code: F,
+}
+
+impl<F: FnMut(&[u8], usize, &mut Vec<u8>) -> Result<()> + Send> FrameCoder for Coder<F> {
+    fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+        (self.code)(from, content_bytes, to)
+    }
+
+    fn context_bytes(&self) -> usize {
+        self.context_bytes
+    }
 }
 
 /// An encoder from a function that appends a frame to an empty buffer.
 fn encoder(
     codec: &'static str,
     context_bytes: usize,
-    code: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send + 'static,
-) -> Result<Box<dyn FrameEncoder>> {
-    Ok(Box::new(Coder { codec, context_bytes, code }))
-}
-
-impl<F: FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send> FrameEncoder for Coder<F> {
-    fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
+    mut code: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send + 'static,
+) -> Result<Box<dyn FrameCoder>> {
+    let code = move |content: &[u8], _: usize, to: &mut Vec<u8>| {
         to.clear();
-        (self.code)(content, to).map_err(|why| Error::failed(format!("{} cannot compress a frame: {why}", self.codec)))
-    }
-
-    fn context_bytes(&self) -> usize {
-        self.context_bytes
-    }
+        code(content, to).map_err(|why| Error::failed(format!("{codec} cannot compress a frame: {why}")))
+    };
+    Ok(Box::new(Coder { context_bytes, code }))
 }
 
 /// A decoder from a function that fills a buffer of the stated length, and returns how many bytes it has written.
 fn decoder(
     codec: &'static str,
     context_bytes: usize,
-    code: impl FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send + 'static,
-) -> Result<Box<dyn FrameDecode>> {
-    Ok(Box::new(Coder { codec, context_bytes, code }))
-}
-
-impl<F: FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send> FrameDecode for Coder<F> {
-    fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+    mut code: impl FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send + 'static,
+) -> Result<Box<dyn FrameCoder>> {
+    let code = move |frame: &[u8], content_bytes: usize, to: &mut Vec<u8>| {
         to.resize(content_bytes, 0);
-        let found_bytes =
-            (self.code)(frame, to).map_err(|why| Error::damaged(format!("not a good {} frame: {why}", self.codec)))?;
-        check_length(content_bytes, found_bytes)
-    }
-
-    fn context_bytes(&self) -> usize {
-        self.context_bytes
-    }
+        let found = code(frame, to).map_err(|why| Error::damaged(format!("not a good {codec} frame: {why}")))?;
+        check_length(content_bytes, found)
+    };
+    Ok(Box::new(Coder { context_bytes, code }))
 }
 
 fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
@@ -210,15 +197,15 @@ mod tests {
             let (mut frame, mut back) = (vec![9; 100], vec![9; 100]);
             for content in &contents {
                 let name = format!("{} of {} bytes", codec.label(), content.len());
-                encoder.encode(content, &mut frame).expect(&name);
+                encoder.code(content, 0, &mut frame).expect(&name);
                 assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "{name}: {}", frame.len());
-                decoder.decode(&frame, content.len(), &mut back).expect(&name);
+                decoder.code(&frame, content.len(), &mut back).expect(&name);
                 assert!(&back == content, "{name}");
                 // What is stated is the limit, and it is not only a limit.
                 if let Some(less) = content.len().checked_sub(1) {
-                    assert!(decoder.decode(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
+                    assert!(decoder.code(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
                 }
-                assert!(decoder.decode(&frame, content.len() + 1, &mut back).is_err(), "{name}");
+                assert!(decoder.code(&frame, content.len() + 1, &mut back).is_err(), "{name}");
             }
         }
     }
@@ -229,8 +216,8 @@ mod tests {
             let content: Vec<u8> = pieces.iter().flat_map(|(length, alphabet)| noise(*length, *alphabet)).collect();
             for codec in all() {
                 let (mut frame, mut back) = (Vec::new(), Vec::new());
-                codec.new_encoder().expect("an encoder").encode(&content, &mut frame).expect("encoded");
-                codec.new_decoder().expect("a decoder").decode(&frame, content.len(), &mut back).expect("decoded");
+                codec.new_encoder().expect("an encoder").code(&content, 0, &mut frame).expect("encoded");
+                codec.new_decoder().expect("a decoder").code(&frame, content.len(), &mut back).expect("decoded");
                 prop_assert!(back == content, "{}", codec.label());
             }
         }
@@ -247,13 +234,13 @@ mod tests {
             let content = noise(CONTENT_BYTES, alphabet);
             for codec in all() {
                 let mut frame = Vec::new();
-                codec.new_encoder().expect("an encoder").encode(&content, &mut frame).expect("encoded");
+                codec.new_encoder().expect("an encoder").code(&content, 0, &mut frame).expect("encoded");
                 let position = at.index(frame.len());
                 frame[position] = value;
                 let mut decoder = codec.new_decoder().expect("a decoder");
                 for frame in [&frame[..], &frame[..cut.index(frame.len())]] {
                     let mut back = Vec::new();
-                    if decoder.decode(frame, CONTENT_BYTES, &mut back).is_ok() {
+                    if decoder.code(frame, CONTENT_BYTES, &mut back).is_ok() {
                         prop_assert_eq!(back.len(), CONTENT_BYTES);
                     }
                     prop_assert!(back.len() <= CONTENT_BYTES, "{}", codec.label());

@@ -3,7 +3,7 @@
 use slotpress_base::Result;
 use slotpress_read::FrameDecoder;
 
-use super::{FrameDecode, FrameEncoder, Parts, check_length};
+use super::{FrameCoder, Parts, check_length};
 use crate::archive::encode::{Codec, FrameCompressor};
 
 pub const PARTS: Parts = Parts {
@@ -12,8 +12,8 @@ pub const PARTS: Parts = Parts {
     bytes_max: zstd_safe::compress_bound,
 };
 
-impl FrameEncoder for FrameCompressor {
-    fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
+impl FrameCoder for FrameCompressor {
+    fn code(&mut self, content: &[u8], _: usize, to: &mut Vec<u8>) -> Result<()> {
         self.compress(content, to)
     }
 
@@ -22,8 +22,8 @@ impl FrameEncoder for FrameCompressor {
     }
 }
 
-impl FrameDecode for FrameDecoder {
-    fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+impl FrameCoder for FrameDecoder {
+    fn code(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
         FrameDecoder::decode(self, frame, 0, content_bytes as u64, to)?;
         check_length(content_bytes, to.len())
     }

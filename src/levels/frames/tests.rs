@@ -5,7 +5,7 @@ use slotpress_base::{ErrorKind, NoProgress};
 
 use super::*;
 use crate::levels::codec::list::parse_codecs;
-use crate::levels::codec::{FrameDecode, NewDecoder, Parts};
+use crate::levels::codec::{FrameCoder, NewCoder, Parts};
 use crate::levels::input::{ContentFrame, InputKind};
 
 /// Lines that have much in common, in frames of 10,000 bytes or what is given.
@@ -22,7 +22,7 @@ fn input(frame_lengths: &[usize]) -> Input {
     }
     let total_bytes = frame_lengths.iter().sum::<usize>() as u64;
     let total_frames = frames.len() as u64;
-    Input { kind: InputKind::File, total_bytes, total_frames, frame_size_bytes: 10_000, frames }
+    Input { kind: InputKind::File, total_bytes, total_frames, frames }
 }
 
 fn options() -> FramesOptions {
@@ -165,8 +165,8 @@ fn what_was_measured_stays() {
 /// Brings back other bytes.
 struct Broken;
 
-impl FrameDecode for Broken {
-    fn decode(&mut self, _: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+impl FrameCoder for Broken {
+    fn code(&mut self, _: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.resize(content_bytes, 1);
         Ok(())
@@ -179,7 +179,7 @@ impl FrameDecode for Broken {
 #[test]
 fn other_bytes_are_an_error() {
     let none = codec("none");
-    let decoder: NewDecoder = |_| Ok(Box::new(Broken));
+    let decoder: NewCoder = |_| Ok(Box::new(Broken));
     let broken = FrameCodec { name: "broken", level: 7, parts: Parts { decoder, ..none.parts } };
     let (report, result) = measure_frames(&input(&[10_000]), &broken, &options(), &NoProgress);
     let message = result.expect_err("refused").to_string();
