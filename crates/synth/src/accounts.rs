@@ -57,15 +57,7 @@ impl Universe {
     /// no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let mut rng = Rng::new(self.key_of(origin));
-        let mut pick = rng.below(100_000);
-        let mut kind = None;
-        for (share, candidate) in self.mix.shares() {
-            if pick < *share {
-                kind = Some(*candidate);
-                break;
-            }
-            pick -= share;
-        }
+        let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
         let kind = kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng)));
         let data_len = match kind {
             Kind::Token => tokens::TOKEN_BYTES,
@@ -134,19 +126,26 @@ impl Universe {
         }
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
         storage.resize(data_end, 0);
-        let header = RecordHeader {
-            write_version: 0,
-            data_len: shape.data_len,
-            pubkey: self.pubkey(origin),
-            lamports: lamports(&mut draw, shape),
-            rent_epoch: u64::MAX,
-            owner,
-            executable: u8::from(shape.kind == Kind::Program),
-            padding: [0; 7],
-            stored_hash: [0; 32],
-        };
+        let lamports = lamports(&mut draw, shape);
+        let executable = u8::from(shape.kind == Kind::Program);
+        let header = RecordHeader { executable, ..header(self.pubkey(origin), owner, lamports, shape.data_len) };
         storage[start..data_start].copy_from_slice(&header.to_bytes());
         header
+    }
+}
+
+/// The header of a record.
+pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
+    RecordHeader {
+        write_version: 0,
+        data_len,
+        pubkey,
+        lamports,
+        rent_epoch: u64::MAX,
+        owner,
+        executable: 0,
+        padding: [0; 7],
+        stored_hash: [0; 32],
     }
 }
 
@@ -158,17 +157,7 @@ pub fn write_own_record(
     data: &[u8],
     storage: &mut Vec<u8>,
 ) -> RecordHeader {
-    let header = RecordHeader {
-        write_version: 0,
-        data_len: data.len() as u64,
-        pubkey,
-        lamports,
-        rent_epoch: u64::MAX,
-        owner,
-        executable: 0,
-        padding: [0; 7],
-        stored_hash: [0; 32],
-    };
+    let header = header(pubkey, owner, lamports, data.len() as u64);
     storage.extend_from_slice(&header.to_bytes());
     storage.extend_from_slice(data);
     header

@@ -19,6 +19,8 @@ use slotpress_format::{
 use slotpress_read::{Account, AccountVisitor, AccountsInput, VisitError, VisitOptions, visit_accounts};
 use zstd_safe::{CCtx, CParameter, compress_bound};
 
+use super::accounts::header as record_header;
+
 /// A storage has no more bytes of records than this.
 const STORAGE_BYTES: usize = 32 * 1024 * 1024;
 
@@ -156,16 +158,11 @@ impl AccountVisitor for Compressor<'_> {
     type Error = Error;
 
     fn account(&mut self, account: &Account<'_>) -> Result<()> {
+        let data_len = account.data.len() as u64;
         let header = RecordHeader {
-            write_version: 0,
-            data_len: account.data.len() as u64,
-            pubkey: account.address.0,
-            lamports: account.lamports,
             rent_epoch: 0,
-            owner: account.owner.0,
             executable: u8::from(account.is_executable),
-            padding: [0; 7],
-            stored_hash: [0; 32],
+            ..record_header(account.address.0, account.owner.0, account.lamports, data_len)
         };
         let record_bytes = (header.to_bytes().len() + account.data.len()).next_multiple_of(8);
         if self.records.len() + record_bytes > STORAGE_BYTES {

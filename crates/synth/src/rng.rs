@@ -34,6 +34,18 @@ impl Rng {
         self.below(1000) < share
     }
 
+    /// One of the items, each as likely as its share of `all`; none where the shares are less than all, for the rest.
+    pub fn weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
+        let mut pick = self.below(all);
+        for (share, item) in items {
+            if pick < share {
+                return Some(item);
+            }
+            pick -= share;
+        }
+        None
+    }
+
     /// A number of at most `bits` bits, every length equally likely: small ones are common, as balances are. Never 0.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
         let length = self.below(bits);

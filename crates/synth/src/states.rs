@@ -62,26 +62,10 @@ const TEMPLATES: [Template; 18] = [
     template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
-const fn total_weight() -> u64 {
-    let (mut sum, mut at) = (0, 0);
-    while at < TEMPLATES.len() {
-        sum += TEMPLATES[at].weight;
-        at += 1;
-    }
-    sum
-}
-
 /// Chooses a template by its weight.
 pub fn pick(rng: &mut Rng) -> u8 {
-    const TOTAL: u64 = total_weight();
-    let mut pick = rng.below(TOTAL);
-    for (at, template) in TEMPLATES.iter().enumerate() {
-        if pick < template.weight {
-            return at as u8;
-        }
-        pick -= template.weight;
-    }
-    0
+    let weights = || TEMPLATES.iter().map(|template| template.weight);
+    rng.weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
 /// The size of a template's accounts in bytes.
