@@ -2,12 +2,11 @@
 //! memory, while the archive is planned. Not here: reading the bank file, which the plan does, and the version, which tells what
 //! a bank snapshot is.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, Progress, Result, ShowPath, open_file, panic_point, quantity};
+use slotpress_base::{Error, Interruptible, Progress, Result, ShowPath, open_file, panic_point, quantity};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 
@@ -40,7 +39,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
         return Err(Error::damaged(format!("{what} has {length}, and no file of a snapshot has more than {most}"))
             .with_hint("the bank snapshot is damaged: let the validator write another one"));
     }
-    let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible { file, progress });
+    let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
     // The bank's slot is not known yet.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
@@ -55,19 +54,4 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
     let judged = judge_documents(documents, Some(slot), &Findings::refusing(Rule::is_refused)).map(drop);
     judged.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
-}
-
-/// Reads a file until the user asks to stop.
-struct Interruptible<'a> {
-    file: File,
-    progress: &'a dyn Progress,
-}
-
-impl Read for Interruptible<'_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self.progress.is_interrupted() {
-            true => Err(io::Error::other("interrupted")),
-            false => self.file.read(to),
-        }
-    }
 }

@@ -173,21 +173,6 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
-#[cfg(feature = "levels")]
-/// As [`encode_linked_frames`], of frames that need to know nothing of each other: with a codec that leaves records as
-/// they are, all do.
-pub fn encode_frames<F: Send>(
-    frames: impl Iterator<Item = Result<F>> + Send,
-    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
-    codec: &Codec,
-    threads: usize,
-    progress: &dyn Progress,
-    on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
-) -> Result<()> {
-    let frames = frames.map(|frame| Ok((frame?, FrameLink::default())));
-    encode_linked_frames(frames, fill, codec, threads, progress, on_frame)
-}
-
 /// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
 /// worker reuses, and returns its length; then it is clustered, where the codec says so; `on_frame` gets the frames in order, on the calling thread.
 pub fn encode_linked_frames<F: Send>(

@@ -34,7 +34,7 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::dry_run::check_room;
 use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
 use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Place, Sink};
+use crate::archive::sink::{Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
 /// What to archive, and how.
@@ -222,8 +222,13 @@ impl<'a> ArchivePlan<'a> {
         progress.detail(&describe(&plan, &options, threads));
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
+        let sink_path = sink.path();
+        let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
+        let planned = linked_frames(&plan, &options);
+        encode_planned(&plan, &options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
         let Written { length_bytes: output_bytes, frames, root } =
-            write_archive(&plan, &options, threads, &mut sink, progress)?;
+            writer.finish(plan.entries(), None, options.frame_size_bytes)?;
+        warn_left_as_is(frames.left_as_is, progress);
 
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
@@ -311,22 +316,6 @@ fn encode_planned(
         progress,
         on_frame,
     )
-}
-
-/// Encodes the planned archive.
-fn write_archive(
-    plan: &Plan,
-    options: &ArchiveOptions,
-    threads: usize,
-    sink: &mut OpenSink<'_>,
-    progress: &dyn Progress,
-) -> Result<Written> {
-    let path = sink.path();
-    let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &path, &options.codec);
-    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| writer.frame(&frame))?;
-    let written = writer.finish(plan.entries(), None, options.frame_size_bytes)?;
-    warn_left_as_is(written.frames.left_as_is, progress);
-    Ok(written)
 }
 
 /// Refuses frame sizes that one of the clients could not read, or that make no sense.

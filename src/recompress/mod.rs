@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::bounded;
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::threads::{guarded, panicked, spawn};
@@ -281,7 +281,7 @@ fn recompress_open<'a>(
         let decoding = spawn(scope, move || guarded(|| reading.run(input)))?;
         let encoded = guarded(|| {
             encode_linked_frames(
-                FrameQueue(frames_rx),
+                frames_rx.into_iter(),
                 &|frame: Vec<u8>, content| {
                     recycler.give(std::mem::replace(content, frame));
                     Ok(content.len())
@@ -422,17 +422,6 @@ pub fn recompress_for_agave<'a>(
 fn is_refused(rule: Rule) -> bool {
     let is_made_good = rule.is_of_firedancer() || matches!(rule, Rule::WindowRefused | Rule::EmptyStorage);
     rule.is_refused() && !is_made_good || rule == Rule::Order
-}
-
-/// The encoding side's items: frames as they come over the channel.
-struct FrameQueue(Receiver<Result<(Vec<u8>, FrameLink)>>);
-
-impl Iterator for FrameQueue {
-    type Item = Result<(Vec<u8>, FrameLink)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.recv().ok()
-    }
 }
 
 /// What the encoding side reports; bytes that are read are counted by the decoding side.
