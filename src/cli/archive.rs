@@ -178,13 +178,8 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
         values::show_ratio(*input_bytes, *output_bytes)
     ));
     print_root(*root, ui);
-    ui.print(&format!(
-        "  elapsed  {} at {}, CPU load {:.0} %, {}",
-        values::show_duration(elapsed.wall),
-        values::show_rate(*input_bytes, elapsed.wall),
-        elapsed.cpu_percent(),
-        values::count_of(*threads as u64, "worker")
-    ));
+    let workers = values::count_of(*threads as u64, "worker");
+    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(*input_bytes, elapsed)));
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
         let path = path.as_ref().map_or_else(|| name.to_string(), |path| path.shown());

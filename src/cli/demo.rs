@@ -179,13 +179,11 @@ impl Demo<'_> {
         let report = archive(&options, Sink::dir(&self.archives), self.ui)?;
         self.result(&report.name.to_string());
         self.result(&format!(
-            "  {} from {} (ratio {}) in {}, at {}, CPU load {:.0} %",
+            "  {} from {} (ratio {}) in {}",
             values::show_bytes(report.output_bytes),
             values::show_bytes(report.input_bytes),
             values::show_ratio(report.input_bytes, report.output_bytes),
-            values::show_duration(report.elapsed.wall),
-            values::show_rate(report.input_bytes, report.elapsed.wall),
-            report.elapsed.cpu_percent()
+            values::show_speed(report.input_bytes, &report.elapsed)
         ));
         Ok(report)
     }
@@ -196,11 +194,10 @@ impl Demo<'_> {
                 .incremental(incremental.path_in(&self.archives));
         let report = restore(&options, self.ui)?;
         self.result(&format!(
-            "slot {}: {} in {}, at {}",
+            "slot {}: {} in {}",
             report.slot,
             values::show_bytes(report.output_bytes),
-            values::show_duration(report.elapsed.wall),
-            values::show_rate(report.output_bytes, report.elapsed.wall)
+            values::show_speed(report.output_bytes, &report.elapsed)
         ));
         Ok(report)
     }

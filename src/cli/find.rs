@@ -8,7 +8,7 @@ use serde_json::json;
 use slotpress::net::{Candidate, OfferPlace as Place};
 use slotpress::{Client, ClientOptions, FindReport, Result, find};
 
-use super::lines::cut;
+use super::lines::{cut, table};
 use super::network::{NetworkArgs, PeersArgs};
 use super::ui::Ui;
 use super::values;
@@ -65,20 +65,9 @@ fn print_json(report: &FindReport, ui: &Ui) {
 }
 
 fn print_table(report: &FindReport, ui: &Ui) {
-    let is_narrow = ui.columns() < TABLE_COLUMNS;
-    if !report.candidates.is_empty() && !is_narrow {
-        ui.print(&row(&HEADINGS.map(str::to_string), "source"));
-    }
-    for one in report.candidates.iter().take(ROWS_MAX) {
-        let source = one.source.trim_start_matches("http://").trim_end_matches('/');
-        match is_narrow {
-            true => {
-                let facts = HEADINGS.iter().zip(cells_of(one)).map(|(heading, cell)| format!("{heading} {cell}"));
-                ui.print(source);
-                ui.print(&format!("  {}", facts.collect::<Vec<_>>().join(", ")));
-            }
-            false => ui.print(&row(&cells_of(one), source)),
-        }
+    if !report.candidates.is_empty() {
+        let rows = report.candidates.iter().take(ROWS_MAX).map(row).collect();
+        table(&HEADINGS, rows, &[5], ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
     }
     if report.candidates.len() > ROWS_MAX {
         ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
@@ -112,13 +101,9 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
 }
 
-/// What the table has of a candidate, before its source.
-const HEADINGS: [&str; 5] = ["at boot", "age", "slot", "size", "rate"];
+const HEADINGS: [&str; 6] = ["at boot", "age", "slot", "size", "rate", "source"];
 
-/// What the table takes; on a narrower terminal there are lines instead.
-const TABLE_COLUMNS: usize = 80;
-
-fn cells_of(one: &Candidate) -> [String; 5] {
+fn row(one: &Candidate) -> Vec<String> {
     let age = one.age.map_or("unknown".to_string(), values::show_age);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
     let rate = match (&one.full.place, one.rate_bytes_per_second) {
@@ -128,10 +113,6 @@ fn cells_of(one: &Candidate) -> [String; 5] {
     };
     let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
     let at_boot = one.expected_age.map_or("unknown".to_string(), values::show_duration);
-    [at_boot, age, slot, size, rate]
-}
-
-fn row([boot, age, slot, size, rate]: &[String; 5], source: &str) -> String {
-    // What does not fit is cut, JSON has it.
-    format!("{boot:>11} {age:>9} {slot:>14} {size:>10} {rate:>12} {}", cut(source, TABLE_COLUMNS - 61))
+    let source = one.source.trim_start_matches("http://").trim_end_matches('/').to_string();
+    vec![at_boot, age, slot, size, rate, source]
 }

@@ -152,46 +152,26 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         None => field(ui, "name", "not an archive's name: no validator would find it"),
     }
     print_bank(bank, ui);
-    field(
-        ui,
-        "storages",
-        &format!(
-            "{}, {}, the largest {}",
-            values::show_count(entries.storages),
-            values::show_bytes(entries.storage_bytes),
-            values::show_bytes(entries.storage_bytes_max)
-        ),
-    );
-    field(
-        ui,
-        "other files",
-        &format!(
-            "bank file {}, status cache {}",
-            values::show_bytes(entries.bank_file_bytes),
-            values::show_bytes(entries.status_cache_bytes)
-        ),
-    );
-    field(
-        ui,
-        "size",
-        &format!(
-            "{} from {} of tar (ratio {})",
-            values::show_bytes(*file_bytes),
-            values::show_bytes(entries.tar_bytes),
-            values::show_ratio(entries.tar_bytes, *file_bytes)
-        ),
-    );
+    let storages = values::show_count(entries.storages);
+    let [all, largest] = [entries.storage_bytes, entries.storage_bytes_max].map(values::show_bytes);
+    field(ui, "storages", &format!("{storages}, {all}, the largest {largest}"));
+    let [bank, cache] = [entries.bank_file_bytes, entries.status_cache_bytes].map(values::show_bytes);
+    field(ui, "other files", &format!("bank file {bank}, status cache {cache}"));
+    let [file, tar] = [*file_bytes, entries.tar_bytes].map(values::show_bytes);
+    let ratio = values::show_ratio(entries.tar_bytes, *file_bytes);
+    field(ui, "size", &format!("{file} from {tar} of tar (ratio {ratio})"));
     if found.compression == Compression::Zstd {
         field(ui, "frames", &frames_text(found));
     }
-    let made_by = match (writer, found.is_of_firedancer) {
-        (Some(WrittenBy { name, settings, .. }), false) => format!("{name}, {settings}, with an index"),
-        (Some(WrittenBy { name, settings, .. }), true) => {
-            format!("{name}, {settings}, with an index, of an archive of Firedancer's")
-        }
-        (None, false) => "no index: decoded from the first byte to the last".to_string(),
-        (None, true) => "Firedancer; no index: decoded from the first byte to the last".to_string(),
+    let mut made_by = match writer {
+        Some(WrittenBy { name, settings, .. }) => format!("{name}, {settings}, with an index"),
+        None => "no index: decoded from the first byte to the last".to_string(),
     };
+    match (writer, found.is_of_firedancer) {
+        (Some(_), true) => made_by += ", of an archive of Firedancer's",
+        (None, true) => made_by.insert_str(0, "Firedancer; "),
+        (_, false) => {}
+    }
     field(ui, "made by", &made_by);
     if let Some(root) = found.root {
         field(ui, "root", &root.to_string());
@@ -236,29 +216,15 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
     ui.print_verbatim(&found.path.shown());
     field(ui, "kind", &format!("bank snapshot, {layout}"));
     print_bank(&found.bank, ui);
-    field(
-        ui,
-        "storages",
-        &format!(
-            "{}, {} without obsolete records, {} on disk",
-            values::show_count(found.storages),
-            values::show_bytes(found.storage_bytes),
-            values::show_bytes(found.file_bytes)
-        ),
-    );
-    if found.split_storages > 0 {
-        field(
-            ui,
-            "split",
-            &format!("{} on disk, an append vec in an archive", values::count_of(found.split_storages, "storage")),
-        );
+    let storages = values::show_count(found.storages);
+    let [kept, on_disk] = [found.storage_bytes, found.file_bytes].map(values::show_bytes);
+    field(ui, "storages", &format!("{storages}, {kept} without obsolete records, {on_disk} on disk"));
+    let storages = |count: u64| Some(values::count_of(count, "storage")).filter(|_| count > 0);
+    if let Some(split) = storages(found.split_storages) {
+        field(ui, "split", &format!("{split} on disk, an append vec in an archive"));
     }
-    if found.emptied_storages > 0 {
-        field(
-            ui,
-            "emptied",
-            &format!("{} of which nothing remains", values::count_of(found.emptied_storages, "storage")),
-        );
+    if let Some(emptied) = storages(found.emptied_storages) {
+        field(ui, "emptied", &format!("{emptied} of which nothing remains"));
     }
     if found.is_in_use == Some(true) {
         field(ui, "in use", "a validator or another slotpress holds the ledger's lock");
@@ -270,17 +236,10 @@ fn print_bank(bank: &BankFile, ui: &Ui) {
     field(ui, "hash", &bank.snapshot_hash().to_string());
     field(ui, "bank hash", &bank.hash.to_string());
     field(ui, "parent", &format!("slot {}, {}", bank.parent_slot, bank.parent_hash));
-    field(
-        ui,
-        "supply",
-        &format!(
-            "{} lamports; {} transactions since genesis",
-            values::show_count(bank.capitalization),
-            values::show_count(bank.transaction_count)
-        ),
-    );
+    let [supply, transactions] = [bank.capitalization, bank.transaction_count].map(values::show_count);
+    field(ui, "supply", &format!("{supply} lamports; {transactions} transactions since genesis"));
 }
 
-fn field(ui: &Ui, name: &str, value: &str) {
+pub fn field(ui: &Ui, name: &str, value: &str) {
     ui.print(&format!("  {name:<12} {value}"));
 }

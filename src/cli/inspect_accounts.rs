@@ -14,6 +14,8 @@ use slotpress::{AccountsInput, ArchiveName, Error, Result};
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
 
+use super::inspect::field;
+use super::lines::table;
 use super::ui::Ui;
 use super::values::{count_of, show_bytes, show_count};
 
@@ -71,42 +73,25 @@ fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Opti
     }
 
     ui.print("");
-    row("OWNER", "ACCOUNTS", "BYTES", "%", ui);
-    for (owner, totals) in found.owners.iter().take(OWNER_ROWS_MAX) {
-        totals_row(&owner.to_string(), totals, found, ui);
-        owner_name(owner).into_iter().for_each(|name| ui.print_verbatim(&format!("    {name}")));
-    }
+    let row = |name: String, totals: &RecordTotals| {
+        let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
+        vec![name, show_count(totals.accounts), show_bytes(totals.stored_bytes), format!("{share:.1}")]
+    };
+    let named = |owner: &Address| match owner_name(owner) {
+        Some(name) => format!("{owner}\n  {name}"),
+        None => owner.to_string(),
+    };
+    let shown = found.owners.iter().take(OWNER_ROWS_MAX);
+    let mut rows: Vec<Vec<String>> = shown.map(|(owner, totals)| row(named(owner), totals)).collect();
     let mut rest = found.other_owners;
     let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
     let hidden = hidden.map(|(_, totals)| rest.add(totals)).count() as u64;
     if rest != RecordTotals::default() {
         let and = if found.other_owners == RecordTotals::default() { "" } else { ", and others" };
-        totals_row(&format!("{} more{and}", show_count(hidden)), &rest, found, ui);
+        rows.push(row(format!("{} more{and}", show_count(hidden)), &rest));
     }
-}
-
-/// `Toke…Q5DA`
-fn shorten(key: &str) -> String {
-    let (start, end) = (key.get(..4).unwrap_or(key), key.get(key.len().saturating_sub(4)..).unwrap_or(""));
-    format!("{start}…{end}")
-}
-
-/// A row: a name of up to 44 characters, as addresses have, and the rest. On a narrow terminal the rest stands below.
-fn row(name: &str, accounts: &str, bytes: &str, share: &str, ui: &Ui) {
-    const WIDTH: usize = 80;
-    let rest = format!("{accounts:>13} {bytes:>11} {share:>5}");
-    if ui.columns() >= WIDTH {
-        return ui.print_verbatim(&format!("  {name:<44} {rest}"));
-    }
-    // Addresses are shortened where they would break.
-    let is_too_long = !name.contains(' ') && name.len() + 2 > ui.columns();
-    let name = if is_too_long { shorten(name) } else { name.to_string() };
-    [name, rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}")));
-}
-
-fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary, ui: &Ui) {
-    let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
-    row(name, &show_count(totals.accounts), &show_bytes(totals.stored_bytes), &format!("{share:.1}"), ui);
+    let lines = table(&["OWNER", "ACCOUNTS", "BYTES", "%"], rows, &[0], ui.columns() - 2);
+    lines.iter().for_each(|line| ui.print_verbatim(&format!("  {line}")));
 }
 
 fn owner_text(owner: &Address) -> String {
@@ -167,8 +152,4 @@ fn hex_row(offset: usize, bytes: &[u8]) -> String {
     }
     let plain = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
     format!("{text:<60} {}", bytes.iter().map(plain).collect::<String>())
-}
-
-fn field(ui: &Ui, name: &str, value: &str) {
-    ui.print(&format!("  {name:<12} {value}"));
 }

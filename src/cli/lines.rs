@@ -3,9 +3,24 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSplitter};
+
+/// A table without rules in at most so many columns, whose broader cells are broken into lines: numbers at the right, `words` at
+/// the left.
+pub fn table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(headings).add_rows(rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        let side = if words.contains(&at) { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_padding((0, 2)).set_cell_alignment(side);
+    }
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + 2);
+    table.lines().map(|line| line.trim_end().to_string()).collect()
+}
 
 /// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;

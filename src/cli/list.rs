@@ -153,7 +153,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
 /// What a server says that it has.
 pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
-        && let Some(store) = super::stores::store_of(place, None, network.connection())?
+        && let Some(store) = super::stores::store_of(place, None, &network.connection)?
     {
         return super::stores::catalog(&store, ui);
     }

@@ -202,40 +202,40 @@ impl Reading {
     /// The line of a terminal with so many columns: never more than one line.
     pub fn bar_line(&self, columns: usize, is_utf8: bool) -> String {
         let columns = columns.saturating_sub(COLUMNS_FREE).max(1);
-        let join = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let line = |bar: Option<String>, parts: Vec<Option<String>>| {
-            let parts = join(parts);
-            [Some(self.label()), bar, Some(parts).filter(|parts| !parts.is_empty())]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(" ")
+        let join = |parts: &[&Option<String>]| -> String {
+            parts.iter().filter_map(|part| part.as_deref()).collect::<Vec<_>>().join(", ")
+        };
+        let line = |bar: &Option<String>, parts: &[&Option<String>]| {
+            let words = [self.label(), bar.clone().unwrap_or_default(), join(parts)];
+            words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
         };
         let elapsed = self.done.is_none().then(|| show_whole_seconds(self.elapsed));
+        let (percent, left) = (self.percent(), self.left());
         if columns + COLUMNS_FREE < COLUMNS_OF_BAR {
-            let parts = join(vec![self.percent(), elapsed, self.left()]);
+            let parts = join(&[&percent, &elapsed, &left]);
             let fits = |line: &String| line.chars().count() <= columns;
             let variants = [format!("{} {parts}", self.label()), format!("{} {parts}", self.name), parts];
             return variants.iter().find(|line| fits(line)).cloned().unwrap_or_else(|| cut(&variants[2], columns));
         }
-        let bar = || self.done.map(|done| show_bar(done, is_utf8));
-        let bytes = || match self.total_bytes {
-            Some(total) if self.done.is_some() => {
-                Some(format!("{} of {}", values::show_bytes(self.input_bytes.min(total)), values::show_bytes(total)))
+        let bar = self.done.map(|done| show_bar(done, is_utf8));
+        let read = || (self.input_bytes > 0).then(|| values::show_bytes(self.input_bytes));
+        let bytes = match self.total_bytes.filter(|_| self.done.is_some()) {
+            Some(total) => {
+                let read = values::show_bytes(self.input_bytes.min(total));
+                Some(format!("{read} of {}", values::show_bytes(total)))
             }
-            _ => (self.input_bytes > 0).then(|| values::show_bytes(self.input_bytes)),
+            None => read(),
         };
         // A note has the rate that matters.
-        let rate = || if self.note.is_empty() { self.rate() } else { None };
-        let what = || self.note().or_else(|| self.ratio());
-        let (percent, left) = (self.percent(), self.left());
+        let (note, rate) = (self.note(), self.rate().filter(|_| self.note.is_empty()));
+        let what = note.clone().or_else(|| self.ratio());
         let variants = [
-            line(bar(), vec![percent.clone(), bytes(), rate(), what(), elapsed.clone(), left.clone()]),
-            line(bar(), vec![percent.clone(), bytes(), rate(), self.note(), elapsed.clone(), left.clone()]),
-            line(bar(), vec![percent.clone(), rate(), self.note(), elapsed.clone(), left.clone()]),
-            line(None, vec![percent.clone(), rate(), self.note(), elapsed.clone(), left.clone()]),
-            line(None, vec![percent.clone(), self.note(), elapsed.clone()]),
-            line(None, vec![percent, elapsed, left]),
+            line(&bar, &[&percent, &bytes, &rate, &what, &elapsed, &left]),
+            line(&bar, &[&percent, &bytes, &rate, &note, &elapsed, &left]),
+            line(&bar, &[&percent, &rate, &note, &elapsed, &left]),
+            line(&None, &[&percent, &rate, &note, &elapsed, &left]),
+            line(&None, &[&percent, &note, &elapsed]),
+            line(&None, &[&percent, &elapsed, &left]),
         ];
         let fitting = variants.iter().find(|line| line.chars().count() <= columns);
         fitting.cloned().unwrap_or_else(|| cut(&variants[variants.len() - 1], columns))

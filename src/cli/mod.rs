@@ -118,10 +118,7 @@ enum Verb {
 impl Verb {
     /// Whether SIGHUP asks to stop, as it does where nothing else is meant by it.
     fn stops_on_hangup(&self) -> bool {
-        if matches!(self, Self::Serve(_)) {
-            return false;
-        }
-        true
+        !matches!(self, Self::Serve(_))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct ConnectionArgs {
     #[arg(long, value_name = "URL", env = "SLOTPRESS_PROXY")]
     proxy: Option<String>,
     #[command(flatten)]
-    stores: super::stores::StoreArgs,
+    pub stores: super::stores::StoreArgs,
 }
 
 impl ConnectionArgs {
@@ -40,11 +40,6 @@ impl ConnectionArgs {
         options.stores = Some(Arc::new(self.stores.s3()));
         options
     }
-
-    /// How stores are reached.
-    pub fn stores(&self) -> &super::stores::StoreArgs {
-        &self.stores
-    }
 }
 
 /// How to reach servers.
@@ -52,7 +47,7 @@ impl ConnectionArgs {
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
+    pub connection: ConnectionArgs,
     /// Follow redirects to private addresses
     #[arg(long)]
     allow_private: bool,
@@ -179,11 +174,6 @@ impl NetworkArgs {
     /// What the flags say, the rest as usual.
     pub fn options(&self) -> ClientOptions {
         self.connection.options().allow_private(self.allow_private)
-    }
-
-    /// The rest.
-    pub fn connection(&self) -> &ConnectionArgs {
-        &self.connection
     }
 }
 

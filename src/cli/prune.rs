@@ -70,7 +70,7 @@ struct ArchiveLine {
     unusable: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(tag = "type", rename = "prune")]
 struct SummaryLine {
     path: String,
@@ -164,16 +164,8 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = SystemTime::now();
-    let mut summary = SummaryLine {
-        path: dir.to_string_lossy().into_owned(),
-        dry_run: args.dry_run,
-        removed: 0,
-        removed_bytes: 0,
-        kept: 0,
-        kept_bytes: 0,
-        unusable: 0,
-        unusable_bytes: 0,
-    };
+    let mut summary =
+        SummaryLine { path: dir.to_string_lossy().into_owned(), dry_run: args.dry_run, ..SummaryLine::default() };
     let mut failed: Option<Error> = None;
     let mut is_gone = |removed: Result<()>| {
         let Err(error) = removed else { return true };

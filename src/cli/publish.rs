@@ -166,7 +166,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
-    options.stores.s3 = args.connection.stores().s3();
+    options.stores.s3 = args.connection.stores.s3();
     if let Some(memory_bytes) = args.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }

@@ -136,12 +136,7 @@ fn print_report(report: &RecompressReport, ui: &Ui) {
         100.0 * (*output_bytes as f64 / (*input_bytes).max(1) as f64 - 1.0),
         values::show_ratio(*tar_bytes, *output_bytes)
     ));
-    ui.print(&format!(
-        "  elapsed  {} at {} of tar, CPU load {:.0} %",
-        values::show_duration(elapsed.wall),
-        values::show_rate(*tar_bytes, elapsed.wall),
-        elapsed.cpu_percent()
-    ));
+    ui.print(&format!("  elapsed  {}", values::show_speed(*tar_bytes, elapsed)));
     print_root(*root, ui);
     check::print_assurance(assurance, ui);
 }

@@ -9,7 +9,7 @@ use slotpress::{
     ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
     RestoreTarget, Result, Root, Space, plan_restore, recompress_for_agave, restore,
 };
-use slotpress_base::text::ShowPath;
+use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::{self, CheckArgs};
@@ -163,12 +163,7 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
         values::show_bytes(report.output_bytes),
         values::show_bytes(report.input_bytes)
     ));
-    ui.print(&format!(
-        "  elapsed  {} at {}, CPU load {:.0} %",
-        values::show_duration(report.elapsed.wall),
-        values::show_rate(report.output_bytes, report.elapsed.wall),
-        report.elapsed.cpu_percent()
-    ));
+    ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
     check::print_assurance(&report.assurance, ui);
     check::print_read_back(&report.read_back, ui);
     if !flags.is_empty() {
@@ -203,17 +198,9 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// A path as a basic string of TOML.
+/// A path as a basic string of TOML, which escapes as JSON does.
 fn toml_string(path: &Path) -> String {
-    let mut text = String::from("\"");
-    for char in path.to_string_lossy().chars() {
-        match char {
-            '"' | '\\' => text.extend(['\\', char]),
-            char if char.is_control() => text += &format!("\\u{:04X}", u32::from(char)),
-            char => text.push(char),
-        }
-    }
-    text + "\""
+    text::json(&path.to_string_lossy())
 }
 
 /// The flags that make a validator boot from what was restored.
@@ -259,6 +246,6 @@ mod tests {
     #[test]
     fn paths_for_toml() {
         assert_eq!(toml_string(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
-        assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\u000A""#);
+        assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\n""#);
     }
 }

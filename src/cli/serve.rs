@@ -88,10 +88,7 @@ pub struct ServeArgs {
 fn connections(text: &str) -> std::result::Result<usize, String> {
     /// What the memory of a large machine suffices for, at 64 KiB each.
     const CONNECTIONS_MAX: usize = 1_000_000;
-    match text.parse() {
-        Ok(connections) if (1..=CONNECTIONS_MAX).contains(&connections) => Ok(connections),
-        _ => Err(format!("1 to {CONNECTIONS_MAX} connections")),
-    }
+    values::number(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
 }
 
 /// Reads a timeout, which cannot be nothing.

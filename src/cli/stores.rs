@@ -40,7 +40,7 @@ impl StoreArgs {
 /// It is a URL of something else; the endpoint or the credentials in the environment make no sense.
 pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
     let Some(text) = target.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
-    let mut options = StoreOptions::default().s3(args.stores().s3());
+    let mut options = StoreOptions::default().s3(args.stores.s3());
     options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }

@@ -1,14 +1,16 @@
 //! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 use slotpress::inspect::owner_of_name;
 use slotpress::ledger::{Address, parse_number};
-use slotpress::{CheckOptions, Error, Hash, machine};
+use slotpress::{CheckOptions, Elapsed, Error, Hash, machine};
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
@@ -25,6 +27,12 @@ pub fn choice<T: Clone + Send + Sync + 'static>(
         let found = choices.iter().find(|(known, ..)| *known == name);
         found.map(|(_, value, _)| value.clone()).ok_or("no such value")
     })
+}
+
+/// How long something took, how fast that was, and on how many cores.
+pub fn show_speed(bytes: u64, elapsed: &Elapsed) -> String {
+    let (time, rate) = (show_duration(elapsed.wall), show_rate(bytes, elapsed.wall));
+    format!("{time} at {rate}, CPU load {:.0} %", elapsed.cpu_percent())
 }
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -67,6 +75,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a number in a range; else says which are.
+pub fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
+    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_string())
+}
+
 /// Reads a zstd level.
 pub fn zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
@@ -85,10 +98,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Reads a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
-        _ => Err(format!("1 to {THREADS_MAX} threads")),
-    }
+    number(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
 }
 
 /// As many threads as asked for, or as the machine, the affinity and the control group allow.
@@ -98,7 +108,7 @@ pub fn threads_or_all(threads: Option<usize>) -> usize {
 
 /// Reads a slot.
 pub fn slot(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "a slot is a whole number, such as 350006937".to_string())
+    number(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
 }
 
 /// Reads a snapshot hash.

@@ -255,7 +255,6 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_quiet() && report.ok {
         return;
     }
-    let counts = &report.counts;
     if let (Some(slot), Some(hash)) = (report.slot, report.hash) {
         let on = report.base_slot.map(|base| format!(" on {base}")).unwrap_or_default();
         ui.print(&format!("  slot {slot}{on}, hash {hash}"));
@@ -264,12 +263,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
         print_check(check, report, ui);
     }
     print_clients(report, ui);
-    ui.print(&format!(
-        "  elapsed {} at {}, CPU load {:.0} %",
-        values::show_duration(report.elapsed.wall),
-        values::show_rate(counts.tar_bytes, report.elapsed.wall),
-        report.elapsed.cpu_percent()
-    ));
+    ui.print(&format!("  elapsed {}", values::show_speed(report.counts.tar_bytes, &report.elapsed)));
     for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
         let mut hints = BTreeSet::new();
         for group in groups_of(failures, lists_all) {
@@ -341,18 +335,15 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
     let detail = match check.name {
         Check::Frames if counts.frames > 0 => values::count_of(counts.frames, "frame"),
         Check::Entries if counts.storages > 0 => values::count_of(counts.storages, "storage"),
-        Check::Records if counts.records > 0 => format!(
-            "{}, {}, {} superseded",
-            values::count_of(counts.records, "record"),
-            values::count_of(counts.tombstones, "tombstone"),
-            values::show_count(counts.superseded)
-        ),
+        Check::Records if counts.records > 0 => {
+            let [records, tombstones] = [(counts.records, "record"), (counts.tombstones, "tombstone")]
+                .map(|(count, noun)| values::count_of(count, noun));
+            format!("{records}, {tombstones}, {} superseded", values::show_count(counts.superseded))
+        }
         Check::State if check.skipped.is_none() => {
-            format!(
-                "{}, capitalization {}",
-                values::count_of(counts.accounts, "account"),
-                values::show_count(report.capitalization.unwrap_or_default())
-            )
+            let capitalization = values::show_count(report.capitalization.unwrap_or_default());
+            let accounts = values::count_of(counts.accounts, "account");
+            format!("{accounts}, capitalization {capitalization}")
         }
         _ => String::new(),
     };
@@ -440,17 +431,13 @@ fn print_details(failure: &Failure, path: Option<&Path>, ui: &Ui) {
         offset,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let line = |name: &str, text: &str| ui.print_wrapped(&format!("  {name:9} "), text);
-    if !parts.is_empty() {
-        line("where", &parts.join(", "));
-    }
-    if let Some(account) = place.account {
-        line("account", &account.to_string());
-    }
-    if let Some(expected) = &failure.expected {
-        line("expected", expected);
-    }
-    if let Some(found) = &failure.found {
-        line("found", found);
+    let lines = [
+        ("where", Some(parts.join(", ")).filter(|_| !parts.is_empty())),
+        ("account", place.account.map(|account| account.to_string())),
+        ("expected", failure.expected.clone()),
+        ("found", failure.found.clone()),
+    ];
+    for (name, text) in lines.into_iter().filter_map(|(name, text)| Some((name, text?))) {
+        ui.print_wrapped(&format!("  {name:9} "), &text);
     }
 }

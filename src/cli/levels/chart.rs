@@ -33,6 +33,19 @@ pub struct Chart {
 }
 
 impl Chart {
+    /// One series over sizes in bytes, with a line through all of its points.
+    pub fn by_size(
+        caption: String,
+        x_label: &'static str,
+        y_label: &str,
+        name: String,
+        points: Vec<(f64, f64)>,
+    ) -> Self {
+        let labelled = points.iter().map(|(x, y)| (*x, *y, String::new())).collect();
+        let (series, y_label) = (vec![(name, labelled)], y_label.to_string());
+        Self { caption, x_label, is_of_bytes: true, y_label, series, line: points, best: None }
+    }
+
     /// Names of several series, each with its color.
     pub fn legend(&self) -> Vec<(&str, String)> {
         let names = self.series.iter().filter(|_| self.series.len() > 1).map(|(name, _)| name.as_str());

@@ -70,10 +70,8 @@ fn frame_size(text: &str) -> Result<u64, String> {
 fn units_per_frame(text: &str) -> Result<u64, String> {
     /// A frame with more units is no bundle of small ones: see the sizes.
     const UNITS_MAX: u64 = 100_000;
-    match text.trim().parse() {
-        Ok(units @ 1..=UNITS_MAX) => Ok(units),
-        _ => Err(format!("1 to {UNITS_MAX} units per frame, as in --bundles 1,2,5,10,175")),
-    }
+    let wanted = format!("1 to {UNITS_MAX} units per frame, as in --bundles 1,2,5,10,175");
+    values::number(text, 1..=UNITS_MAX, &wanted)
 }
 
 /// Ascending, each once.
@@ -139,17 +137,9 @@ fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
 }
 
 fn report(frames: &FramesReport) -> Report {
-    let point = |row: &FrameSizeRow| (row.frame_size_bytes as f64, row.row.ratio(), String::new());
-    let points: Vec<_> = frames.sizes.iter().map(point).collect();
-    let chart = Chart {
-        caption: "Ratio by frame size: small frames hold too little to compress well.".to_string(),
-        x_label: "frame size (logarithmic)",
-        is_of_bytes: true,
-        y_label: "ratio".to_string(),
-        line: points.iter().map(|point| (point.0, point.1)).collect(),
-        series: vec![(frames.codec.label(), points)],
-        best: None,
-    };
+    let points = frames.sizes.iter().map(|row| (row.frame_size_bytes as f64, row.row.ratio())).collect();
+    let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
+    let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", frames.codec.label(), points);
     let compress = latency(frames, "compress-table", "compress", |row| &row.compress);
     let decompress = latency(frames, "decompress-table", "decompress", |row| &row.decompress);
     let bundles = frames.bundle_unit.as_ref().filter(|_| !frames.bundles.is_empty());
@@ -269,17 +259,6 @@ fn explain(report: &FramesReport) -> Vec<String> {
     {
         sentences.push(random_access(small, large));
     }
-    let Some(default) = default else { return sentences };
-    if let Some(half) = rows.iter().rev().find(|row| is_smaller(row, default)) {
-        sentences.push(format!(
-            "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
-             the last frame with few more. There, and for small ledgers, {} pays ({}).",
-            quantity::count(report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES)),
-            size(default),
-            size(half),
-            larger(half, default),
-        ));
-    }
     sentences
 }
 
@@ -393,7 +372,7 @@ mod tests {
     #[test]
     fn sentences_follow_from_rows() {
         let sentences = explain(&frames());
-        assert_eq!(sentences.len(), 4, "{sentences:#?}");
+        assert_eq!(sentences.len(), 3, "{sentences:#?}");
         assert!(sentences[0].starts_with("Frames of 32 B save nothing"), "{sentences:#?}");
         let mut small = frames();
         small.sizes.retain(|row| (128..8 << 20).contains(&row.frame_size_bytes));

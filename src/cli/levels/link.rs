@@ -323,10 +323,7 @@ fn parse_loss(text: &str) -> Result<f64, String> {
 fn parse_price(text: &str) -> Result<f64, String> {
     /// More is a typing error.
     const PRICE_MAX: f64 = 1e6;
-    match text.trim().parse::<f64>() {
-        Ok(price) if (0.0..=PRICE_MAX).contains(&price) => Ok(price),
-        _ => Err(format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09")),
-    }
+    values::number(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
 }
 
 /// `410 Mbit/s`, `1.25 Gbit/s`: three digits.

@@ -39,17 +39,12 @@ pub struct Advice {
 impl Report {
     /// What a terminal of so many columns shows, without warnings.
     pub fn lines(&self, columns: usize) -> Vec<String> {
-        let mut blocks: Vec<Vec<String>> = self.tables.iter().map(|table| table.lines(columns, true)).collect();
-        blocks.push(self.text.iter().flat_map(|sentence| wrap("", sentence, columns)).collect());
-        blocks.push(advice_lines(&self.advice, columns));
-        let facts = self.facts.iter().flat_map(|fact| wrap("  ", fact, columns)).collect();
-        blocks.into_iter().filter(|block| !block.is_empty()).fold(facts, |mut lines: Vec<String>, block| {
-            if !lines.is_empty() {
-                lines.push(String::new());
-            }
-            lines.extend(block);
-            lines
-        })
+        let wrapped = |label, lines: &[String]| lines.iter().flat_map(|line| wrap(label, line, columns)).collect();
+        let mut blocks: Vec<Vec<String>> = vec![wrapped("  ", &self.facts)];
+        blocks.extend(self.tables.iter().map(|table| table.lines(columns, true)));
+        blocks.extend([wrapped("", &self.text), advice_lines(&self.advice, columns)]);
+        blocks.retain(|block| !block.is_empty());
+        blocks.join(&String::new())
     }
 
     /// The rows as comma-separated values; fields that a type of row does not have are empty.

@@ -54,20 +54,12 @@ pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
 fn report(sizes: &SizesReport) -> Report {
     let unit = sizes.unit.as_str();
     let measured: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.measured_units > 0).collect();
-    let point = |row: &&SizeClassRow| {
-        let average_bytes = row.average(row.row.input_bytes as f64).unwrap_or_default();
-        (average_bytes, row.row.saving_percent(), String::new())
-    };
-    let points: Vec<_> = measured.iter().map(point).collect();
-    let chart = Chart {
-        caption: format!("What compressing saves, by the size of a {unit}; below 0, it grows."),
-        x_label: "size before compressing (logarithmic)",
-        is_of_bytes: true,
-        y_label: "saving in %".to_string(),
-        line: points.iter().map(|point| (point.0, point.1)).collect(),
-        series: vec![(sizes.codec.label(), points)],
-        best: None,
-    };
+    let point =
+        |row: &&SizeClassRow| (row.average(row.row.input_bytes as f64).unwrap_or_default(), row.row.saving_percent());
+    let points = measured.iter().map(point).collect();
+    let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
+    let x_label = "size before compressing (logarithmic)";
+    let chart = Chart::by_size(caption, x_label, "saving in %", sizes.codec.label(), points);
     Report {
         facts: vec![format!("each {unit} alone, {}, one core", sizes.codec.label())],
         chart: (!measured.is_empty()).then_some(chart),
