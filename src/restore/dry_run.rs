@@ -13,7 +13,6 @@ use slotpress_format::{ArchiveName, name_parts};
 use slotpress_read::archive::Archive;
 use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
 
-use super::target::Target;
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
 /// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
