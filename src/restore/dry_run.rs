@@ -89,7 +89,7 @@ pub fn preview_fetched(
     archives_bytes: u64,
     fetched_bytes: u64,
 ) -> Result<(Vec<Space>, Vec<PathBuf>)> {
-    let target = Target::prepare(options)?;
+    let target = super::target::Target::prepare(options)?;
     let space = target.space_for(archives_bytes.saturating_mul(super::target::MAINNET_RATIO), fetched_bytes)?;
     Ok((space, target.existing().collect()))
 }
