@@ -10,6 +10,8 @@ pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
+mod made_dirs;
+mod newer;
 mod options;
 pub mod place;
 mod superseded;

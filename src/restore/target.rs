@@ -11,11 +11,13 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space};
-use slotpress_format::{ArchiveName, LedgerLock, LedgerPaths, parse_number};
-use slotpress_read::{DirLocks, REMOTE, remove_moved_dir, remove_stale_dirs_in};
+use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
+use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
 
 use crate::restore::finish::MARK;
 use crate::restore::journal::{Location, REPLACED_PREFIX, recover};
+use crate::restore::made_dirs::MadeDirs;
+use crate::restore::newer::newer_archives;
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 use crate::restore::{ExistingState, RestoreLayout, RestoreTarget};
 
@@ -379,7 +381,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
 }
 
 /// What is collected in `parent` is moved into `place`, or onto it: both must be on one file system.
-fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
+pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
     if found.device == parent.itself()?.device {
         return Ok(());
     }
@@ -395,172 +397,8 @@ fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
     dir.open_dir(name)?.map_or(Ok(true), |dir| Ok(dir.names()?.is_empty()))
 }
 
-/// Archives beside a restored ledger that a validator would start from instead: Agave takes the full archive of the highest slot
-/// and the highest incremental one on it, by their names, and a bank snapshot only if that is not older
-/// (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
-struct FoundArchive {
-    dir: Arc<KeptDir>,
-    /// Directories on the way from the archives directory.
-    inner: Option<&'static str>,
-    name: ArchiveName,
-    found: Found,
-}
-
-/// Archives of later slots than `slot`, where a validator would start from one of them; they go into the directory of this
-/// name.
-///
-/// # Errors
-/// There are some, and no such directory: they may not be moved. The disk fails.
-fn newer_archives(archives_dir: &Arc<KeptDir>, slot: u64, replaced: Option<&str>) -> Result<Vec<Replaced>> {
-    let mut archives = Vec::new();
-    look_into(archives_dir, None, &mut archives)?;
-    if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
-        && let Some(remote) = archives_dir.open_dir(REMOTE)?
-    {
-        look_into(&Arc::new(remote), Some(REMOTE), &mut archives)?;
-    }
-    let Some(newest) = choice(&archives).filter(|newest| newest.name.slot > slot) else { return Ok(Vec::new()) };
-    let Some(replaced) = replaced else {
-        let path = newest.dir.path_of(newest.name.to_string());
-        let message = format!(
-            "{} is newer than what is restored (slot {slot}): a validator would start from it, and discard what was restored",
-            path.shown()
-        );
-        return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveNewerArchives));
-    };
-    let mut moves = Vec::new();
-    for FoundArchive { dir, inner, name, found } in archives.into_iter().filter(|one| one.name.slot > slot) {
-        let name = OsString::from(name.to_string());
-        check_same_file_system(&dir.path_of(&name), &found, archives_dir)?;
-        let below = [replaced].into_iter().chain(inner).map(OsString::from).collect();
-        moves.push(Replaced {
-            from: Location::new(&dir, &name),
-            found,
-            to: Location::new_below(archives_dir, below, &name),
-        });
-    }
-    Ok(moves)
-}
-
-fn look_into(dir: &Arc<KeptDir>, inner: Option<&'static str>, archives: &mut Vec<FoundArchive>) -> Result<()> {
-    for name in dir.names()? {
-        let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
-        if let Some(found) = dir.found(OsStr::new(&name.to_string()))?
-            && !found.kind.is_dir()
-        {
-            archives.push(FoundArchive { dir: dir.clone(), inner, name, found });
-        }
-    }
-    Ok(())
-}
-
-/// The archive whose state a validator would have, by names.
-fn choice(archives: &[FoundArchive]) -> Option<&FoundArchive> {
-    let highest = |base_slot: Option<u64>| {
-        archives.iter().filter(|one| one.name.base_slot == base_slot).max_by_key(|one| one.name.slot)
-    };
-    let full = highest(None)?;
-    Some(highest(Some(full.name.slot)).filter(|one| one.name.slot > full.name.slot).unwrap_or(full))
-}
-
-/// Directories that were made for the restore, which go again when it does not finish.
-#[derive(Debug, Default)]
-struct MadeDirs {
-    /// Each by the directory that it is in and its name.
-    made: Vec<(Arc<KeptDir>, OsString)>,
-    /// Locks on the directories that are written. Given back after what was made is removed.
-    pub locks: DirLocks,
-}
-
-impl MadeDirs {
-    /// Opens a directory; makes it, and those above it that are missing.
-    pub fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
-        KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))
-    }
-
-    /// The same, given to `owner` where it was made.
-    pub fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
-        let before = self.made.len();
-        let dir = self.open_or_make(path)?;
-        if self.made.len() > before {
-            owner.take(&*dir).or_path("change the owner of", path)?;
-        }
-        Ok(dir)
-    }
-
-    /// Opens a directory in one that is open, or makes it.
-    pub fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
-        if let Some(dir) = parent.open_dir(name)? {
-            return Ok(Arc::new(dir));
-        }
-        let dir = parent.make_dir(name)?;
-        self.made.push((parent.clone(), name.into()));
-        owner.take(&dir).or_path("change the owner of", dir.path())?;
-        Ok(Arc::new(dir))
-    }
-
-    /// The restore is complete: what was made stays.
-    pub fn keep(&mut self) {
-        self.made.clear();
-    }
-
-    /// Removes a directory that was made, where it is empty and no other restore has locked it: that one goes on in it.
-    fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
-        if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
-            let _lock = self.locks.also(&dir)?;
-            let _ = parent.remove_dir(name);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for MadeDirs {
-    fn drop(&mut self) {
-        for (parent, name) in self.made.iter().rev() {
-            let _ = self.remove(parent, name);
-        }
-    }
-}
-
 /// What mainnet's archives unpack to: 450 GB from 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
 /// What archives of accounts unpack to at least.
 pub const RATIO_MIN: u64 = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Makes `accounts` in a directory as two restores at the same time do: both open it, one made it.
-    fn two_restores(dir: &Path) -> [(MadeDirs, Arc<KeptDir>); 2] {
-        [(), ()].map(|()| {
-            let mut dirs = MadeDirs::default();
-            let accounts = dirs.open_or_make(&dir.join("accounts")).expect("made");
-            (dirs, accounts)
-        })
-    }
-
-    #[test]
-    fn what_another_restore_has_locked_stays() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
-        other.locks.add(&accounts_of_other).expect("free");
-        one.locks.add(&accounts).expect_err("the other's");
-        drop(one);
-        accounts_of_other.names().expect("still there");
-        drop(other);
-        assert!(dir.path().join("accounts").exists(), "who made it left it to the other, who did not make it");
-    }
-
-    #[test]
-    fn what_was_made_goes_and_cannot_be_locked_then() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
-        one.locks.add(&accounts).expect("free");
-        drop(one);
-        assert!(!dir.path().join("accounts").exists());
-        let error = other.locks.add(&accounts_of_other).expect_err("removed");
-        assert!(error.to_string().contains("was removed"), "{error}");
-    }
-}

@@ -1,0 +1,105 @@
+//! The directories that a restore makes for itself, and the locks on those it writes into. When it does not finish, those that it
+//! made go again, unless another restore has begun to use them.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::Arc;
+
+use slotpress_base::{IoContext, KeptDir, Owner, Result};
+use slotpress_read::DirLocks;
+
+/// Directories that were made for the restore, which go again when it does not finish.
+#[derive(Debug, Default)]
+pub struct MadeDirs {
+    /// Each by the directory that it is in and its name.
+    made: Vec<(Arc<KeptDir>, OsString)>,
+    /// Locks on the directories that are written. Given back after what was made is removed.
+    pub locks: DirLocks,
+}
+
+impl MadeDirs {
+    /// Opens a directory; makes it, and those above it that are missing.
+    pub fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
+        KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))
+    }
+
+    /// The same, given to `owner` where it was made.
+    pub fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
+        let before = self.made.len();
+        let dir = self.open_or_make(path)?;
+        if self.made.len() > before {
+            owner.take(&*dir).or_path("change the owner of", path)?;
+        }
+        Ok(dir)
+    }
+
+    /// Opens a directory in one that is open, or makes it.
+    pub fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
+        if let Some(dir) = parent.open_dir(name)? {
+            return Ok(Arc::new(dir));
+        }
+        let dir = parent.make_dir(name)?;
+        self.made.push((parent.clone(), name.into()));
+        owner.take(&dir).or_path("change the owner of", dir.path())?;
+        Ok(Arc::new(dir))
+    }
+
+    /// The restore is complete: what was made stays.
+    pub fn keep(&mut self) {
+        self.made.clear();
+    }
+
+    /// Removes a directory that was made, where it is empty and no other restore has locked it: that one goes on in it.
+    fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
+        if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
+            let _lock = self.locks.also(&dir)?;
+            let _ = parent.remove_dir(name);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MadeDirs {
+    fn drop(&mut self) {
+        for (parent, name) in self.made.iter().rev() {
+            let _ = self.remove(parent, name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes `accounts` in a directory as two restores at the same time do: both open it, one made it.
+    fn two_restores(dir: &Path) -> [(MadeDirs, Arc<KeptDir>); 2] {
+        [(), ()].map(|()| {
+            let mut dirs = MadeDirs::default();
+            let accounts = dirs.open_or_make(&dir.join("accounts")).expect("made");
+            (dirs, accounts)
+        })
+    }
+
+    #[test]
+    fn what_another_restore_has_locked_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
+        other.locks.add(&accounts_of_other).expect("free");
+        one.locks.add(&accounts).expect_err("the other's");
+        drop(one);
+        accounts_of_other.names().expect("still there");
+        drop(other);
+        assert!(dir.path().join("accounts").exists(), "who made it left it to the other, who did not make it");
+    }
+
+    #[test]
+    fn what_was_made_goes_and_cannot_be_locked_then() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
+        one.locks.add(&accounts).expect("free");
+        drop(one);
+        assert!(!dir.path().join("accounts").exists());
+        let error = other.locks.add(&accounts_of_other).expect_err("removed");
+        assert!(error.to_string().contains("was removed"), "{error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Archives beside a restored ledger that a validator would start from instead: Agave takes the full archive of the highest slot
+//! and the highest incremental one on it, by their names, and a bank snapshot only if that is not older
+//! (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use slotpress_base::{Error, ErrorKind, Found, Hint, KeptDir, Result, ShowPath};
+use slotpress_format::ArchiveName;
+use slotpress_read::REMOTE;
+
+use crate::restore::journal::Location;
+use crate::restore::target::{Replaced, check_same_file_system};
+
+/// An archive in the archives directory, or in one in it.
+struct FoundArchive {
+    dir: Arc<KeptDir>,
+    /// Directories on the way from the archives directory.
+    inner: Option<&'static str>,
+    name: ArchiveName,
+    found: Found,
+}
+
+/// Archives of later slots than `slot`, where a validator would start from one of them; they go into the directory of this
+/// name.
+///
+/// # Errors
+/// There are some, and no such directory: they may not be moved. The disk fails.
+pub fn newer_archives(archives_dir: &Arc<KeptDir>, slot: u64, replaced: Option<&str>) -> Result<Vec<Replaced>> {
+    let mut archives = Vec::new();
+    look_into(archives_dir, None, &mut archives)?;
+    if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
+        && let Some(remote) = archives_dir.open_dir(REMOTE)?
+    {
+        look_into(&Arc::new(remote), Some(REMOTE), &mut archives)?;
+    }
+    let Some(newest) = choice(&archives).filter(|newest| newest.name.slot > slot) else { return Ok(Vec::new()) };
+    let Some(replaced) = replaced else {
+        let path = newest.dir.path_of(newest.name.to_string());
+        let message = format!(
+            "{} is newer than what is restored (slot {slot}): a validator would start from it, and discard what was restored",
+            path.shown()
+        );
+        return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveNewerArchives));
+    };
+    let mut moves = Vec::new();
+    for FoundArchive { dir, inner, name, found } in archives.into_iter().filter(|one| one.name.slot > slot) {
+        let name = OsString::from(name.to_string());
+        check_same_file_system(&dir.path_of(&name), &found, archives_dir)?;
+        let below = [replaced].into_iter().chain(inner).map(OsString::from).collect();
+        moves.push(Replaced {
+            from: Location::new(&dir, &name),
+            found,
+            to: Location::new_below(archives_dir, below, &name),
+        });
+    }
+    Ok(moves)
+}
+
+fn look_into(dir: &Arc<KeptDir>, inner: Option<&'static str>, archives: &mut Vec<FoundArchive>) -> Result<()> {
+    for name in dir.names()? {
+        let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
+        if let Some(found) = dir.found(OsStr::new(&name.to_string()))?
+            && !found.kind.is_dir()
+        {
+            archives.push(FoundArchive { dir: dir.clone(), inner, name, found });
+        }
+    }
+    Ok(())
+}
+
+/// The archive whose state a validator would have, by names.
+fn choice(archives: &[FoundArchive]) -> Option<&FoundArchive> {
+    let highest = |base_slot: Option<u64>| {
+        archives.iter().filter(|one| one.name.base_slot == base_slot).max_by_key(|one| one.name.slot)
+    };
+    let full = highest(None)?;
+    Some(highest(Some(full.name.slot)).filter(|one| one.name.slot > full.name.slot).unwrap_or(full))
+}
