@@ -11,36 +11,36 @@ use super::json::ErrorLine;
 /// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;
 
-const PRESET: &str =
-    "--layout clustered --zstd-level 1 is smaller and takes about as long; level 2 or 3 is smaller still";
-const ZSTD_PARAMS: &str = "choose a level: --zstd-level N; `slotpress levels` measures them";
-const MIN_SAVINGS: &str = "leave it out: every frame is compressed, and zstd stores raw what it cannot make smaller";
-const NO_CHECKSUM: &str = "leave it out: every frame has its checksum";
+/// Commands, a flag that they had, and what replaces it.
+type Removed = (&'static [&'static str], &'static str, &'static str);
 
-/// Flags that are gone: the command, the flag, and what replaces it. A line stays for one release.
-const REMOVED: &[(&str, &str, &str)] = &[
+/// The commands that write archives.
+const WRITERS: &[&str] = &["archive", "recompress", "publish"];
+
+/// Flags that are gone. A line stays for one release.
+const REMOVED: &[Removed] = &[
     (
-        "levels",
+        &["levels"],
         "--end-to-end",
         "clustered records are rows of the table; for times with your disk, time `archive` and `restore` themselves",
     ),
-    ("levels", "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
-    ("levels", "--scratch", "leave it out: all is measured in memory, and nothing is written"),
-    ("archive", "--preset", PRESET),
-    ("recompress", "--preset", PRESET),
-    ("publish", "--preset", PRESET),
-    ("archive", "--zstd-params", ZSTD_PARAMS),
-    ("recompress", "--zstd-params", ZSTD_PARAMS),
-    ("publish", "--zstd-params", ZSTD_PARAMS),
-    ("archive", "--min-savings", MIN_SAVINGS),
-    ("recompress", "--min-savings", MIN_SAVINGS),
-    ("publish", "--min-savings", MIN_SAVINGS),
-    ("archive", "--no-checksum", NO_CHECKSUM),
-    ("recompress", "--no-checksum", NO_CHECKSUM),
-    ("publish", "--no-checksum", NO_CHECKSUM),
-    ("inspect", "--largest", "leave it out: --by-owner shows the accounts and bytes of each owner"),
-    ("inspect", "--csv", "--by-owner --json has all owners, one object per line"),
-    ("levels", "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
+    (&["levels"], "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
+    (&["levels"], "--scratch", "leave it out: all is measured in memory, and nothing is written"),
+    (&["levels"], "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
+    (
+        WRITERS,
+        "--preset",
+        "--layout clustered --zstd-level 1 is smaller and takes about as long; level 2 or 3 is smaller still",
+    ),
+    (WRITERS, "--zstd-params", "choose a level: --zstd-level N; `slotpress levels` measures them"),
+    (
+        WRITERS,
+        "--min-savings",
+        "leave it out: every frame is compressed, and zstd stores raw what it cannot make smaller",
+    ),
+    (WRITERS, "--no-checksum", "leave it out: every frame has its checksum"),
+    (&["inspect"], "--largest", "leave it out: --by-owner shows the accounts and bytes of each owner"),
+    (&["inspect"], "--csv", "--by-owner --json has all owners, one object per line"),
 ];
 
 /// The arguments with their control characters escaped, for messages that repeat them.
@@ -84,12 +84,12 @@ fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Resul
 }
 
 /// Message and hint for a flag that the command had in an earlier release.
-fn removed(table: &[(&str, &str, &str)], error: &clap::Error, arguments: &[OsString]) -> Option<(String, String)> {
+fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Option<(String, String)> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let known = super::command();
     let given = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     let command = given.into_iter().find(|argument| known.find_subcommand(argument).is_some())?;
-    let (_, flag, replacement) = table.iter().find(|(of, flag, _)| *of == command && flag == unknown)?;
+    let (_, flag, replacement) = table.iter().find(|(of, flag, _)| of.contains(&command) && flag == unknown)?;
     (error.kind() == ErrorKind::UnknownArgument)
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn removed_of(line: &str) -> Option<(String, String)> {
-        const TABLE: &[(&str, &str, &str)] = &[("levels", "--gone", "leave it out")];
+        const TABLE: &[Removed] = &[(&["levels"], "--gone", "leave it out")];
         let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         removed(TABLE, &crate::cli::command().try_get_matches_from(&arguments).expect_err("no such flag"), &arguments)
     }
@@ -160,7 +160,7 @@ mod tests {
     /// A flag that exists is parsed, and not reported: its line would never be read.
     #[test]
     fn what_is_removed_is_not_there() {
-        for (name, flag, _) in REMOVED {
+        for (name, flag) in REMOVED.iter().flat_map(|(names, flag, _)| names.iter().map(move |name| (name, flag))) {
             let command = crate::cli::command();
             let command = command.find_subcommand(name).expect("a command");
             let all = std::iter::once(command).chain(command.get_subcommands());
