@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, split_at_most, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs, STATUS_CACHE_SLOTS_MAX, STORAGE_BYTES_MAX};
@@ -354,15 +354,11 @@ struct Surveyed {
     bank_file: Mutex<Vec<u8>>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
-}
-
 impl Contents for Surveyed {
     const ARE_FOR_SINK: bool = true;
 
     fn entry(&self, entry: &Entry) -> Result<()> {
-        lock(&self.entries).push(*entry);
+        self.entries.lock().push(*entry);
         Ok(())
     }
 
@@ -381,14 +377,14 @@ impl EntrySink for BankFileSink<'_> {
     fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
         self.is_bank_file = matches!(entry.kind, EntryKind::BankFile(_));
         if self.is_bank_file {
-            lock(self.to).clear();
+            self.to.lock().clear();
         }
         Ok(())
     }
 
     fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
         if self.is_bank_file {
-            let mut held = lock(self.to);
+            let mut held = self.to.lock();
             let room = to_usize(BANK_BYTES_MAX).saturating_sub(held.len());
             held.extend_from_slice(split_at_most(bytes, room).0);
         }

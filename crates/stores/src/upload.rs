@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
 use object_store::PutPayload;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::progress::{self};
 use slotpress_base::quantity::bytes as show_bytes;
 use slotpress_base::threads::guarded;
@@ -177,14 +177,10 @@ struct Shared {
     warnings: Mutex<Vec<String>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl Progress for Shared {
     fn event(&self, event: ProgressEvent<'_>) {
         let ProgressEvent::Warning(message) = event else { return };
-        let mut warnings = lock(&self.warnings);
+        let mut warnings = self.warnings.lock();
         if warnings.len() < WARNINGS_MAX {
             warnings.push(message.to_string());
         }
@@ -199,14 +195,14 @@ impl Shared {
     fn send(&self, number: usize, payload: &PutPayload) -> Result<()> {
         panic_point("part sender");
         let tag = self.at.ask(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
-        lock(&self.tags).insert(number, tag);
+        self.tags.lock().insert(number, tag);
         Ok(())
     }
 
     fn send_all(&self, parts: &Receiver<(usize, PutPayload)>) {
         for (number, payload) in parts {
             if let Err(error) = guarded(|| self.send(number, &payload)) {
-                lock(&self.failure).get_or_insert(error);
+                self.failure.lock().get_or_insert(error);
                 // The others go on for nothing.
                 self.stop.cancel();
                 return;
@@ -302,15 +298,15 @@ impl PartsUpload {
 
     /// Tells what threads have to tell, and why it cannot go on.
     fn check(&self, progress: &dyn Progress) -> Result<()> {
-        for warning in mem::take(&mut *lock(&self.shared.warnings)) {
+        for warning in mem::take(&mut *self.shared.warnings.lock()) {
             progress.warn(&warning);
         }
         progress.check()?;
-        lock(&self.shared.failure).clone().map_or(Ok(()), Err)
+        self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
     fn state(&self) -> UploadState {
-        let tags = lock(&self.shared.tags);
+        let tags = self.shared.tags.lock();
         let whole =
             tags.iter().enumerate().take_while(|(at, (number, _))| at == *number).map(|(_, (_, tag))| tag.clone());
         UploadState {

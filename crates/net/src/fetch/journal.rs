@@ -9,7 +9,7 @@ use std::io::{BufWriter, Read, Write};
 use rangemap::{RangeMap, RangeSet};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use slotpress_base::{IoContext, KeptDir, Result};
+use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
 use slotpress_format::Root;
 
 /// The version of the file's format.
@@ -43,6 +43,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// How many bytes are on disk.
+    pub fn done_bytes(&self) -> u64 {
+        self.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
+    }
+
     /// The place of a source in the list.
     pub fn source(&mut self, name: &str) -> usize {
         let name: String = name.chars().take(TEXT_CHARS_MAX).collect();

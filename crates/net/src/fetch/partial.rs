@@ -30,6 +30,11 @@ use super::accept::Accepted;
 use super::journal::{Identity, Journal};
 use super::lease::Leases;
 
+/// The name of the partial file of an archive.
+fn partial_name(archive_name: &str) -> String {
+    format!("{FETCH_PREFIX}{archive_name}")
+}
+
 /// The name of the journal of a partial file.
 fn journal_name(partial: &str) -> String {
     format!("{partial}{JOURNAL_SUFFIX}")
@@ -87,7 +92,7 @@ impl PartialFile {
     /// # Errors
     /// See [`open`](Self::open).
     pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
-        let name = format!("{FETCH_PREFIX}{archive_name}");
+        let name = partial_name(archive_name);
         let path = dir.path_of(&name);
         // One name, and no path.
         dir.found(&name)?;
@@ -131,7 +136,7 @@ impl PartialFile {
 
     /// How many bytes are there.
     pub fn done_bytes(&self) -> u64 {
-        self.lock().journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
+        self.lock().journal.done_bytes()
     }
 
     /// The archive is this one. What was there of another one is given up; of what is kept, [`keep_checked`](Self::keep_checked) says

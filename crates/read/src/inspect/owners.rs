@@ -1,7 +1,5 @@
 //! Programs that own accounts, and the names that people know them by.
 
-use serde::Serializer;
-use serde::ser::SerializeStruct;
 use slotpress_format::Address;
 use slotpress_format::ledger::programs;
 use slotpress_format::ledger::programs::address;
@@ -42,14 +40,6 @@ const KNOWN: [([u8; 32], &str); 29] = [
 /// The name of a well-known owner program.
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
     KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
-}
-
-/// The fields `owner` and `name`, to be flattened into a report.
-pub fn owner_and_name<S: Serializer>(owner: &Address, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("Owner", 2)?;
-    fields.serialize_field("owner", owner)?;
-    fields.serialize_field("name", &owner_name(owner))?;
-    fields.end()
 }
 
 /// The owner program of this name; capitals do not matter.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath, range_bytes};
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{Publishable, already_exists};
 
-use super::{FETCH_PREFIX, PartialFile, journal_name};
+use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{Journal, new_name};
 
 impl PartialFile {
@@ -46,15 +46,15 @@ impl PartialFile {
 /// Bytes of an archive that an earlier run left, by the journal of its partial file: the file's end is written first, so its
 /// length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
-    let name = journal_name(&format!("{FETCH_PREFIX}{archive_name}"));
+    let name = journal_name(&partial_name(archive_name));
     let journal = KeptDir::open(dir).and_then(|dir| Journal::read(&dir, &name)).ok().flatten();
-    journal.map_or(0, |journal| journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add))
+    journal.map_or(0, |journal| journal.done_bytes())
 }
 
 /// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
 pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
-    let name = format!("{FETCH_PREFIX}{archive_name}");
+    let name = partial_name(archive_name);
     // There is no journal before there is a partial file, and none after it.
     if dir.found(&name)?.is_some() { Ok(()) } else { remove_journal(&dir, &name) }
 }
