@@ -78,9 +78,7 @@ measure "${ledgers[@]}"
 echo "synthetic ledgers of $size, seeds $seeds, $threads threads, $(nproc) cores, $rounds rounds; against level 1"
 table
 
-cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders --example accounts
-"$slotpress" -q synth "$work/other" --size "$size" --agave 4.4 >/dev/null
-"$(dirname "$slotpress")/examples/accounts" "$work/other" 1
+other_accounts "$work/other" "$size"
 measure "$work/other"
 echo
 echo "accounts of another generator, $size"
@@ -88,6 +86,7 @@ table
 rm -r "$work/other"
 
 if [ "${KEYS:-1}" = 1 ]; then
+    cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders
     echo
     echo "orders of records, level 1, in memory; size and CPU of compressing against verbatim"
     for ledger in "${ledgers[@]}"; do

@@ -14,6 +14,13 @@ build() {
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/slotpress
 }
 
+# A ledger of SIZE with the accounts of another generator than synth's (bench/accounts.rs).
+other_accounts() { # DIR SIZE
+    cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
+    "$slotpress" -q synth "$1" --size "$2" --agave 4.4 >/dev/null
+    "$(dirname "$slotpress")/examples/accounts" "$1" 1
+}
+
 # A scratch directory on tmpfs, so that no disk is measured; removed at the end.
 scratch() {
     work=$(mktemp -d "${SCRATCH:-/dev/shm}/slotpress-bench-XXXXXX")

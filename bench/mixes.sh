@@ -19,9 +19,7 @@ for mix in $mixes; do
     "$slotpress" -q synth "$work/$mix" --size "$size" --mix "$mix" >/dev/null
     ledgers+=("$mix")
 done
-cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
-"$slotpress" -q synth "$work/other" --size "$size" --agave 4.4 >/dev/null
-"$(dirname "$slotpress")/examples/accounts" "$work/other" 1
+other_accounts "$work/other" "$size"
 ledgers+=(other)
 validator=$(ls "$here"/tests/fixtures/agave-validator-4.2.2/snapshot-*.tar.* 2>/dev/null | head -1 || true)
 if [ -n "$validator" ]; then
