@@ -114,7 +114,7 @@ for archive in &fetched.archives {
 //! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The crates
 //! `slotpress-…` that this one is made of promise nothing of their own.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod archive;
 #[cfg(feature = "net")]
