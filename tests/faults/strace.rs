@@ -95,20 +95,6 @@ pub fn number_of(variable: &str, default: u64) -> u64 {
     }
 }
 
-/// Replaces what is between two marks of the document that `FAULTS_TABLE` names, where it names one.
-pub fn write_table(mark: &str, table: &str) {
-    println!("{table}");
-    let Some(path) = std::env::var_os("FAULTS_TABLE") else { return };
-    // Two tests may have their tables in one document.
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let document = fs::read_to_string(&path).expect("a document");
-    let (begin, end) = (format!("<!-- {mark}: begin -->\n"), format!("<!-- {mark}: end -->"));
-    let (before, rest) = document.split_once(&begin).expect("the begin of a table");
-    let (_, after) = rest.split_once(&end).expect("the end of a table");
-    fs::write(&path, format!("{before}{begin}{table}{end}{after}")).expect("written");
-}
-
 #[test]
 fn calls_of_a_log() {
     let log = "1 open(1) = 3\n2 open(2 <unfinished ...>\n1 syscall_0x1c3(9) = 0\n1 open(3) = 4\n\
