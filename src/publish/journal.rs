@@ -3,7 +3,9 @@
 //! What is pinned and what is ready tells the directory itself; what is published tell the targets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -46,7 +48,7 @@ pub struct Entries {
     pub first_slot: Option<u64>,
     /// What each target is to go on with, by its name.
     pub targets: BTreeMap<String, TargetEntries>,
-    /// Uploads that were begun, by the store's file.
+    /// Uploads that were begun, by the store's file. The tags of their parts are in a file of their own ([`PartsLog`]).
     pub uploads: BTreeMap<String, Begun>,
 }
 
@@ -156,6 +158,92 @@ impl Journal {
     }
 }
 
+/// The tags of an upload's parts, one line each, in a file of its own: one that arrives is appended, so that remembering it
+/// costs the same however many there are. The first line is the upload's id.
+#[derive(Debug)]
+pub struct PartsLog {
+    file: File,
+    path: PathBuf,
+    /// The length of each part in bytes.
+    pub part_bytes: u64,
+    /// Parts that are in it.
+    pub count: usize,
+}
+
+impl PartsLog {
+    /// Its name in the journal's directory.
+    fn name_of(key: &str) -> String {
+        format!("upload-{}.parts", blake3::hash(key.as_bytes()).to_hex())
+    }
+
+    /// Adds the parts that follow, and syncs them.
+    ///
+    /// # Errors
+    /// The disk fails or is full.
+    pub fn append(&mut self, tags: &[String]) -> Result<()> {
+        let lines: String = tags.iter().map(|tag| format!("{tag}\n")).collect();
+        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
+        written.or_path("write", &self.path)?;
+        self.count = self.count.saturating_add(tags.len());
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Remembers an upload, and the parts that are there already; those that follow go into the log.
+    ///
+    /// # Errors
+    /// The disk fails or is full.
+    pub fn begin_upload(&self, key: &str, of: String, mut state: UploadState) -> Result<PartsLog> {
+        let (name, tags) = (PartsLog::name_of(key), std::mem::take(&mut state.tags));
+        let new = Unpublished::create_in(&self.dir)?;
+        let file = new.file().try_clone().or_path("write", new.path())?;
+        let path = self.dir.path_of(&name);
+        let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
+        log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
+        log.append(&tags)?;
+        // The parts first: an upload without them is begun anew.
+        new.publish(&name, true)?;
+        self.change(|entries| drop(entries.uploads.insert(key.to_string(), Begun { of, state })))?;
+        Ok(log)
+    }
+
+    /// What was remembered of an upload, with its parts.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn upload(&self, key: &str) -> Result<Option<Begun>> {
+        let Some(mut begun) = self.read(|entries| entries.uploads.get(key).cloned()) else { return Ok(None) };
+        let name = PartsLog::name_of(key);
+        if self.dir.found(&name)?.is_some() {
+            let mut text = Vec::new();
+            let read = self.dir.open_file(&name)?.take(BYTES_MAX).read_to_end(&mut text);
+            read.or_path("read", &self.dir.path_of(&name))?;
+            // A line that a killed run has not finished is none.
+            text.truncate(text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0));
+            let text = String::from_utf8_lossy(&text);
+            let mut lines = text.lines();
+            if lines.next() == Some(&begun.state.upload_id) {
+                begun.state.tags = lines.map(str::to_string).collect();
+            }
+        }
+        Ok(Some(begun))
+    }
+
+    /// Forgets an upload.
+    ///
+    /// # Errors
+    /// The disk fails or is full.
+    pub fn end_upload(&self, key: &str) -> Result<()> {
+        self.change(|entries| drop(entries.uploads.remove(key)))?;
+        let name = PartsLog::name_of(key);
+        match self.dir.found(&name)? {
+            Some(_) => self.dir.remove_file(&name).or_path("remove", &self.dir.path_of(&name)),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Entries {
     /// What was ready is not any more: what was sent of it is not gone on with.
     pub fn forget(&mut self, name: &ArchiveName) {
@@ -178,5 +266,37 @@ impl Entries {
     /// Whether this very file failed: one that was written anew is tried again.
     pub fn has_refused(&self, archive: &Archive) -> bool {
         self.refused.get(&archive.name.to_string()) == Some(&Identity::from(archive))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remembering a part appends a line, and rewrites nothing, however many parts there are.
+    #[test]
+    fn the_cost_of_a_part_is_constant() {
+        const KEY: &str = "s3://bucket/snapshot-1-x.tar.zst";
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = Journal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
+        let state: UploadState =
+            serde_json::from_str(r#"{"upload_id": "id", "part_bytes": 8388608, "tags": ["first"]}"#).expect("a state");
+        let mut log = journal.begin_upload(KEY, "tag".to_string(), state).expect("begun");
+        let parts = dir.path().join(PartsLog::name_of(KEY));
+        let length = || std::fs::metadata(&parts).expect("there").len();
+        let before = std::fs::read(dir.path().join(NAME)).expect("there");
+        for number in 1..10_000 {
+            let length_before = length();
+            log.append(&[format!("\"{number:032x}\"")]).expect("appended");
+            assert_eq!(length() - length_before, 35);
+        }
+        assert_eq!(std::fs::read(dir.path().join(NAME)).expect("there"), before);
+        // A line that a kill has cut is not a part.
+        log.file.write_all(b"half").expect("written");
+        let journal = Journal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
+        let begun = journal.upload(KEY).expect("read").expect("begun");
+        assert_eq!((begun.state.tags.len(), begun.of.as_str(), begun.state.tags[0].as_str()), (10_000, "tag", "first"));
+        journal.end_upload(KEY).expect("ended");
+        assert!(journal.upload(KEY).expect("read").is_none() && !parts.exists());
     }
 }

@@ -18,7 +18,7 @@ use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::index::Ready;
-use super::journal::{Begun, Journal, State};
+use super::journal::{Journal, PartsLog, State};
 use crate::restore::copies::has_same_content;
 
 /// Read at a time.
@@ -173,7 +173,7 @@ impl Uploader<'_> {
                 continue;
             }
             match self.store.abort(name, &begun.state, self.progress) {
-                Ok(()) => drop(self.journal.change(|entries| entries.uploads.remove(&key))?),
+                Ok(()) => self.journal.end_upload(&key)?,
                 Err(error) => self.progress.detail(&format!("parts of {key} stay in the store: {error}")),
             }
         }
@@ -206,12 +206,12 @@ impl Uploader<'_> {
     }
 
     /// Writes down how far an upload is; `None`: there is nothing to go on with.
-    fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<()> {
+    fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<Option<PartsLog>> {
         let key = self.store.shown(&name.to_string());
-        self.journal.change(|entries| match state {
-            Some(state) => drop(entries.uploads.insert(key, Begun { of, state })),
-            None => drop(entries.uploads.remove(&key)),
-        })
+        match state {
+            Some(state) => self.journal.begin_upload(&key, of, state).map(Some),
+            None => self.journal.end_upload(&key).map(|()| None),
+        }
     }
 
     fn send(&self, ready: &Ready, sent: Option<Sent>) -> Result<()> {
@@ -236,8 +236,7 @@ impl Uploader<'_> {
 
     fn begin_or_resume(&self, ready: &Ready) -> Result<Sent> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
-        let begun = self.journal.read(|entries| entries.uploads.get(&self.store.shown(&name)).cloned());
-        if let Some(begun) = begun {
+        if let Some(begun) = self.journal.upload(&self.store.shown(&name))? {
             if begun.of != archive.etag() {
                 self.store.abort(&name, &begun.state, self.progress)?;
             } else if let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)? {
@@ -253,13 +252,17 @@ impl Uploader<'_> {
     fn send_bytes(&self, upload: &mut Upload, mut at: u64, ready: &Ready) -> Result<()> {
         let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
-        let (mut buffer, mut parts) = (Vec::new(), None);
+        let mut buffer = Vec::new();
+        let mut log = match upload.state() {
+            None => None,
+            state => self.remember(&ready.archive.name, ready.archive.etag(), state)?,
+        };
         loop {
             let mut is_all = true;
-            if let Some(state) = upload.state() {
-                is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;
-                if parts.replace(state.tags.len()) != Some(state.tags.len()) {
-                    self.remember(&ready.archive.name, ready.archive.etag(), Some(state))?;
+            if let (Some(count), Some(log)) = (upload.part_count(), &mut log) {
+                is_all = log.part_bytes.saturating_mul((count as u64).saturating_add(1)) > bytes;
+                if count > log.count {
+                    log.append(&upload.tags_after(log.count))?;
                 }
             }
             if at < bytes {

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use super::gateway::{Done, Gateway, Instead, PAGE};
 use crate::common::*;
 use crate::publish::stage::{Stage, latest, verify};
-use crate::publish::stores::{once, start, uploads, with_three_parts};
+use crate::publish::stores::{once, parts_log, start, uploads, with_three_parts};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 
@@ -92,11 +91,12 @@ fn a_part_that_is_lost() {
         end_by(child, Signal::TERM);
         match is_another {
             true => {
-                let path = stage.pins().join("journal.json");
-                let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
-                let upload = journal["uploads"].as_object_mut().expect("uploads").values_mut().next().expect("one");
-                upload["state"]["tags"].as_array_mut().expect("tags").swap(0, 1);
-                fs::write(&path, journal.to_string()).expect("written");
+                let path = parts_log(&stage).expect("a log of parts");
+                let text = fs::read_to_string(&path).expect("read");
+                let mut lines: Vec<&str> = text.lines().collect();
+                // The first line is the upload's id.
+                lines.swap(1, 2);
+                fs::write(&path, lines.join("\n") + "\n").expect("written");
             }
             false => fs::remove_file(gateway.parts().first().expect("a part")).expect("removed"),
         }

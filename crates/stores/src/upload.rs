@@ -91,7 +91,23 @@ impl Upload {
         }
     }
 
-    /// How far it has come; `None` in a directory, which keeps nothing of an upload.
+    /// Parts that are there, from the first on without a gap; `None` in a directory, which keeps nothing of an upload.
+    pub fn part_count(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::File(_) => None,
+            Kind::Parts(upload) => Some(upload.shared.sent.lock().count),
+        }
+    }
+
+    /// The tags of those parts, without the first `known`.
+    pub fn tags_after(&self, known: usize) -> Vec<String> {
+        match &self.0 {
+            Kind::File(_) => Vec::new(),
+            Kind::Parts(upload) => upload.shared.sent.lock().after(known),
+        }
+    }
+
+    /// How far it has come, with the tags of all parts; `None` in a directory.
     pub fn state(&self) -> Option<UploadState> {
         match &self.0 {
             Kind::File(_) => None,
@@ -172,9 +188,30 @@ struct Shared {
     url: Url,
     upload_id: String,
     stop: CancelToken,
-    tags: Mutex<BTreeMap<usize, String>>,
+    sent: Mutex<SentParts>,
     failure: Mutex<Option<Error>>,
     warnings: Mutex<Vec<String>>,
+}
+
+/// The tags of parts that are there, which arrive in any order.
+#[derive(Debug, Default)]
+struct SentParts {
+    tags: BTreeMap<usize, String>,
+    /// Parts from the first on without a gap.
+    count: usize,
+}
+
+impl SentParts {
+    fn add(&mut self, number: usize, tag: String) {
+        self.tags.insert(number, tag);
+        while self.tags.contains_key(&self.count) {
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    fn after(&self, known: usize) -> Vec<String> {
+        self.tags.range(known.min(self.count)..self.count).map(|(_, tag)| tag.clone()).collect()
+    }
 }
 
 impl Progress for Shared {
@@ -195,7 +232,7 @@ impl Shared {
     fn send(&self, number: usize, payload: &PutPayload) -> Result<()> {
         panic_point("part sender");
         let tag = self.at.ask(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
-        self.tags.lock().insert(number, tag);
+        self.sent.lock().add(number, tag);
         Ok(())
     }
 
@@ -227,7 +264,7 @@ impl PartsUpload {
             url: at.url_of(name),
             upload_id,
             stop: CancelToken::default(),
-            tags: Mutex::new(tags.into_iter().enumerate().collect()),
+            sent: Mutex::new(SentParts { count: tags.len(), tags: tags.into_iter().enumerate().collect() }),
             failure: Mutex::default(),
             warnings: Mutex::default(),
         });
@@ -306,13 +343,10 @@ impl PartsUpload {
     }
 
     fn state(&self) -> UploadState {
-        let tags = self.shared.tags.lock();
-        let whole =
-            tags.iter().enumerate().take_while(|(at, (number, _))| at == *number).map(|(_, (_, tag))| tag.clone());
         UploadState {
             upload_id: self.shared.upload_id.clone(),
             part_bytes: self.parts.part_bytes,
-            tags: whole.collect(),
+            tags: self.shared.sent.lock().after(0),
         }
     }
 
