@@ -1,9 +1,7 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
-//!
-//! Reading archives ([`archive`]) and ledgers ([`plan`]), and judging them: [`rules`], [`state`], [`verify`], [`inspect`].
-//! [`store`] gives files their final names, [`catalog`] knows which archives a directory holds.
+//! Reads archives ([`archive`]) and ledgers ([`plan`]), and checks them: [`rules`], [`state`], [`verify`], [`inspect`].
+//! [`store`] publishes files under their final names; [`catalog`] lists the archives of a directory.
 
-// What others wrote is read here.
+// These lints apply because the crate parses bytes that others wrote.
 #![cfg_attr(
     not(test),
     warn(

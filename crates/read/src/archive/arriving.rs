@@ -1,10 +1,10 @@
-//! An archive that is still arriving: it is appended to a file, and readers wait for what is not there yet.
+//! An archive that is still arriving (on standard input): it is appended to a file, and readers wait for bytes that
+//! have not come yet.
 //!
-//! Its length is known as soon as it has been read to its end, and not before: what a reader does must not depend on how
-//! fast the bytes came.
+//! Its length is unknown until the input ends, even if the input ended early: a reader must not behave differently for
+//! a fast sender.
 //!
-//! The file is the channel: a reader that falls behind does not hold up the others, and what has been read once can be read again.
-//! Today standard input arrives so; a download can.
+//! The file is the channel: a slow reader does not hold up the others, and any part can be read again.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ use slotpress_base::{
 
 use super::source::Source;
 
-/// Elapsed from standard input at a time: some times what a pipe holds.
+/// Bytes read from standard input at a time: several times the capacity of a pipe.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// A file that grows.
+/// A file that grows while it is read.
 #[derive(Debug)]
 pub struct Arriving {
     path: PathBuf,
@@ -37,16 +37,16 @@ pub struct Arriving {
 struct Arrived {
     bytes: u64,
     is_complete: bool,
-    /// Whether a reader has come to the end.
+    /// True once a reader has asked for bytes beyond the end of the input.
     is_end_seen: bool,
-    /// Why no more will come.
+    /// The error that ended the input, for readers.
     error: Option<Error>,
-    /// The last reader has ended.
+    /// True once the last reader has ended.
     is_unwanted: bool,
 }
 
 impl Arriving {
-    /// Nothing is there yet. `file` can be read and written; `path` is what errors name.
+    /// Starts empty. `file` must be readable and writable; errors name `path`.
     pub fn new(file: File, path: PathBuf) -> Self {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
     }
@@ -55,10 +55,10 @@ impl Arriving {
         self.arrived.lock()
     }
 
-    /// Takes everything from `input`, until its end, an interrupt, or until the last reader has ended. What goes wrong is
-    /// told to the readers too.
+    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Passes an error on to the
+    /// readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        // Readers wait until they are told how it ended.
+        // Readers wait until they are told of the end, so it is told after a panic too.
         let result = guarded(|| self.take_all(input, progress));
         let mut arrived = self.lock();
         match &result {
@@ -94,7 +94,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// The last reader has ended: filling the file can stop.
+    /// Tells [`receive`](Self::receive) that no reader needs more bytes.
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
     }
@@ -145,7 +145,7 @@ mod tests {
         Arriving::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
     }
 
-    /// What comes through a pipe is read as it comes, again and from any place, and its length is known at its end.
+    /// Bytes from a pipe can be read at any offset and repeatedly; the length is known at the end.
     #[test]
     fn bytes_are_waited_for() {
         let content: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
@@ -168,7 +168,7 @@ mod tests {
         });
     }
 
-    /// A sender that says nothing does not keep an interrupt waiting, and readers learn of it.
+    /// An idle sender does not delay an interrupt, and readers learn of it.
     #[test]
     fn an_idle_pipe_is_interrupted() {
         struct Interrupted;

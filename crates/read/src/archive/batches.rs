@@ -1,4 +1,4 @@
-//! The records of an archive that is read in order, in batches of whole records for the workers.
+//! Cuts the records of an archive that is read in order into batches of whole records for the workers.
 
 use std::ops::Range;
 
@@ -9,66 +9,57 @@ use slotpress_format::{RECORD_ALIGNMENT, RawRecord, RecordWalker, Records, Recor
 
 use super::visit::{RecordVisitor, RecordWorker, StorageRef};
 
-/// A batch is handed on when it is this long: large enough to cost nothing, small enough to stay in the caches.
+/// A batch is sent at this length: the cost of a send is negligible, and the batch stays in a core's cache.
 const BATCH_BYTES: usize = 512 * 1024;
 
-/// Whole records of one or more storages.
 #[derive(Default)]
 pub struct Batch {
     bytes: Vec<u8>,
     parts: Vec<Part>,
 }
 
-/// Records of one storage in a batch.
 struct Part {
     storage: StorageRef,
     range: Range<usize>,
-    /// Where in the storage they start.
+    /// Offset of these records in the storage.
     offset_bytes: u64,
-    /// Whether the storage ends with them.
+    /// True if the storage ends with these records.
     is_last: bool,
 }
 
-/// Puts batches together.
 pub struct Batcher<'a> {
     to: Workers<'a>,
     batch: Batch,
     current: Option<CurrentStorage>,
 }
 
-/// Who visits the records of batches.
+/// The threads that visit the records of batches.
 pub enum Workers<'a> {
-    /// Other threads. Batches that have been read come back through `free`.
-    Threads {
-        /// Where batches go.
-        batches: Sender<Batch>,
-        /// Where they come back.
-        free: Receiver<Batch>,
-    },
-    /// The thread that fills them, where no other can be started.
+    /// Other threads. They return emptied batches through `free`.
+    Threads { batches: Sender<Batch>, free: Receiver<Batch> },
+    /// The calling thread, if no other could be started.
     Here(BatchVisitor<'a>),
 }
 
-/// The storage that is coming in.
+/// The storage whose content is arriving.
 #[derive(Clone, Copy)]
 struct CurrentStorage {
     storage: StorageRef,
-    /// Where in the batch it starts, and where in the storage that is.
+    /// Position of the storage's content in the batch; `offset_bytes` is the offset of that position in the storage.
     start: usize,
     offset_bytes: u64,
-    /// Where in the batch the next record starts, as far as is known.
+    /// Position in the batch of the first record that is not known to be complete.
     next_record: usize,
-    /// What follows cannot be told apart, and is left out.
+    /// A record has an impossible length: the rest of the storage cannot be split into records and is left out.
     is_broken: bool,
 }
 
 impl<'a> Batcher<'a> {
-    /// Fills batches for workers.
     pub fn new(to: Workers<'a>) -> Self {
         Self { to, batch: Batch::default(), current: None }
     }
 
-    /// A storage begins; `None`: an entry that is not read.
+    /// Begins a storage; `None` for an entry whose records are not visited.
     pub fn begin(&mut self, storage: Option<StorageRef>) {
         let start = self.batch.bytes.len();
         self.current = storage.map(|storage| CurrentStorage {
@@ -80,10 +71,9 @@ impl<'a> Batcher<'a> {
         });
     }
 
-    /// Some of its bytes.
     pub fn content(&mut self, mut bytes: &[u8]) {
         while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
-            // A part at a time, so that a batch does not grow with the piece.
+            // Appends a part at a time, so that the batch does not outgrow its limit with a long piece.
             let (part, rest) = split_at_most(bytes, BATCH_BYTES);
             self.batch.bytes.extend_from_slice(part);
             bytes = rest;
@@ -93,16 +83,16 @@ impl<'a> Batcher<'a> {
         }
     }
 
-    /// Hands on all records that are complete; what is left of the last stays for the next batch.
+    /// Sends all complete records. The rest of the last record stays for the next batch.
     fn cut(&mut self, mut current: CurrentStorage) {
         let bytes = &self.batch.bytes;
         let mut records = Records::new(bytes.get(current.next_record..).unwrap_or_default());
-        // A record whose padding has not come yet waits for it: the next batch begins with a record.
+        // A record without its padding stays for the next batch, so that every batch starts at a record.
         let is_padded = |record: &RawRecord<'_>| (record.length() as u64).is_multiple_of(RECORD_ALIGNMENT);
         let whole = records.by_ref().take_while(is_padded).last().map_or(0, |record| record.end);
         let mut at = current.next_record.saturating_add(whole);
         if matches!(records.rest(), RecordsRest::End | RecordsRest::TooLong) {
-            // The walker says what is wrong with it; nothing after it can be read.
+            // The walker reports what is wrong with the record; nothing after it can be read.
             current.is_broken = true;
             at = bytes.len();
         }
@@ -121,7 +111,6 @@ impl<'a> Batcher<'a> {
         self.current = Some(current);
     }
 
-    /// It is complete.
     pub fn end(&mut self) {
         let Some(CurrentStorage { storage, start, offset_bytes, is_broken, .. }) = self.current.take() else { return };
         if !is_broken {
@@ -133,7 +122,7 @@ impl<'a> Batcher<'a> {
         }
     }
 
-    /// It will never be complete.
+    /// Drops the current storage, whose content will not be complete, and sends the batch.
     pub fn abandon(&mut self) {
         self.current = None;
         self.send();
@@ -145,7 +134,7 @@ impl<'a> Batcher<'a> {
                 let next = free.try_recv().unwrap_or_default().cleared();
                 let batch = std::mem::replace(&mut self.batch, next);
                 if !batch.parts.is_empty() {
-                    // Fails only when all workers have ended: after this, or because they died, which they tell.
+                    // Fails only if all workers have ended: at the end, or by a panic, which they report themselves.
                     let _ = batches.send(batch);
                 }
             }
@@ -158,7 +147,6 @@ impl<'a> Batcher<'a> {
 }
 
 impl Batch {
-    /// The same memory for other records.
     fn cleared(mut self) -> Self {
         self.bytes.clear();
         self.parts.clear();
@@ -166,14 +154,13 @@ impl Batch {
     }
 }
 
-/// Walks what is in batches, and shows it to a visitor.
+/// Walks over the records of batches and passes them to one worker of a visitor.
 pub struct BatchVisitor<'a> {
     worker: Box<dyn RecordWorker + 'a>,
     walker: RecordWalker,
 }
 
 impl<'a> BatchVisitor<'a> {
-    /// One worker's.
     pub fn new(visitor: &'a dyn RecordVisitor) -> Self {
         Self { worker: visitor.new_worker(), walker: RecordWalker::default() }
     }
@@ -191,13 +178,13 @@ impl<'a> BatchVisitor<'a> {
     }
 }
 
-/// Visits batches until there are no more.
+/// Visits batches until the channel closes, and returns each through `free`.
 pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
     let mut visitor = BatchVisitor::new(visitor);
     for batch in batches {
         slotpress_base::threads::panic_point("record worker");
         visitor.visit(&batch);
-        // A full store of free batches has enough.
+        // Fails if the channel has enough free batches.
         let _ = free.try_send(batch);
     }
 }

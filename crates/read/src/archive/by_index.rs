@@ -1,14 +1,13 @@
-//! One loop over the frames of an archive with an index: every worker reads, decodes and parses frames on its own, in
-//! any order.
+//! Reads an archive with an index: every worker reads, decodes and parses frames independently, in any order.
 //!
-//! The index is a hint: what stands in front of a frame must be skippable, the headers that are decoded must be those
-//! that it promised, and what contradicts it makes it worthless ([`ReadError::Index`]); the archive is then read in
-//! order instead. A frame that does not decode is damage where its neighbours show that it lies where the index says:
-//! by their hashes, or by frames that begin there. Otherwise it is another contradiction.
+//! The index is a hint. Bytes in front of a frame must be skippable frames, and decoded tar headers must match the
+//! index; any contradiction discards the index ([`ReadError::Index`]), and the archive is read in order instead. A
+//! frame that does not decode counts as damage only if its neighbours show that it lies where the index says, by their
+//! hashes or by frames that begin there; otherwise it is another contradiction.
 //!
-//! What lies across the ends of frames (a record, a document) is passed on: the worker of a frame tells that of the next
-//! one where it stands, as soon as it has walked over its headers. Frames are taken in order, so a worker that waits, waits for
-//! a worker that is at work.
+//! A record or document that continues in the next frame is passed on: the worker of a frame sends its state to the
+//! worker of the next one as soon as it has walked over its record headers. Workers take frames in order, so a waiting
+//! worker always waits for a running one.
 
 mod events;
 
@@ -33,19 +32,16 @@ use super::visit::{EntryUse, Problem, RecordWorker, Visitor};
 use super::walk::SeenFrame;
 use super::{Archive, HashCheck, Pass, ReadArchive, ReadError};
 
-/// Which frames are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// All of them.
     #[default]
     Everything,
-    /// Those that hold something wanted; of the others, the header.
+    /// Frames with wanted content; of the others, only the frame header.
     WantedAndHeaders,
-    /// Those that hold something wanted.
+    /// Only frames with wanted content.
     Wanted,
 }
 
-/// Reads an archive by its index.
 pub fn read_by_index(
     archive: &Archive,
     tail: &Tail,
@@ -56,7 +52,7 @@ pub fn read_by_index(
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
         .collect::<Result<Vec<EntryUse>>>()
-        // What must not be in an archive may be in its index only.
+        // A forbidden entry may stand only in the index, not in the archive: read in order to find out.
         .map_err(|error| match error.kind() {
             ErrorKind::Damaged => ReadError::Index(error),
             _ => ReadError::Other(error),
@@ -98,7 +94,6 @@ pub fn read_by_index(
     Ok(read)
 }
 
-/// The error for an index that contradicts what is there.
 fn contradicts(why: impl std::fmt::Display) -> Error {
     Error::damaged(format!("the archive's index disagrees with its content: {why}"))
 }
@@ -107,27 +102,25 @@ struct IndexReader<'a> {
     archive: &'a Archive,
     pieces: Pieces<'a>,
     tail: &'a Tail,
-    /// What each entry is wanted for.
     uses: Vec<EntryUse>,
     pass: &'a Pass<'a>,
     visitor: &'a dyn Visitor,
     frames_with_checksum: AtomicU64,
-    /// How the index contradicts the content.
+    /// The first contradiction between index and content.
     contradiction: Mutex<Option<Error>>,
 }
 
-/// A frame to read, and its ends to its neighbours where an entry lies across.
+/// A frame to read, with channels to the neighbours that share an entry with it.
 struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    /// Whether its content is wanted.
+    /// True if its content is wanted; else only its header is read, or its hash compared.
     is_decoded: bool,
     before: Option<Receiver<Carry>>,
     after: Option<Sender<Carry>>,
 }
 
-/// One worker's belongings.
 struct FrameWorker<'a> {
     decoder: FrameDecoder,
     compressed: Vec<u8>,
@@ -143,7 +136,7 @@ struct ReadFrame {
 }
 
 impl IndexReader<'_> {
-    /// The frames to read, with their links, in the order in which they are read.
+    /// Frames to read, linked by channels, in the order of reading.
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
         match self.pass.is_newest_first {
             true => Box::new(newest_first(self.forward_items().collect()).into_iter()),
@@ -174,13 +167,13 @@ impl IndexReader<'_> {
         })
     }
 
-    /// Whether a frame holds anything that must be decoded.
+    /// True if the frame holds wanted content.
     fn is_wanted(&self, span: &FrameSpan) -> bool {
         let uses = self.uses.get(to_usize(span.first_entry)..entries_begun_by(span, &self.tail.index.entries));
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
-    /// Remembers that the index is worthless.
+    /// Records the first contradiction, after which the index is discarded.
     fn contradiction(&self, error: Error) -> Error {
         self.contradiction.lock().get_or_insert(error).clone()
     }
@@ -226,7 +219,7 @@ impl IndexReader<'_> {
                 return Err(self.contradiction(contradicts(why)));
             }
         }
-        // What does not decode is told as such.
+        // A frame that does not decode is reported as such below.
         if is_hashed && self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
@@ -238,8 +231,8 @@ impl IndexReader<'_> {
         Ok(read)
     }
 
-    /// Whether both ends of a frame that does not decode are where the seek table says: a frame begins there, or the
-    /// neighbour on the other side is the one that its hash is of.
+    /// True if both ends of an undecodable frame are where the seek table says: another frame begins there, or the
+    /// neighbour has the right hash.
     fn is_in_place(&self, number: usize, frame: &DataFrame) -> Result<bool> {
         let is_end = |at: u64, neighbour: Option<usize>| -> Result<bool> {
             let mut start = [0; FRAME_HEADER_BYTES_MAX];
@@ -250,14 +243,13 @@ impl IndexReader<'_> {
         Ok(is_end(frame.gap_at(), number.checked_sub(1))? && is_end(frame.end_bytes(), number.checked_add(1))?)
     }
 
-    /// Whether a frame is the one that its hash is of; false where it has none.
+    /// True if the frame matches its hash; false if it has none.
     fn is_right(&self, number: usize) -> Result<bool> {
         let (Some(frame), Some(hash)) = (self.tail.frames.get(number), self.hash_of(number)) else { return Ok(false) };
         let range = frame.gap_at()..frame.end_bytes();
         Ok(hash_range(self.archive.source.as_ref(), range, &mut Vec::new())? == *hash)
     }
 
-    /// Whether a frame is compared with its hash.
     fn is_hashed(&self, is_decoded: bool) -> bool {
         let is_asked = match self.pass.hashes {
             HashCheck::None => false,
@@ -267,12 +259,11 @@ impl IndexReader<'_> {
         is_asked && self.tail.hashes.is_some()
     }
 
-    /// The hash of a frame, where there is one.
     fn hash_of(&self, number: usize) -> Option<&FrameHash> {
         self.tail.hashes.as_ref()?.frames.get(number)
     }
 
-    /// Shows the frame's header to the visitor, and checks it against the seek table.
+    /// Shows the frame header to the visitor and checks it against the seek table.
     fn check_header(&self, number: usize, frame: &DataFrame, bytes: &[u8]) -> Result<()> {
         let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
         let (number, offset_bytes) = (Some(number as u64), frame.offset_bytes);
@@ -291,7 +282,7 @@ impl IndexReader<'_> {
         }
     }
 
-    /// Parses one frame's tar. Every header must be the one that the index promised.
+    /// Parses the tar stream of one frame. Every header must match the index.
     fn parse_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
         let FrameItem { span, before, after, .. } = item;
@@ -309,7 +300,7 @@ impl IndexReader<'_> {
         let mut parser = EntryParser::new();
         if span.offset_bytes > 0 {
             let Some(entry) = entries.get(events.number) else {
-                // Inside the end of the archive: nothing but zeros.
+                // Inside the end of the tar stream: only zeros may follow.
                 return match content.iter().all(|byte| *byte == 0) {
                     true => Ok(Documents::default()),
                     false => Err(self.contradiction(contradicts("something other than zeros ends it"))),
@@ -317,7 +308,7 @@ impl IndexReader<'_> {
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
                 .ok_or_else(|| self.contradiction(contradicts("an entry is cut inside its header")))?;
-            // A link that was dropped: the frame before is lost, and the run goes on without it.
+            // `recv` fails if the frame before was lost: the run goes on without its state.
             events.resume(entry, span.offset_bytes, before.and_then(|before| before.recv().ok()))?;
         }
         let result = parser.feed(content, &mut |event| events.event(event));
@@ -325,7 +316,7 @@ impl IndexReader<'_> {
             return Err(error);
         }
         result.map_err(|error| self.contradiction(contradicts(error)))?;
-        // Zeros in place of a header end a tar stream: entries after them would silently be missing.
+        // Zeros in place of a header end a tar stream: later entries would be lost silently.
         let begun = entries_begun_by(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
         if events.number != begun || (is_over && begun != entries.len()) || parser.end() == TarEnd::Junk {
@@ -336,7 +327,7 @@ impl IndexReader<'_> {
     }
 }
 
-/// The last frames first; frames that are linked stay behind each other, since each waits for the one before.
+/// Reverses the order of frames, but keeps chains of linked frames in order, since each waits for the one before.
 fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
     let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
@@ -347,7 +338,7 @@ fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     reversed
 }
 
-/// How many entries have begun when a frame ends.
+/// Number of entries that begin before the end of a frame.
 fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = to_usize(span.first_entry);
     let mut left = span.offset_bytes.saturating_add(span.length_bytes);

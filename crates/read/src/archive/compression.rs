@@ -1,27 +1,29 @@
-//! How an archive is compressed, told by its first bytes: its name does not matter.
+//! Tells the compression of an archive from its first bytes; its name does not count.
+
+#![warn(missing_docs)]
 
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Result};
 use slotpress_format::Entry;
 use slotpress_format::ledger::names::Extension;
 
-/// How a tar stream is compressed, by the first bytes of its file.
+/// Compression of an archive, told from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// zstd frames.
     Zstd,
-    /// An lz4 frame.
+    /// LZ4 frames.
     Lz4,
-    /// bzip2, from before 2024.
+    /// bzip2; Agave wrote such archives until 2024.
     Bzip2,
-    /// gzip, from before 2024.
+    /// gzip; Agave wrote such archives until 2024.
     Gzip,
     /// Not compressed.
     None,
 }
 
 impl Compression {
-    /// The ending of an archive's file name.
+    /// The file name extension of an archive with this compression.
     pub fn extension(self) -> Extension {
         match self {
             Self::Zstd => Extension::TarZstd,
@@ -32,7 +34,7 @@ impl Compression {
         }
     }
 
-    /// Its name, as `--format` calls it.
+    /// The name that `--format` and `--json` use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -50,7 +52,7 @@ impl Serialize for Compression {
     }
 }
 
-/// What the first bytes say.
+/// Recognizes the compression from the first bytes; `start` should hold a tar block (512 bytes).
 pub fn sniff(start: &[u8]) -> Result<Compression> {
     match start {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),

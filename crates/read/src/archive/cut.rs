@@ -1,5 +1,5 @@
-//! Whether a file is plainly cut off, as few reads tell: what lists archives cannot walk each from its first byte to its last
-//! (`shape` does that).
+//! Tells from few reads whether a file is evidently cut off. A listing cannot walk every archive from end to end, as
+//! [`shape`](super::shape) does.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Result, split_at_most, to_usize};
@@ -12,18 +12,19 @@ use slotpress_format::{
 use super::shape::read_up_to;
 use super::source::Source;
 
-/// A mark of `pzstd`, which older versions of slotpress wrote too: a skippable frame that holds a length.
+/// Length of a `pzstd` mark: a skippable frame that holds the length of the next frame. Older versions of slotpress
+/// wrote them too.
 const MARK_BYTES: usize = SKIPPABLE_HEADER_BYTES + 4;
 
-/// Frames that are passed by their marks, at most: four times those of mainnet's archives.
+/// Limit on marked frames that are walked: four times as many as a mainnet archive has.
 const MARKS_MAX: usize = 250_000;
 
-/// Whether it can be told with few reads that a file is not a whole archive: it is empty; it is of frames that are marked
-/// with their lengths, as `pzstd` makes them, and ends within one; or its last bytes are not the end of a zstd
-/// frame. Not found so: a cut between two frames, or of another compression.
+/// True if few reads show that a file is incomplete: it is empty; or its frames are marked with their lengths, as by
+/// `pzstd`, and it ends inside one; or its last bytes are not the end of a zstd frame. Does not find a cut between two
+/// frames, or in another compression.
 ///
 /// # Errors
-/// It cannot be read.
+/// The source cannot be read.
 pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
     let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
     if length_bytes == 0 {
@@ -38,7 +39,7 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
         let marked_bytes =
             start.as_ref().ok().and_then(|start| pzstd_mark(*start, content)).filter(|_| read == mark.len());
         match start {
-            // Behind the frames: hashes, index, seek table. Whole ones end where the file ends.
+            // Hashes, index and seek table follow the data frames. In a whole file they end at its end.
             _ if at >= length_bytes => return Ok(at > length_bytes),
             Ok(_) if marked_bytes.is_some() => {
                 let frame_bytes = u64::from(marked_bytes.unwrap_or_default());
@@ -48,7 +49,7 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
                 count(&mut at, skippable_frame_bytes(content_bytes));
             }
             Ok(FrameStart::Zstd(_)) => return ends_within_a_frame(source, length_bytes),
-            // Less than a mark is left.
+            // Fewer bytes than a mark are left.
             _ if read < mark.len() => return Ok(at > 0),
             _ => return Ok(false),
         }
@@ -56,26 +57,26 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
     Ok(false)
 }
 
-/// What is read at the end of frames without marks. Blocks take 128 KiB at most: a whole archive has four of them there, the
-/// end of each the start of the next, up to the last one. By accident, what is cut off has one in about one of 40 files, and
-/// four in less than one of a million.
+/// Bytes read at the end of a file whose frames are not marked. zstd blocks are at most 128 KiB, so a whole archive has
+/// at least four here, each ending where the next starts. In a cut file, random bytes look like one block in about one
+/// of 40 files, and like four in less than one of a million.
 const END_BYTES: u64 = 512 * 1024;
 
-/// What a place at the end of an archive can be: where a frame ends, or where a block starts, in a frame without a checksum
-/// or with one.
+/// What a position near the end of an archive can be: the end of a frame, or the start of a block in a frame without or
+/// with a checksum. Combined as bits.
 const FRAME_END: u8 = 1;
 const BLOCK: u8 = 2;
 const BLOCK_BEFORE_CHECKSUM: u8 = 4;
 
-/// Whether no chain of zstd blocks and frames leads to the end of a file: from the end backwards, each place is what the
-/// place behind it, which its header names, allows.
+/// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: each position is
+/// classified by the position that its header points to.
 fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     let start = length_bytes.saturating_sub(END_BYTES);
     let mut bytes = vec![0; to_usize(length_bytes.saturating_sub(start))];
     if read_up_to(source, &mut bytes, start)? < bytes.len() {
         return Ok(true);
     }
-    // What others put behind frames may be longer than what was read.
+    // Skippable frames of other programs may be longer than what was read here.
     if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
         return Ok(false);
     }
@@ -91,15 +92,15 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
             *known = place;
         }
     }
-    // The first place that was read is within a block, or within its checksum.
+    // The first position that was read may lie inside a block, or inside its checksum.
     let first = if start == 0 { 1 } else { to_usize(BLOCK_CONTENT_BYTES_MAX.saturating_add(8)) };
     Ok(split_at_most(&places, first).0.iter().all(|place| *place == 0))
 }
 
-/// What a place is if a block starts there, after what comes `is` so many bytes behind it.
+/// Classifies a position as the start of a block; `is` gives the classes of the position that many bytes later.
 fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let Some(header) = here.first_chunk::<3>() else { return 0 };
-    // Most places are none: no error is made for them.
+    // Most positions are no block: skip the cost of making an error.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
     }
@@ -115,7 +116,7 @@ fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     }
 }
 
-/// The same if a frame starts there: then the one before ends.
+/// Classifies a position as the start of a frame, which is also the end of the frame before.
 fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let magic = here.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
@@ -149,7 +150,7 @@ mod tests {
         is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
     }
 
-    /// A tar of so many bytes, of which some can be compressed, in one frame.
+    /// Compresses partly compressible content into one frame.
     fn frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
         let mut content = vec![0; content_bytes];
         let mut draw = 1u64;
@@ -167,8 +168,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Archives in one frame, as Agave's: whole ones are never taken for cut, and cut ones are found, wherever they are cut;
-        /// as the last of several frames, and with marks of others behind them.
+        /// Single-frame archives as Agave writes them: whole ones never count as cut, and cut ones do, wherever they
+        /// are cut; also as the last of several frames, and with skippable frames behind them.
         #[test]
         fn cuts_of_a_single_frame(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
@@ -188,7 +189,6 @@ mod tests {
         }
     }
 
-    /// What few reads tell.
     #[test]
     fn plain_cuts() {
         use slotpress_format::skippable_frame;

@@ -9,7 +9,7 @@ use crate::archive::streams::StreamPieces;
 use crate::archive::walk::{FrameStatistics, FrameWalker, OnFrame, Piece, undecodable};
 use crate::{Compression, Recycler};
 
-/// Decodes a stream in order, and returns what its frames are like.
+/// Decodes a stream in order; the first undecodable frame is an error.
 pub fn decode_in_order(
     input: impl Read + Send,
     compression: Compression,
@@ -20,27 +20,24 @@ pub fn decode_in_order(
     decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut stop_at_loss(on_content))
 }
 
-/// What comes out of decoding, in the order of the stream.
+/// Output of decoding, in the order of the stream.
 #[derive(Debug)]
 pub enum Decoded<'a> {
-    /// Bytes of tar.
     Content(&'a [u8]),
-    /// A frame does not decode, but its end is known, so that the next can be read.
+    /// A frame that does not decode, although its end is known and the next frame can be read.
     Lost(LostFrame),
 }
 
-/// A frame whose content is lost.
 #[derive(Clone, Debug)]
 pub struct LostFrame {
-    /// Which of the frames that hold content it is, from 0.
+    /// Number among the frames that hold content, from 0.
     pub number: u64,
-    /// Bytes of content, where the frame states it.
+    /// Content bytes that the frame header states.
     pub content_bytes: Option<u64>,
-    /// Why it does not decode; says where it starts.
+    /// Reason, with the offset of the frame.
     pub error: Error,
 }
 
-/// For who has no use for what follows a lost frame.
 fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(Decoded<'_>) -> Result<()> {
     |decoded| match decoded {
         Decoded::Content(bytes) => on_content(bytes),
@@ -48,7 +45,7 @@ fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(D
     }
 }
 
-/// The same, telling `on_frame` of every frame, and of those that do not decode.
+/// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes lost frames on.
 pub fn decode_observed<'a>(
     input: impl Read + Send + 'a,
     compression: Compression,
@@ -102,19 +99,18 @@ pub fn decode_observed<'a>(
     Ok(statistics.map(|statistics| *statistics.lock()).unwrap_or_default())
 }
 
-/// Decodes one whole frame after another, reusing its context.
 pub struct FrameDecoder {
     context: DCtx<'static>,
 }
 
 impl FrameDecoder {
-    /// A decoder.
     pub fn new() -> Result<Self> {
         let context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
         Ok(Self { context })
     }
 
-    /// Decodes a frame into `to`, replacing what it holds. `offset_bytes` says where the frame is, for errors.
+    /// Decodes a frame into `to`, replacing its contents; fails if it holds more than `content_bytes_max`. Errors name
+    /// `offset_bytes`, the frame's position.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.reserve(to_usize(content_bytes_max));
@@ -122,7 +118,6 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Bytes that the context takes.
     pub fn context_bytes(&self) -> usize {
         self.context.sizeof()
     }

@@ -1,5 +1,5 @@
-//! The entries that are not storages: version, status cache, bank file. Their bytes are pushed as they come; each is
-//! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
+//! Collects the entries that are not storages: version, status cache, bank file. Bytes are pushed as they arrive; a
+//! thread for each document parses them, so that neither a temporary file nor a gigabyte of memory is needed.
 
 use std::io::{BufRead, Read};
 use std::sync::Arc;
@@ -14,29 +14,24 @@ use slotpress_format::{
     parse_bank_file_and_end, parse_status_cache,
 };
 
-/// What was found in one archive's, or one ledger's, documents. `None`: not there, or not read to its end.
+/// Documents of one archive or ledger. `None`: missing, or not read to its end.
 #[derive(Debug, Default)]
 pub struct Documents {
-    /// The bank file.
     pub bank: Option<Result<ParsedBank>>,
-    /// The status cache.
     pub status_cache: Option<Result<StatusCache>>,
-    /// The version.
     pub version: Option<Vec<u8>>,
 }
 
-/// A bank file that could be read up to its lattice hash.
+/// A bank file that could be parsed at least up to its lattice hash.
 #[derive(Debug)]
 pub struct ParsedBank {
-    /// Its fields.
     pub bank: BankFile,
-    /// Its storage map.
     pub map: Vec<StorageMapItem>,
-    /// What is wrong behind the lattice hash.
+    /// The first error behind the lattice hash.
     pub end_error: Option<Error>,
 }
 
-/// Parses the bank file from fields, keeping its storage map.
+/// Parses a bank file, including its storage map.
 pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     let mut map = Vec::new();
     let (bank, end_error) = parse_bank_file_and_end(
@@ -53,7 +48,7 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     Ok(ParsedBank { bank, map, end_error })
 }
 
-/// Collects documents from pushed bytes.
+/// Collects documents from bytes that are pushed to it.
 #[derive(Default)]
 pub struct DocumentReader {
     found: Documents,
@@ -67,7 +62,7 @@ enum Current {
 }
 
 impl DocumentReader {
-    /// An entry begins.
+    /// Begins an entry, and abandons an unfinished one.
     pub fn begin(&mut self, entry: &Entry) {
         self.abandon();
         let length = entry.content_bytes;
@@ -76,7 +71,7 @@ impl DocumentReader {
             EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, move |reader| {
                 parse_bank(FieldReader::new(reader, length, "the bank file"))
             }))),
-            // The bank's slot may not be known yet: what is above it is found out later.
+            // The bank's slot may still be unknown: slots above it are checked later.
             EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(length, move |reader| {
                 parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
             }))),
@@ -84,16 +79,14 @@ impl DocumentReader {
         };
     }
 
-    /// Whether the current entry is a document.
     pub fn is_reading(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Some of its bytes.
     pub fn content(&mut self, bytes: &[u8]) {
         match &mut self.current {
             Some(Current::Short(text)) => {
-                // One byte too many tells that it is too long.
+                // One byte more than allowed is kept, which shows that it is too long.
                 let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
                 text.extend_from_slice(split_at_most(bytes, room).0);
             }
@@ -103,10 +96,9 @@ impl DocumentReader {
         }
     }
 
-    /// The entry is complete.
     pub fn end(&mut self) {
         match self.current.take() {
-            // Of two, the later counts: unpacking overwrites.
+            // Of two entries of a name the later counts, since unpacking overwrites.
             Some(Current::Short(text)) => self.found.version = Some(text),
             Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
             Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
@@ -114,7 +106,7 @@ impl DocumentReader {
         }
     }
 
-    /// The entry will never be complete: what it would have said is unknown, not wrong.
+    /// Drops the current entry, whose content will not be complete: its document is unknown, not damaged.
     pub fn abandon(&mut self) {
         match self.current.take() {
             Some(Current::Bank(pushed)) => drop(pushed.finish()),
@@ -123,7 +115,6 @@ impl DocumentReader {
         }
     }
 
-    /// Everything that was found.
     pub fn finish(mut self) -> Documents {
         self.abandon();
         std::mem::take(&mut self.found)
@@ -131,7 +122,7 @@ impl DocumentReader {
 }
 
 impl Documents {
-    /// Takes what was found further on.
+    /// Takes over the documents of a later part of the archive.
     pub fn merge(&mut self, other: Self) {
         self.bank = other.bank.or(self.bank.take());
         self.status_cache = other.status_cache.or(self.status_cache.take());
@@ -139,7 +130,7 @@ impl Documents {
     }
 }
 
-/// A parser that bytes are pushed to: on its own thread, or, where none can be started, when all bytes are there.
+/// A parser to which bytes are pushed. Runs on a thread of its own; without one, parses when all bytes are there.
 struct Pushed<T> {
     pieces: Sender<Vec<u8>>,
     parser: Parser<T>,
@@ -147,7 +138,7 @@ struct Pushed<T> {
 
 enum Parser<T> {
     Thread(JoinHandle<Result<T>>),
-    /// `error` is why there is no thread, where one was wanted.
+    /// `error`: why a wanted thread could not be started.
     Here {
         parse: Parse<T>,
         pieces: Receiver<Vec<u8>>,
@@ -158,14 +149,14 @@ enum Parser<T> {
 
 type Parse<T> = Box<dyn FnOnce(PieceReader) -> Result<T> + Send>;
 
-/// Pieces under way: the parser is the slower side only for a moment.
+/// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-/// Below this, a document gets no thread: an archive may name millions of bank files, and starting a thread for each would take
-/// a minute where reading the names takes seconds.
+/// A shorter document gets no thread: an archive may name millions of bank files, and starting a thread for each would
+/// take a minute instead of seconds.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
-/// Without a thread, a document is held in memory until it is whole. Mainnet's bank files are near half of this.
+/// Limit on a document that is held in memory for lack of a thread: twice the size of a mainnet bank file.
 const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 impl<T: Send + 'static> Pushed<T> {
@@ -175,7 +166,7 @@ impl<T: Send + 'static> Pushed<T> {
             let parse: Parse<T> = Box::new(parse);
             return Self { pieces, parser: Parser::Here { parse, pieces: receiver, held: Vec::new(), error: None } };
         }
-        // The thread that gets the work takes it out: a thread that does not start would drop it.
+        // The thread takes the parser out of the mutex: a thread that does not start would drop it.
         let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
         let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().take();
         let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
@@ -200,9 +191,9 @@ impl<T: Send + 'static> Pushed<T> {
 
     fn push(&mut self, bytes: &[u8]) {
         match &mut self.parser {
-            // A parser that has ended already has found what is wrong; the rest is of no interest.
+            // `send` fails if the parser has ended: it has found an error already.
             Parser::Thread(_) => drop(self.pieces.send(bytes.to_vec())),
-            // One byte too many tells that it is too long.
+            // One byte more than allowed is kept, which shows that it is too long.
             Parser::Here { held, .. } => {
                 let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
                 held.extend_from_slice(split_at_most(bytes, room).0);
@@ -220,7 +211,6 @@ impl<T: Send + 'static> Pushed<T> {
     }
 }
 
-/// Reads what is pushed.
 struct PieceReader {
     pieces: Receiver<Vec<u8>>,
     current: Vec<u8>,
@@ -257,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A thread for each of millions of bank files would take a minute.
+    /// A thread for each of millions of small bank files would take a minute.
     #[test]
     fn a_small_document_takes_no_thread() {
         let mut reader = DocumentReader::default();

@@ -1,4 +1,4 @@
-//! The bank file of an archive without its accounts; or its first bytes only: how long its slots take, and of when it is.
+//! Reads only the bank file of an archive, or only its first bytes (slot duration and time), and no accounts.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,23 +14,21 @@ use super::tail::Tail;
 use super::visit::{EntryUse, Problem, Visitor};
 use super::{Archive, Pass};
 
-/// Bytes of the bank file that are read: the time of a slot comes after 300 blockhashes of 56 bytes.
+/// Bytes read from the start of the bank file: the slot duration follows after at most 300 blockhashes of 56 bytes.
 const FRONT_BYTES: usize = 64 * 1024;
 
-/// Bytes of tar that are decoded, at most, where there is no index: Agave writes the status cache first, of mainnet some
-/// 60 MB.
+/// Limit on decoded tar bytes when there is no index: Agave writes the status cache first (60 MB on mainnet), then the
+/// bank file.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What the front of a bank file tells.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
-    /// How long slots are meant to take.
     pub slot_time: Option<SlotTime>,
-    /// When its node got its newest blockhash, by the node's clock.
+    /// Time of the newest blockhash, by the clock of the node that wrote the bank file.
     pub time: Option<SystemTime>,
 }
 
-/// How long slots are meant to take, by the bank file of an archive; `None` where few reads do not tell.
+/// Intended duration of a slot from an archive's bank file; `None` if a short read does not tell.
 pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     match &archive.tail {
         Some(_) => by_index(archive)?.slot_time,
@@ -38,7 +36,7 @@ pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     }
 }
 
-/// Whether Firedancer wrote the bank file; as of [`bank`].
+/// True if Firedancer wrote the bank file, as far as [`bank`] can tell.
 ///
 /// # Errors
 /// The disk fails, or memory does not suffice.
@@ -46,7 +44,8 @@ pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
     Ok(bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()))
 }
 
-/// What of the bank file comes before its stakes; `None` where few reads do not tell: what is damaged is for others to report.
+/// The fields of the bank file before its stakes; `None` if a short read does not reach them. Damage is not reported
+/// here.
 ///
 /// # Errors
 /// The disk fails, or memory does not suffice.
@@ -58,17 +57,17 @@ pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
     Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
 }
 
-/// All of the bank file.
+/// The whole bank file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The bank file is missing or damaged, or the archive cannot be read.
 pub fn whole_bank(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<BankFile> {
     let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
     let bank = archive.read(&pass, &BankFileOnly)?.documents.bank;
     bank.unwrap_or_else(|| Err(Error::damaged("the archive holds no bank file"))).map(|parsed| parsed.bank)
 }
 
-/// Reads nothing but the bank file. What else is wrong with the archive is for others to report.
+/// Visits nothing but the bank file. Other damage is not reported here.
 struct BankFileOnly;
 
 impl Visitor for BankFileOnly {
@@ -85,7 +84,7 @@ fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
     read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
-/// How long slots are meant to take, and the time, of an archive with an index.
+/// Facts from the bank file of an archive with an index; `None` if it has none, or the bank file is damaged.
 pub fn by_index(archive: &Archive) -> Option<Front> {
     parse(&read_by_index(archive, archive.tail.as_ref()?)?)
 }
@@ -101,7 +100,7 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
     })
 }
 
-/// From the one frame in which it begins.
+/// Decodes only the frame in which the bank file begins.
 fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let is_bank = |entry: &&Entry| matches!(entry.kind, EntryKind::BankFile(_));
     let entry = *tail.index.entries.iter().find(is_bank)?;
@@ -126,7 +125,7 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, split_at_most(front, FRONT_BYTES).0.to_vec()))
 }
 
-/// From the beginning on, for so long as that is little.
+/// Decodes from the start of the archive, up to [`TAR_BYTES_MAX`].
 fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_enough) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();

@@ -1,8 +1,8 @@
-//! One loop over an archive of any maker, in the order of its tar stream: decoded on all cores where its frames allow,
-//! parsed on the calling thread, and its records handed to workers in batches.
+//! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if their size allows,
+//! the calling thread parses the tar stream, and workers receive the records in batches.
 //!
-//! A frame that does not decode, or a tar header that makes no sense, need not end the reading: where the next frame
-//! starts is known from block headers, and the next entry is searched for. Whether it does is the visitor's to say.
+//! An undecodable frame or a senseless tar header need not end the reading: block headers tell where the next frame
+//! starts, and the next tar header is searched for. The visitor decides whether to go on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,7 @@ use super::visit::{EntrySink, Problem, Visitor};
 use super::walk::SeenFrame;
 use super::{ArchiveStream, Pass, ReadArchive};
 
-/// Reads a stream in order, to its end or to the first error that the visitor or the sink returns.
+/// Reads a stream in order until its end, or until visitor or sink return an error.
 pub fn read_in_order(
     stream: ArchiveStream<'_>,
     pass: &Pass<'_>,
@@ -34,7 +34,7 @@ pub fn read_in_order(
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
         EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
-    // Why a worker has died: its records were not visited.
+    // The error of a worker that panicked: its records were not visited.
     let died = Mutex::new(None);
     let check = || match died.lock().clone() {
         Some(error) => Err(error),
@@ -62,7 +62,7 @@ pub fn read_in_order(
         let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(Stopped::error);
         let decoders = pass.decoders.unwrap_or(pass.threads);
         let (reader, compression) = (stream.reader, stream.compression);
-        // Whatever breaks, the workers must learn that there are no more batches: they would wait for ever.
+        // Even after a panic here, the channel must close: the workers would wait for ever.
         let decoded = guarded(|| {
             decode_observed(reader, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
                 let result = check().and_then(|()| match decoded {
@@ -80,7 +80,7 @@ pub fn read_in_order(
         let ended = ended.and(guarded(|| {
             drop(batcher);
             Ok(())
-        })); // The workers end with it.
+        })); // Closes the channel, so the workers end.
         decoded.and_then(|decoded| ended.map(|()| decoded))
     });
     if let Some(Stopped(error)) = decoded.as_ref().err().and_then(Stopped::of) {
@@ -121,7 +121,7 @@ pub fn read_in_order(
     Ok(read)
 }
 
-/// Why an error ends the reading: the visitor returned this one, which is not to be taken for one of the archive.
+/// Marks an error that the visitor returned, so that it is not taken for damage of the archive.
 #[derive(Debug)]
 struct Stopped(Error);
 
@@ -143,18 +143,17 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// The tar stream, and what to do where a part of it is lost.
+/// The parser of the tar stream, and its state while a part of the stream is lost.
 struct EntryReader<'a> {
     parser: EntryParser,
-    /// Where the parser has lost its place: for the entry to go on with.
+    /// Set while the next tar header is searched for.
     search: Option<HeaderSearch>,
-    /// Whether anything was ever lost.
     has_lost: bool,
     damaged_headers: u64,
     events: Events<'a>,
 }
 
-/// Damaged headers after which a stream is given up: one is damage, so many are intended.
+/// Limit on damaged headers, after which the stream is given up: disks damage one, only an attacker so many.
 const DAMAGED_HEADERS_MAX: u64 = 50;
 
 impl EntryReader<'_> {
@@ -174,7 +173,7 @@ impl EntryReader<'_> {
         Ok(())
     }
 
-    /// Hands bytes to the parser. Where a header makes no sense, returns how many bytes lie in front of it.
+    /// Feeds the parser. At a senseless header, returns the number of bytes in front of it.
     fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         let start = self.parser.position();
         let events = &mut self.events;
@@ -199,11 +198,11 @@ impl EntryReader<'_> {
             ..DAMAGED_HEADERS_MAX => "not those behind a damaged header, up to the next entry",
             _ => "nothing behind the damage",
         })?;
-        // The header may have begun before these bytes; the next one does not.
+        // The header may have begun in earlier bytes; the next one does not.
         Ok(Some(to_usize(used).min(bytes.len())))
     }
 
-    /// A frame does not decode: what was in it is unknown, and what follows must be found again.
+    /// Reports an undecodable frame, and starts the search for the next tar header.
     fn lose_frame(&mut self, lost: &LostFrame) -> Result<()> {
         let is_after_end = self.parser.end() != TarEnd::Inside;
         let problem = Problem::LostFrame { number: lost.number, error: &lost.error, is_after_end };
@@ -225,15 +224,14 @@ impl EntryReader<'_> {
     }
 }
 
-/// Hands on what the parser finds.
+/// Passes the parser's events to visitor, sink, documents and batches.
 struct Events<'a> {
     visitor: &'a dyn Visitor,
     sink: &'a mut dyn EntrySink,
     documents: DocumentReader,
-    /// Entries so far.
     entries: u32,
     batcher: Option<Batcher<'a>>,
-    /// Whether the current entry is for the sink.
+    /// True if the sink receives the current entry.
     is_open: bool,
 }
 
@@ -256,7 +254,7 @@ impl Events<'_> {
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
-                // The sink first: what fails there need not be looked at any further.
+                // The sink comes first: if it fails, nothing else need look at the bytes.
                 if self.is_open {
                     self.sink.content(offset_bytes, bytes)?;
                 }
@@ -278,7 +276,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// The stream ends inside an entry, or after one.
+    /// Drops the current entry, whose content will not be complete.
     fn abandon(&mut self) {
         self.documents.abandon();
         self.is_open = false;

@@ -1,11 +1,11 @@
-//! Reading an archive: from any source, of any maker, for any purpose.
+//! Reads archives from any source, written by any program.
 //!
-//! [`Archive::open`] looks at the first bytes and, where there is one, at the index. Then one of two loops reads it:
-//! `by_index`, every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
-//! they find; what is wrong is the visitor's to judge, by the book of rules or by its own.
+//! [`Archive::open`] reads the first bytes and, if there is one, the index. Then one of two loops reads the archive:
+//! `by_index`, in which every worker reads frames independently, or [`in_order`], which reads a stream. Both report to
+//! a [`Visitor`], which decides what is an error.
 //!
-//! Where bytes come from is a [`Source`](source::Source). Here live also the decoders of every compression that archives ever had, and
-//! the parsing of documents while they stream by. Not here: what an archive may hold, and what becomes of it.
+//! A [`Source`](source::Source) supplies the bytes. The decoders of all compressions and the streaming parsers of
+//! documents live here too. The rules for what an archive may contain are in [`rules`](crate::rules).
 
 pub mod arriving;
 mod batches;
@@ -41,112 +41,96 @@ use crate::archive::source::stream;
 use crate::archive::walk::FrameStatistics;
 use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read_in_order};
 
-/// What to think of an archive's index.
+/// How the index at the end of an archive is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum IndexPolicy {
-    /// A hint: it is followed as long as it fits, and passed over where there is none or it does not.
+    /// Follows the index while it fits the archive; reads in order without one, or when it does not fit.
     #[default]
     Hint,
-    /// Not looked at.
+    /// Does not read the index.
     Ignore,
-    /// Needed: without one that fits, opening fails.
+    /// Opening fails without an index that fits the archive.
     Require,
 }
 
-/// An archive that is open for reading.
 #[derive(Debug)]
 pub struct Archive {
-    /// Where its bytes come from.
     pub source: SharedSource,
-    /// What its name says.
     pub name: Option<ArchiveName>,
-    /// How it is compressed.
     pub compression: Compression,
-    /// Its seek table and index, where they are to be followed.
+    /// The seek table and index, if they are to be followed.
     pub tail: Option<Tail>,
-    /// Why the index is not followed although there is one.
+    /// Reason for which an existing index is not followed.
     pub index_error: Option<Error>,
-    /// How it is read.
     pub io_policy: IoPolicy,
 }
 
-/// A stream that is an archive.
 pub struct ArchiveStream<'a> {
-    /// Its bytes.
     pub reader: Box<dyn Read + Send + 'a>,
-    /// How it is compressed.
     pub compression: Compression,
 }
 
-/// Which frames are compared with their hashes, where there are some.
+/// Which frames are compared with their hashes, if the archive has frame hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashCheck {
-    /// None.
     #[default]
     None,
-    /// Those that are decoded.
     Decoded,
-    /// All that are looked at: with `Extent::WantedAndHeaders`, every frame is read to its end.
+    /// Compares all frames that are read. With `Extent::WantedAndHeaders`, every frame is read to its end.
     All,
 }
 
-/// How an archive is read.
 pub struct Pass<'a> {
-    /// Threads that work, 1 to 1024.
+    /// Worker threads, 1 to 1024.
     pub threads: usize,
-    /// Of those, workers that decode where records go to others; all of them unless told otherwise.
+    /// Workers that decode when the archive is read in order; all of them if `None`.
     pub decoders: Option<usize>,
-    /// Which frames are read, where there is an index.
+    /// Which frames are read by an index; without one, all are.
     pub extent: Extent,
-    /// Where there is an index, the last storages of the archive, which are the newest, are read first.
+    /// By an index, reads the last storages of the archive first. They are the newest.
     pub is_newest_first: bool,
-    /// Where there is an index, which frames are compared with their hashes.
     pub hashes: HashCheck,
-    /// Who is told.
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> Pass<'a> {
-    /// Reads everything.
+    /// Reads everything, and compares no hashes.
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let (extent, hashes) = (Extent::Everything, HashCheck::None);
         Self { threads: threads.max(1), decoders: None, extent, is_newest_first: false, hashes, progress }
     }
 }
 
-/// What reading an archive found out, beside what its visitor was told.
+/// Result of reading an archive, beside what the visitor was told.
 #[derive(Debug, Default)]
 pub struct ReadArchive {
-    /// The documents that were wanted.
     pub documents: Documents,
-    /// What its frames are like; by the index, only how many there are.
+    /// Statistics of frames; when reading by the index, only the number of frames and of checksums.
     pub frames: FrameStatistics,
-    /// Bytes of tar, as far as they are known.
+    /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
-    /// Whether it was read to its end, and nothing lost.
+    /// True if the archive was read to its end and no frame or entry was lost.
     pub is_whole: bool,
 }
 
-/// Why an archive could not be read.
+/// Error of reading an archive.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The index contradicts what is there: read the archive without it.
+    /// The index contradicts the archive; it can be read again without the index.
     Index(Error),
-    /// Anything else.
     Other(Error),
 }
 
-/// Why archives could not be read, and which of them it was.
+/// Error of reading one of several archives.
 #[derive(Debug)]
 pub struct FailedRead {
-    /// Its number, in the order in which they are read; `None` where it is about all of them.
+    /// Position of the archive in the order of reading; `None` if the error concerns all of them.
     pub archive: Option<usize>,
-    /// What failed.
     pub error: ReadError,
 }
 
 impl FailedRead {
-    /// Of one archive.
     pub fn of(number: usize, error: ReadError) -> Self {
         Self { archive: Some(number), error }
     }
@@ -173,13 +157,12 @@ impl From<ReadError> for Error {
 }
 
 impl Archive {
-    /// Opens a file.
     pub fn open(path: &Path, policy: IndexPolicy, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
         Self::of_source(Arc::new(source), ArchiveName::from_path(path), policy, io_policy)
     }
 
-    /// Opens any source. Of one whose length is not known yet, no index is known either.
+    /// Opens an archive from any source. The index is read only if the source knows its length.
     pub fn of_source(
         source: SharedSource,
         name: Option<ArchiveName>,
@@ -208,51 +191,49 @@ impl Archive {
         }
     }
 
-    /// Its path, or what stands for it.
+    /// The path, or the name that errors show for a source without one.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
 
-    /// The same, for keeping.
     pub fn path_buf(&self) -> PathBuf {
         self.path().to_path_buf()
     }
 
-    /// Its length in bytes; 0 as long as it is not known.
+    /// Length in bytes; 0 while it is unknown.
     pub fn length_bytes(&self) -> u64 {
         self.source.length_bytes().unwrap_or_default()
     }
 
-    /// The base slot that its name gives.
     pub fn base_slot(&self) -> Option<u64> {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// The index is worthless: it is not followed any more. Why is kept.
+    /// Stops following the index, and keeps the reason.
     pub fn distrust_index(&mut self, error: Error) {
         self.tail = None;
         self.index_error = Some(error);
     }
 
-    /// What stands for all of its bytes, where its frames are hashed, and its index is followed.
+    /// The root over all frame hashes; `None` without frame hashes, or if the index is not followed.
     pub fn root(&self) -> Option<Root> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
 
-    /// Says why the index is not followed, where there is one.
+    /// Warns if an existing index is not followed.
     pub fn warn_of_index(&self, progress: &dyn Progress) {
         if let Some(error) = &self.index_error {
             progress.warn(&format!("{}: {error}; reading it without its index", self.path().shown()));
         }
     }
 
-    /// Its bytes from the first to the last.
+    /// A stream of the compressed bytes, at the pace of the I/O policy.
     pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
         let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
         ArchiveStream { reader: Box::new(self.io_policy.paced(reader, progress)), compression: self.compression }
     }
 
-    /// Reads it for a visitor: by its index where that is to be followed, in order otherwise.
+    /// Reads the archive by its index if there is one to follow, else in order.
     pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive, ReadError> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
@@ -263,7 +244,7 @@ impl Archive {
         }
     }
 
-    /// Decodes it in order, and hands the tar stream over. Returns what its frames are like.
+    /// Decodes the archive in order and passes the tar stream to `on_content`.
     pub fn decode_in_order(
         &self,
         threads: usize,

@@ -1,4 +1,6 @@
-//! Which archive is meant: a path, or a source of any kind, and the name that counts.
+//! An archive that a caller names by a path or by a source.
+
+#![warn(missing_docs)]
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,35 +11,35 @@ use slotpress_format::ArchiveName;
 use super::source::SharedSource;
 use super::{Archive, IndexPolicy};
 
-/// An archive: where it is, and the name that it has or is to have.
+/// An archive in a file or another source, and its name.
 #[derive(Clone, Debug)]
 pub struct NamedArchive {
-    /// Where it is; of a source, what errors name.
+    /// Path of the file; for another source, the name that errors show.
     pub path: PathBuf,
-    /// What its name says.
+    /// Parsed name of the archive, or the name that it will get.
     pub name: Option<ArchiveName>,
-    /// Where its bytes come from, if not from the file at `path`.
+    /// Source of the bytes; the file at `path` if `None`.
     pub source: Option<SharedSource>,
 }
 
 impl NamedArchive {
-    /// A file, of the name that its path has.
+    /// An archive in a file, with the name that the path ends in.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        // Whether a name can be an archive's is for the rules to judge.
+        // Parsed loosely, because the rules check the name later.
         let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
         Self { path, name, source: None }
     }
 
-    /// What comes from elsewhere.
+    /// An archive in any source.
     pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    /// Opens it; its index is a hint.
+    /// Opens the archive. Its index is a hint.
     ///
     /// # Errors
-    /// It cannot be read, or is nothing that an archive could be.
+    /// It cannot be read, or is not an archive by its first bytes.
     pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<Archive> {
         let mut archive = match &self.source {
             Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, io_policy)?,
@@ -47,10 +49,10 @@ impl NamedArchive {
         Ok(archive)
     }
 
-    /// Its length; 0 as long as it is not known.
+    /// Length in bytes; 0 while it is unknown.
     ///
     /// # Errors
-    /// It cannot be found.
+    /// The file cannot be found.
     pub fn length_bytes(&self) -> Result<u64> {
         match &self.source {
             Some(source) => Ok(source.length_bytes().unwrap_or_default()),

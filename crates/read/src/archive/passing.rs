@@ -1,7 +1,7 @@
-//! The root of an archive that is read in order, as it arrives: its frames are hashed as they pass, and compared with the
-//! frame hashes at its end once that is there.
+//! Hashes the frames of an archive that is read in order as it arrives, and compares them at the end with the frame
+//! hashes in its tail.
 //!
-//! Where the archive is read by its index, `by_index` compares frames with their hashes itself.
+//! When an archive is read by its index, `by_index` compares the hashes itself.
 
 use std::ops::Range;
 
@@ -14,10 +14,9 @@ use super::source::Source;
 use super::tail::Tail;
 use super::walk::SeenFrame;
 
-/// Read at once: some of a pipe, and little enough to stay in a core's cache.
+/// Bytes read at once: they stay in a core's cache.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The frames of an archive on their way.
 pub struct PassingFrames<'a> {
     source: &'a dyn Source,
     state: Mutex<Passing>,
@@ -25,21 +24,21 @@ pub struct PassingFrames<'a> {
 
 #[derive(Default)]
 struct Passing {
-    /// Up to where everything is hashed: the end of a frame that holds tar.
+    /// End of the last hashed frame.
     hashed_bytes: u64,
-    /// Whether the frame that was seen last holds tar. It ends where the next one starts.
+    /// True if the last seen frame holds tar data. It ends where the next one starts.
     is_tar: bool,
     hashes: HashesDigest,
     piece: Vec<u8>,
 }
 
 impl<'a> PassingFrames<'a> {
-    /// Hashes frames of `source`, where those that have passed can be read again.
+    /// Hashes frames of `source`, which must allow to read again what has passed.
     pub fn new(source: &'a dyn Source) -> Self {
         Self { source, state: Mutex::default() }
     }
 
-    /// A frame starts: whatever is in front of it has passed. Frames come in their order.
+    /// A frame starts: all bytes before it have passed. Call in the order of the frames.
     pub fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.end_frame(self.source, frame.offset_bytes)?;
@@ -47,11 +46,11 @@ impl<'a> PassingFrames<'a> {
         Ok(())
     }
 
-    /// The source has been read to its end: what stands for all of its bytes, where its frames are those that its frame
-    /// hashes are of; `Ok(None)` where it has none.
+    /// Compares the hashes after the source was read to its end, and returns the root; `Ok(None)` if the archive has no
+    /// frame hashes.
     ///
     /// # Errors
-    /// A frame is not the one that its hash is of.
+    /// A frame does not match its hash.
     pub fn finish(self) -> Result<Option<Root>> {
         let mut state = self.state.into_inner();
         let Some(length_bytes) = self.source.length_bytes() else { return Ok(None) };
@@ -71,7 +70,8 @@ impl<'a> PassingFrames<'a> {
 }
 
 impl Passing {
-    /// The frame that was seen last ends at `end_bytes`. One that holds tar is hashed, with what stands in front of it.
+    /// Ends the last seen frame at `end_bytes`. If it holds tar data, hashes it with the skippable frames in front of
+    /// it.
     fn end_frame(&mut self, source: &dyn Source, end_bytes: u64) -> Result<()> {
         if !std::mem::take(&mut self.is_tar) {
             return Ok(());
@@ -82,7 +82,7 @@ impl Passing {
     }
 }
 
-/// The hash of a range of a source. `piece` is kept between calls.
+/// Hashes a range of a source. `piece` is a buffer to reuse.
 pub fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = FrameHasher::default();
     piece.resize(PIECE_BYTES, 0);

@@ -1,13 +1,12 @@
-//! Looking ahead in a stream of bytes.
+//! A reader that can look ahead.
 
 use std::io::Read;
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
-/// Read-ahead.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A reader that can look ahead, and knows where it is.
+/// A buffered reader that can look ahead and knows its offset.
 pub struct Peeker<R> {
     input: R,
     buffer: Vec<u8>,
@@ -17,17 +16,15 @@ pub struct Peeker<R> {
 }
 
 impl<R: Read> Peeker<R> {
-    /// At the beginning of `input`.
     pub fn new(input: R) -> Self {
         Self { input, buffer: vec![0; READ_BUFFER_BYTES], start: 0, end: 0, position: 0 }
     }
 
-    /// Where the next byte is in the stream.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next bytes: at least `count`, or all that are left.
+    /// Returns the next bytes without consuming them: at least `count`, or fewer at the end of the stream.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         while self.buffered().len() < count {
             if self.start > 0 {
@@ -49,14 +46,13 @@ impl<R: Read> Peeker<R> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Passes over bytes that were looked at.
     pub fn consume(&mut self, count: usize) {
         let count = count.min(self.buffered().len());
         self.start = self.start.saturating_add(count);
         self.position = self.position.saturating_add(count as u64);
     }
 
-    /// Appends the next `count` bytes.
+    /// Consumes the next `count` bytes and appends them to `to`.
     pub fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<()> {
         while count > 0 {
             let available = self.peek(1)?;
@@ -72,7 +68,7 @@ impl<R: Read> Peeker<R> {
         Ok(())
     }
 
-    /// Passes over the next `count` bytes.
+    /// Consumes the next `count` bytes and drops them.
     pub fn skip(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
             let available = self.peek(1)?.len();
@@ -87,7 +83,6 @@ impl<R: Read> Peeker<R> {
     }
 }
 
-/// The error for a stream that ends too early.
 pub fn cut_off(position: u64) -> Error {
     Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
         .with_hint("the download did not finish: download it again")

@@ -1,4 +1,4 @@
-//! Ranges of the tar stream of an archive with an index, by decoding the frames that hold them.
+//! Reads ranges of the tar stream of an archive with an index, by decoding the frames that hold them.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, copy_at_most, to_usize};
@@ -8,12 +8,11 @@ use super::decode::FrameDecoder;
 use super::source::Pieces;
 use super::tail::Tail;
 
-/// Where each frame's content starts in the tar stream.
+/// Offset in the tar stream at which each frame's content starts.
 #[derive(Debug)]
 pub struct FrameOffsets(Vec<u64>);
 
 impl FrameOffsets {
-    /// Of the frames that a tail lists.
     pub fn of(tail: &Tail) -> Self {
         let mut at = 0;
         let mut start = |content_bytes: u32| {
@@ -25,7 +24,10 @@ impl FrameOffsets {
     }
 }
 
-/// Reads, of an archive with an index, the bytes of the tar stream from `offset_bytes` on into `to`.
+/// Fills `to` with tar bytes from `offset_bytes` on, of an archive with an index.
+///
+/// # Errors
+/// The frames do not decode, or do not hold what the seek table says.
 pub fn read_range(archive: &Archive, offsets: &FrameOffsets, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
     let contradiction = || Error::damaged("the archive's index does not fit its frames");
     let frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default();

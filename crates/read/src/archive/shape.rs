@@ -1,9 +1,8 @@
-//! Walking an archive from its first byte to its last without unpacking it: what shows that a file is an archive, and
-//! whole.
+//! Walks an archive from its first byte to its last without unpacking it, which shows that the file is a whole archive.
 //!
-//! Of zstd only headers of frames and blocks are read, and the last frame is decoded, so that an archive that was cut
-//! between two frames is found too. The other compressions have no headers to go by and are decoded. Not here: what is in
-//! the archive.
+//! Of zstd, only frame and block headers are read, and the last frame is decoded: it must hold the end of the tar
+//! stream, so a cut between two frames is found too. Other compressions have no such headers and are decoded. The
+//! contents are not checked.
 
 use std::io;
 use std::ops::Range;
@@ -21,26 +20,22 @@ use super::source::{Source, SourceStream};
 use super::streams::StreamPieces;
 use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
 
-/// How an archive is put together, as its bytes show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How it is compressed.
     pub compression: Compression,
-    /// Frames that hold content; 0 where the compression has none.
+    /// Frames with content; 0 for other compressions than zstd.
     pub frames: u64,
-    /// Its length in bytes.
     pub length_bytes: u64,
-    /// Whether a frame of frame hashes is among its frames.
     pub has_hashes: bool,
 }
 
-/// Between two looks at whether the user asks to stop.
+/// Blocks between two checks for an interrupt.
 const BLOCKS_PER_LOOK: u64 = 1024;
 
-/// Walks a source to its end. One that is still arriving is waited for.
+/// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// It is no archive, or cut off: of the kind [`Damaged`](ErrorKind::Damaged).
+/// It is not an archive, or cut off ([`Damaged`](ErrorKind::Damaged)); it cannot be read; an interrupt.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape> {
     let mut start = [0; BLOCK];
     let read = read_up_to(source, &mut start, 0)?;
@@ -51,13 +46,12 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape>
     }
 }
 
-/// The frames of a zstd stream, as far as they were walked.
 struct Frames<'a> {
     source: &'a dyn Source,
     progress: &'a dyn Progress,
     frames: u64,
     blocks: u64,
-    /// The last frame that holds content, and the most bytes that it decodes to.
+    /// Range of the last frame with content, and an upper bound of its decoded length.
     last: Option<(Range<u64>, u64)>,
     has_hashes: bool,
 }
@@ -81,7 +75,7 @@ impl Frames<'_> {
                 FrameStart::Zstd(header) => {
                     let (end, content_bytes_max) = self.walk_frame(at, &header)?;
                     count(&mut self.frames, 1);
-                    // An empty frame is what an encoder may write at its end.
+                    // Encoders may end a stream with an empty frame.
                     if content_bytes_max > 0 {
                         self.last = Some((at..end, content_bytes_max));
                     }
@@ -89,7 +83,7 @@ impl Frames<'_> {
                 }
             }
         }
-        // What was passed over must be there.
+        // The walk skips contents, so check that the last byte exists.
         if at > 0 && read_up_to(self.source, &mut [0], at.saturating_sub(1))? == 0 {
             return Err(cut_off(self.source.length_bytes().unwrap_or(at)));
         }
@@ -104,7 +98,7 @@ impl Frames<'_> {
         Ok(Shape { compression: Compression::Zstd, frames: self.frames, length_bytes: at, has_hashes })
     }
 
-    /// Where a frame ends, and the most bytes that it decodes to.
+    /// Returns the end of a frame, and an upper bound of its decoded length.
     fn walk_frame(&mut self, start: u64, header: &FrameHeader) -> Result<(u64, u64)> {
         let mut at = start.saturating_add(header.header_bytes as u64);
         let mut content_bytes_max = 0u64;
@@ -127,10 +121,10 @@ impl Frames<'_> {
         }
     }
 
-    /// The last frame holds the end of the tar stream: zeros.
+    /// Checks that the last frame ends with the zeros that end a tar stream.
     fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
         let (start, length) = (frame.start, frame.end.saturating_sub(frame.start));
-        // What compresses to more than this was not made by zstd.
+        // zstd never compresses to more than this bound, so the frame is not decoded.
         if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
             return Ok(());
         }
@@ -142,7 +136,7 @@ impl Frames<'_> {
     }
 }
 
-/// Decodes a stream to its end.
+/// Decodes a stream to its end, and checks the zeros there.
 fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<Shape> {
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
@@ -166,7 +160,7 @@ fn check_zeros(end: &[u8]) -> Result<()> {
     }
 }
 
-/// Fills `to`, or what there is of it.
+/// Fills `to` as far as the source has bytes; returns their number.
 pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
     source.read_up_to(to, offset_bytes).map_err(|error| of_reading(source, error))
 }
@@ -208,7 +202,7 @@ pub(super) mod tests {
         builder.into_inner().expect("ended")
     }
 
-    /// The same tar in every compression: zstd as frames of `frame` bytes.
+    /// The same tar in every compression; for zstd, in frames of `frame` bytes.
     fn archives(content: &[u8], frame: usize) -> Vec<Vec<u8>> {
         use std::io::Write;
         let tar = tar(content);
@@ -224,7 +218,7 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives are, whatever the compression; cut ones are not, wherever they are cut.
+        /// Whole archives pass, cut ones do not, in every compression and wherever they are cut.
         #[test]
         fn cuts_are_found(
             content in proptest::collection::vec(1u8.., 1..5000),
@@ -235,7 +229,7 @@ pub(super) mod tests {
                 let shape = walk(&bytes).expect("whole");
                 prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
                 let cut = cut.index(bytes.len());
-                // Marks at the end hold nothing, and of a plain tar zeros may be missing.
+                // Marks at the end hold no content, and some zeros at the end of a plain tar may be missing.
                 let mark = match shape.compression {
                     Compression::Zstd => 14,
                     Compression::Lz4 => 8,
@@ -252,13 +246,13 @@ pub(super) mod tests {
         }
     }
 
-    /// Whether what is left of a cut archive are whole zstd frames, and all of the tar but some of the zeros at its end.
+    /// True if a cut archive still has whole zstd frames, with all of the tar but some zeros at its end.
     fn has_all_but_zeros(bytes: &[u8], cut: usize) -> bool {
         let (Ok(left), Ok(all)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };
         left.ends_with(&[0]) && all[left.len()..].iter().all(|byte| *byte == 0)
     }
 
-    /// The padding of the content, and the end of the tar in the second of three frames: zeros enough.
+    /// Padding and end of the tar lie in the second of three frames, so the third may be missing.
     #[test]
     fn a_last_frame_of_nothing_but_zeros_may_be_missing() {
         let bytes = &archives(&[1; 1387], 1462)[0];

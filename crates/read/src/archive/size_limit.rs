@@ -1,5 +1,5 @@
-//! How much archives may unpack to, where an operator says so: refused by their indexes before anything is written, and by
-//! their tar headers before the entry that is too much.
+//! Limits the size to which archives may unpack: by their indexes before anything is written, and by their tar headers
+//! before each entry.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,8 +10,8 @@ use slotpress_format::{END_OF_ARCHIVE_BYTES, Entry};
 
 use super::Archive;
 
-/// Counts what archives unpack to, and refuses more than a limit. One for all archives of a command; each time that they
-/// are read from the start, a new one.
+/// Counts the tar bytes of all archives of a command, and refuses more than the limit. If archives are read again from
+/// the start, a new one is needed.
 #[derive(Debug)]
 pub struct SizeLimit {
     max_bytes: u64,
@@ -19,15 +19,15 @@ pub struct SizeLimit {
 }
 
 impl SizeLimit {
-    /// A limit in bytes of entries, as they are in the tar stream; `None` for no limit.
+    /// Limit in bytes of tar entries, with headers and padding; `None` for no limit.
     pub fn new(max_bytes: Option<u64>) -> Self {
         Self { max_bytes: max_bytes.unwrap_or(u64::MAX), seen_bytes: AtomicU64::new(0) }
     }
 
-    /// What the indexes of archives say, as far as there are any. An index may lie: entries are counted all the same.
+    /// Checks the sum of what the indexes say. An index may lie, so entries are counted too.
     ///
     /// # Errors
-    /// They say that it is more than the limit.
+    /// The sum exceeds the limit.
     pub fn check_indexes<'a>(&self, archives: impl Iterator<Item = &'a Archive>) -> Result<()> {
         let told = archives.filter_map(|archive| Some(archive.tail.as_ref()?.index.tar_bytes()));
         let told = told.map(|tar_bytes| tar_bytes.saturating_sub(END_OF_ARCHIVE_BYTES));
@@ -38,10 +38,10 @@ impl SizeLimit {
         Err(self.error(&format!("unpacks to {}, as the index says", bytes(told_bytes))))
     }
 
-    /// An entry begins: its whole size counts before anything of it is written.
+    /// Counts the whole size of an entry before anything of it is written.
     ///
     /// # Errors
-    /// It is more than the limit with it.
+    /// The entry exceeds the limit.
     pub fn entry(&self, entry: &Entry) -> Result<()> {
         let entry_bytes = entry.tar_bytes();
         let before = self.seen_bytes.fetch_add(entry_bytes, Relaxed);

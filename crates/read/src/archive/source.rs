@@ -1,8 +1,6 @@
-//! Where the bytes of an archive come from. A reader asks for bytes at a place; a source may have to wait until they
-//! have arrived.
+//! The source of an archive's bytes: random reads, which may wait for bytes that have not arrived.
 //!
-//! A new kind of source (ranges of a server, an object store) is a file beside [`arriving`](super::arriving), and
-//! nothing that reads archives knows of it.
+//! To add a source (ranges of a server, an object store), implement [`Source`]; see [`arriving`](super::arriving).
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -17,19 +15,20 @@ use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, StreamReader, r
 
 use crate::Unpublished;
 
-/// Bytes of an archive, at any place, in any order, on any thread.
+/// Bytes of an archive, readable at any offset from any thread.
+#[warn(missing_docs)]
 pub trait Source: Debug + Send + Sync {
-    /// What errors name.
+    /// Path or other name that errors show.
     fn path(&self) -> &Path;
 
-    /// How many bytes there are in all; `None` as long as that is not known.
+    /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads some bytes, at least one, from `offset_bytes` on; waits until they are there. 0 at the end only. After an
-    /// error the same bytes may be asked for again.
+    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there; 0 only at the end. After an
+    /// error, the same range may be read again.
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// The file that holds all of it, where there is one: it is read with an eye on the page cache.
+    /// The file that holds all bytes, if there is one: it is then read with care for the page cache.
     fn file(&self) -> Option<&File> {
         None
     }
@@ -42,7 +41,7 @@ pub trait Source: Debug + Send + Sync {
         }
     }
 
-    /// Fills `to` with the bytes from `offset_bytes` on, or what there is of them. Returns how many there are.
+    /// Fills `to` from `offset_bytes` on as far as there are bytes, and returns their number.
     fn read_up_to(&self, to: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
         let mut read = 0usize;
         while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
@@ -60,7 +59,6 @@ pub trait Source: Debug + Send + Sync {
     }
 }
 
-/// A file on a local disk.
 #[derive(Debug)]
 pub struct LocalFile {
     path: PathBuf,
@@ -69,12 +67,12 @@ pub struct LocalFile {
 }
 
 impl LocalFile {
-    /// Opens an ordinary file.
+    /// Opens a regular file.
     ///
     /// # Errors
-    /// It cannot be opened, or is something else: a directory, a pipe, a device.
+    /// It cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // A pipe would block in open until another process writes to it: what it is comes first.
+        // Checked before `open`, which would block on a pipe until another process writes to it.
         let metadata = std::fs::metadata(path).map_err(|error| Error::of_open(path, &error))?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))
@@ -87,16 +85,15 @@ impl LocalFile {
 }
 
 impl LocalFile {
-    /// Takes an open file of this path, which has this length.
     pub fn new(path: PathBuf, file: File, length_bytes: u64) -> Self {
         Self { path, file, length_bytes }
     }
 }
 
-/// A file that has just been written, which has no name yet: it is read by the directory that it was made in.
+/// Opens a file that has just been written and has no final name yet.
 ///
 /// # Errors
-/// Another file came to lie under its temporary name; the disk fails.
+/// Another file took its temporary name, or the disk fails.
 pub fn written(file: &Unpublished) -> Result<SharedSource> {
     let opened = file.reopen()?;
     let length_bytes = opened.metadata().or_path("read", file.path())?.len();
@@ -121,7 +118,7 @@ impl Source for LocalFile {
     }
 }
 
-/// Reads a source from its beginning to its end.
+/// Reads a source from start to end.
 pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
     match (source.file(), source.length_bytes()) {
         (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, length_bytes, hint)),
@@ -129,7 +126,6 @@ pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
     }
 }
 
-/// Reads a source from its beginning to its end, and tells how far it is.
 pub(super) struct SourceStream<'a> {
     source: &'a dyn Source,
     pub position: u64,
@@ -149,7 +145,7 @@ impl Read for SourceStream<'_> {
     }
 }
 
-/// Reads pieces of a source, on any thread, in any order, as a hint says.
+/// Reads pieces of a source on any thread in any order, with the given page cache policy.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     source: &'a dyn Source,
@@ -158,12 +154,11 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Reads `source`.
     pub fn new(source: &'a dyn Source, hint: IoHint) -> Self {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
-    /// Reads a range through `buffer`, which is best used again.
+    /// Reads a range into `buffer`, which the caller should reuse.
     pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let path = self.source.path();
         if let Some((file, length_bytes)) = self.file {
@@ -175,5 +170,5 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A source that several readers share.
+/// A source with shared ownership.
 pub type SharedSource = Arc<dyn Source>;

@@ -1,5 +1,4 @@
-//! Archives that one thread must decode from the first byte to the last: lz4, and the bzip2 and gzip archives of
-//! before 2024. And plain tar, where there is nothing to decode.
+//! Decodes archives that one thread must decode from start to end: lz4, bzip2, gzip, and plain tar.
 
 use std::io::{self, BufReader, Read};
 
@@ -9,13 +8,12 @@ use slotpress_base::{Error, Result};
 use crate::archive::walk::Piece;
 use crate::{Compression, Recycler};
 
-/// Read-ahead: there is one reader, and a disk likes large reads.
+/// Read-ahead of the only reader; disks are faster with large reads.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// Decodes a stream piece by piece.
 pub struct StreamPieces<R: Read> {
     decoder: Decoder<Counted<BufReader<R>>>,
     recycler: Recycler,
@@ -51,7 +49,7 @@ impl<R: Read> Decoder<R> {
 }
 
 impl<R: Read> StreamPieces<R> {
-    /// Decodes `input`; zstd is not decoded here, but by the frame walker.
+    /// Decodes `input`. zstd passes unchanged; [`walk`](super::walk) decodes it.
     pub fn new(input: R, compression: Compression, recycler: Recycler) -> Self {
         let input = Counted { inner: BufReader::with_capacity(READ_BUFFER_BYTES, input), bytes: 0, has_failed: false };
         let decoder = match compression {
@@ -97,7 +95,7 @@ impl<R: Read> Iterator for StreamPieces<R> {
     }
 }
 
-/// Counts what is read, and remembers whether it was reading, not decoding, that failed.
+/// Counts bytes, and remembers a read error, to tell it from a decoding error.
 struct Counted<R> {
     inner: R,
     bytes: u64,

@@ -1,9 +1,7 @@
-//! The end of an archive that slotpress made: its frame hashes, its index, which tells where every entry lies, and its
-//! seek table.
+//! Reads the end of an archive that slotpress made: frame hashes, index and seek table.
 //!
-//! All are hints. A tail that is missing, damaged or contradicts the file is no tail: the archive is then read in
-//! order, by its frames alone. What the tail says of a frame, and of what stands in front of it, is checked when that
-//! frame is read.
+//! All of them are hints. A tail that is damaged or contradicts the file is ignored, and the archive is read in order.
+//! Each frame is checked against the tail when it is read.
 
 use std::ops::Range;
 
@@ -19,71 +17,63 @@ use slotpress_format::{
 use super::source::Source;
 use super::walk::WHOLE_FRAME_BYTES_MAX;
 
-/// Where the first read, of the end, begins: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
-/// storages) take less, so that one read suffices. Of a small archive an eighth at most: a reader that waits for its end as it
-/// arrives need not wait for all of it.
+/// Offset of the first read at the end of a file. Seek table, index and frame hashes of a mainnet archive (55,000
+/// frames, 430,000 storages) fit into 8 MiB, so one read suffices. For a small archive, at most an eighth of it: a
+/// reader of an arriving archive should not have to wait for most of it.
 pub fn first_read_at(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
-/// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
+/// Limit on the seek table: twice what 450 GB of tar need in the smallest frames.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What may stand in front of a frame at most: as much padding as any writer makes, and a mark of `pzstd`.
+/// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a `pzstd` mark.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
-/// A frame of the archive that holds tar.
+/// A frame that holds tar data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataFrame {
-    /// Where it starts in the file.
     pub offset_bytes: u64,
-    /// Its length in the file.
     pub compressed_bytes: u32,
-    /// Bytes of tar inside.
     pub content_bytes: u32,
-    /// Bytes of skippable frames right in front of it: at most [`GAP_BYTES_MAX`].
+    /// Length of the skippable frames right before it, at most [`GAP_BYTES_MAX`].
     pub gap_bytes: u32,
 }
 
 impl DataFrame {
-    /// Where it ends in the file.
     pub fn end_bytes(&self) -> u64 {
         self.offset_bytes.saturating_add(u64::from(self.compressed_bytes))
     }
 
-    /// Where the bytes in front of it, that belong to it, start in the file.
+    /// Offset of the skippable frames that belong to it.
     pub fn gap_at(&self) -> u64 {
         self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))
     }
 }
 
-/// Seek table and index, which agree with each other and with the file's length.
+/// Seek table and index that agree with each other and with the file's length.
 #[derive(Debug)]
 pub struct Tail {
-    /// The entries.
     pub index: Index,
-    /// Hashes of frames, where it has them.
     pub hashes: Option<Hashes>,
-    /// The frames that hold tar, in order.
     pub frames: Vec<DataFrame>,
-    /// Bytes of skippable frames: hashes, index, seek table, and what stands in front of frames.
+    /// Total length of skippable frames: hashes, index, seek table, and those in front of frames.
     pub skippable_bytes: u64,
-    /// Whether nothing but frame hashes, index and seek table, as slotpress writes them, follows the last frame.
+    /// True if only frame hashes, index and seek table follow the last frame, in the layout that slotpress writes.
     pub is_plain: bool,
 }
 
-/// What the hashes of an archive's frames say.
 #[derive(Debug)]
 pub struct Hashes {
-    /// Of each frame that holds tar, in order, with what stands in front of it.
+    /// Hash of each data frame, with the skippable frames in front of it.
     pub frames: Vec<FrameHash>,
-    /// What stands for all bytes of the archive.
+    /// Hash over all frame hashes and the tail; stands for all bytes of the archive.
     pub root: Root,
-    /// Where the frame that holds them starts in the file.
+    /// Offset of the skippable frame that holds the hashes.
     pub offset_bytes: u64,
 }
 
-/// The last bytes of a source, read at most twice.
+/// The last bytes of a source; reads more of them on request.
 struct LastBytes<'a> {
     source: &'a dyn Source,
     start: u64,
@@ -91,7 +81,6 @@ struct LastBytes<'a> {
 }
 
 impl LastBytes<'_> {
-    /// A range that ends before, or where, the source ends.
     fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
         let missing = self.start.saturating_sub(range.start);
         if missing > 0 {
@@ -106,8 +95,11 @@ impl LastBytes<'_> {
 }
 
 impl Tail {
-    /// Reads the tail of a source, whose length is known. `Ok(None)`: there is none. An error of the kind
-    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is one, but it makes no sense.
+    /// Reads the tail. `Ok(None)` if there is none, or if the source does not know its length.
+    ///
+    /// # Errors
+    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is a tail, but it contradicts itself or the file.
+    /// Other kinds: the source cannot be read.
     pub fn read(source: &dyn Source) -> Result<Option<Self>> {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
         let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
@@ -164,7 +156,7 @@ impl Tail {
                 if skippable_frame_bytes(content_bytes) == index_bytes => {}
             _ => return Ok(None),
         }
-        // Every other reader would find tar there.
+        // Other readers do not use the seek table and would find tar data there.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
         let hashes = match parse_frame_start(between) {
@@ -197,11 +189,11 @@ impl Tail {
         Ok(Some(tail))
     }
 
-    /// Every frame, with what it covers of the entries.
+    /// Every frame, with the part of the tar stream that it covers.
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();
-        // The entry that the next frame starts with, where in it, and its length.
+        // Number and length of the entry that the next frame starts in.
         let mut entry = lengths.next();
         let mut offset_bytes = 0u64;
         self.frames.iter().map(move |frame| {
@@ -218,8 +210,8 @@ impl Tail {
     }
 }
 
-/// Refuses anything but whole skippable frames: a frame of tar that a seek table passes over would be read by every
-/// other reader. Returns what the last of them says where it is a mark of `pzstd`: the length of the frame that follows.
+/// Refuses anything but whole skippable frames: other readers would decode a data frame that the seek table hides.
+/// Returns the length in the last `pzstd` mark, if there is one.
 pub fn check_skippable(mut bytes: &[u8]) -> Result<Option<u32>> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
     let mut mark = None;

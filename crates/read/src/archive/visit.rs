@@ -1,117 +1,71 @@
-//! What the two loops over an archive ([`in_order`](super::in_order), `by_index`) tell the code that reads
-//! it, and what they ask.
+//! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`) and the code for
+//! which they read.
 //!
-//! A [`Visitor`] says what each entry is wanted for, and judges what is wrong. Its [`EntrySink`]s get contents as they
-//! are decoded (to put them into files, or into another archive), its [`RecordVisitor`] the records of storages, on all
-//! workers.
+//! A [`Visitor`] decides the use of each entry and judges problems. Its [`EntrySink`]s receive contents as they are
+//! decoded, and its [`RecordVisitor`] the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryParser, Oddity, RecordSink, TarEnd, TarHeader};
 
 use super::walk::SeenFrame;
 
-/// A storage that is being read: its number, and its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageRef {
-    /// Its number, over all archives that make up a state.
+    /// Number over all archives that make up a state.
     pub number: u32,
-    /// Its slot.
     pub slot: u64,
-    /// Its id.
     pub id: u32,
 }
 
-/// What an entry is wanted for; nothing unless told otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryUse {
-    /// Its records are to be visited, as those of this storage.
+    /// Its records are visited, as those of this storage.
     pub records_of: Option<StorageRef>,
-    /// It is a document (version, status cache, bank file) that is to be parsed.
+    /// It is a document (version, status cache, bank file) to parse.
     pub is_document: bool,
-    /// Its content is for the sink.
     pub is_for_sink: bool,
 }
 
 impl EntryUse {
-    /// Whether its content must be decoded.
+    /// True if its content must be decoded.
     pub fn is_wanted(&self) -> bool {
         self.records_of.is_some() || self.is_document || self.is_for_sink
     }
 }
 
-/// What is wrong with an archive.
 #[derive(Debug)]
 pub enum Problem<'a> {
-    /// A frame does not decode, but where the next one starts is known.
+    /// A frame does not decode, but the start of the next one is known.
     LostFrame {
-        /// Which of the frames that hold tar it is, from 0.
+        /// Number among the frames that hold tar data, from 0.
         number: u64,
-        /// Why; says where it starts.
+        /// The reason, with the offset of the frame.
         error: &'a Error,
-        /// Whether the tar stream was over before it.
+        /// True if the tar stream had ended before it.
         is_after_end: bool,
     },
-    /// A mark of `pzstd` does not fit the frame after it.
-    WrongMark {
-        /// Which frame.
-        number: u64,
-        /// Where it starts in the file.
-        offset_bytes: u64,
-        /// Its length.
-        compressed_bytes: u32,
-        /// What the mark says.
-        mark: u32,
-    },
-    /// A frame, with what stands in front of it, is not what its hash says.
-    WrongHash {
-        /// Which frame.
-        number: u64,
-        /// Where it starts in the file.
-        offset_bytes: u64,
-    },
-    /// Frames cannot be told apart any more: reading ends.
+    /// A `pzstd` mark does not match the length of the next frame.
+    WrongMark { number: u64, offset_bytes: u64, compressed_bytes: u32, mark: u32 },
+    /// A frame with the skippable frames in front of it does not match its hash.
+    WrongHash { number: u64, offset_bytes: u64 },
+    /// Frame boundaries are lost, so reading ends.
     Unreadable {
-        /// Why, and where.
         error: &'a Error,
-        /// Whether the tar stream was over before it.
+        /// True if the tar stream had ended before it.
         is_after_end: bool,
     },
-    /// A tar header makes no sense.
-    DamagedHeader {
-        /// Why.
-        error: &'a Error,
-        /// Where in the tar stream.
-        offset_bytes: u64,
-    },
-    /// A tar header that not every client reads.
-    OddHeader {
-        /// In what way.
-        oddity: Oddity,
-        /// The header.
-        header: &'a TarHeader,
-    },
+    /// A tar header is senseless; `offset_bytes` counts from the start of the tar stream.
+    DamagedHeader { error: &'a Error, offset_bytes: u64 },
+    /// A tar header is unusual, and some clients refuse it.
+    OddHeader { oddity: Oddity, header: &'a TarHeader },
     /// The tar stream does not end as it should.
-    End {
-        /// How it ends.
-        end: TarEnd,
-        /// How many zeros there are.
-        zero_bytes: u64,
-        /// Where.
-        offset_bytes: u64,
-        /// Whether it ends between two entries.
-        is_between_entries: bool,
-        /// What that is as an error.
-        error: &'a Error,
-    },
+    End { end: TarEnd, zero_bytes: u64, offset_bytes: u64, is_between_entries: bool, error: &'a Error },
     /// So much of the archive could not be read that records are missing.
-    LostRecords {
-        /// Which, in words: "not those in …".
-        which: &'static str,
-    },
+    LostRecords { which: &'static str },
 }
 
 impl Problem<'_> {
-    /// The problem as an error, for who reads no further.
+    /// The problem as an error, for a visitor that stops at the first one.
     pub fn into_error(self) -> Error {
         match self {
             Self::LostFrame { error, .. } | Self::Unreadable { error, .. } | Self::DamagedHeader { error, .. } => {
@@ -130,7 +84,7 @@ impl Problem<'_> {
         }
     }
 
-    /// How a tar stream ends that is over, or that no more of can be read.
+    /// Reports how the tar stream ends, if it does not end cleanly.
     pub(super) fn of_end(parser: &EntryParser, tell: &mut dyn FnMut(Problem<'_>) -> Result<()>) -> Result<()> {
         let end = parser.end();
         if end == TarEnd::Clean {
@@ -152,67 +106,65 @@ impl Problem<'_> {
     }
 }
 
-/// Decides how entries are read, and judges problems. Shared by all workers.
+/// Decides the use of entries and judges problems. All workers share it.
 pub trait Visitor: Sync {
-    /// An entry, in the order of the archive, before its content; says what it is wanted for. With an index, all entries
-    /// come before any content.
+    /// Called for every entry in the order of the archive, before its content; returns the use of the entry. By an
+    /// index, all entries come before any content.
     fn entry(&self, number: u32, entry: &Entry) -> Result<EntryUse>;
 
-    /// A frame, skippable or not, in any order.
+    /// Called for every frame, skippable or not, in any order.
     fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
         let _ = frame;
         Ok(())
     }
 
-    /// Something is wrong. An error ends the reading; otherwise it goes on as well as it can.
+    /// Called for every problem. An error ends the reading; otherwise it goes on as far as possible.
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         Err(problem.into_error())
     }
 
-    /// What takes the content of entries that are for a sink: of one frame, or of all of them.
+    /// Makes a sink for the contents of one frame (by an index) or of all entries (in order).
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
         Box::new(NoEntrySink)
     }
 
-    /// What looks at records.
+    /// The visitor of records, if records are wanted.
     fn records(&self) -> Option<&dyn RecordVisitor> {
         None
     }
 
-    /// An error when something outside the archive failed, such as a full disk: ends the reading.
+    /// Returns an error if something outside the archive failed, such as a full disk. This ends the reading.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Looks at records. Shared by all workers.
+/// Visits records. All workers share it.
 pub trait RecordVisitor: Sync {
-    /// One worker's part of it, which is merged when it is dropped.
+    /// Makes the state of one worker, which is merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
-    /// An error when something failed that ends the reading.
+    /// Returns an error to end the reading.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// One worker's part of a [`RecordVisitor`].
 pub trait RecordWorker: RecordSink {
-    /// The records that follow are of this storage.
+    /// Begins a storage: the records that follow are from it.
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Takes the content of entries; one on each worker, or one in all.
+/// Receives the content of entries; by an index, one for each frame.
 pub trait EntrySink {
-    /// An entry begins, or goes on from `offset_bytes` of its tar bytes: 0 is its header.
+    /// Begins an entry, or resumes it at `offset_bytes` of its tar bytes; the header is at 0.
     fn begin(&mut self, number: u32, entry: &Entry, offset_bytes: u64) -> Result<()>;
-    /// Some of its content, from `offset_bytes` of the content on.
+    /// Receives content; `offset_bytes` counts from the start of the content.
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
-    /// It is complete, or the rest of it comes to another worker.
+    /// Ends an entry: it is complete, or another sink receives the rest.
     fn end(&mut self, entry: &Entry) -> Result<()>;
 }
 
-/// Takes nothing.
 pub struct NoEntrySink;
 
 impl EntrySink for NoEntrySink {

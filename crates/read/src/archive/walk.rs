@@ -1,8 +1,8 @@
-//! Finding the frames of a zstd stream from any maker, by walking frame and block headers as the bytes come.
+//! Finds the frames of a zstd stream from any maker by walking frame and block headers.
 //!
-//! A frame of a bounded size is handed on whole, so that any worker can decode it. A larger one, such as the single
-//! frame of `zstd` or Agave up to 4.2, is decoded here, piece by piece. Nothing is trusted: lengths are limited before
-//! memory is taken for them.
+//! A frame of bounded size is passed on whole, so that any worker can decode it. A larger one, such as the single frame
+//! that `zstd` and Agave up to 4.2 write, is decoded here piece by piece. Lengths are limited before memory is
+//! allocated for them.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,53 +19,46 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::archive::peeker::{Peeker, cut_off};
 
-/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer make frames of 32 MiB
-/// and a little; twice that leaves room, and bounds a worker.
+/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write frames slightly
+/// above 32 MiB; twice that leaves room and bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes decoded at a time from a frame that is too large to be handed on whole: they stay in the second-level cache
-/// until they are parsed.
+/// Bytes decoded at a time from a larger frame: they stay in the second-level cache until they are parsed.
 const STREAM_PIECE_BYTES: usize = 1024 * 1024;
 
-/// What the walker found next.
 #[derive(Debug)]
 pub enum Piece {
     /// A whole frame, compressed.
     Frame {
-        /// Its bytes.
         bytes: Vec<u8>,
-        /// Which of the frames that hold content it is, from 0.
+        /// Number among the frames with content, from 0.
         number: u64,
-        /// Where it starts in the stream.
         offset_bytes: u64,
-        /// Bytes of content, where the frame states it.
+        /// Content bytes that the frame header states.
         content_bytes: Option<u64>,
-        /// The most bytes that it decodes to.
+        /// Upper bound of the decoded length.
         content_bytes_max: u64,
     },
-    /// Bytes of tar, decoded already.
+    /// Decoded bytes of tar.
     Content {
-        /// The bytes.
         bytes: Vec<u8>,
-        /// Compressed bytes that they came from.
+        /// Length of the compressed bytes that they came from.
         compressed_bytes: u64,
     },
 }
 
-/// Buffers that workers have emptied, to be filled again: without it, every frame would fault in fresh pages.
+/// Buffers for reuse: otherwise, every frame would cause page faults on fresh memory.
 #[derive(Clone, Debug, Default)]
 pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// More buffers than are ever under way; a bound all the same.
+/// Limit on kept buffers: more than are ever in use.
 const RECYCLED_MAX: usize = 64;
 
 impl Recycler {
-    /// An empty buffer.
     pub fn take(&self) -> Vec<u8> {
         self.0.lock().pop().unwrap_or_default()
     }
 
-    /// Gives a buffer back.
     pub fn give(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut buffers = self.0.lock();
@@ -75,71 +68,66 @@ impl Recycler {
     }
 }
 
-/// A frame that the walker has come to, for checking frames.
+/// A frame header that the walker has reached.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame<'a> {
-    /// Which of the frames that hold tar it is, from 0, where that is not told by the order.
+    /// Number among the frames with tar data, from 0; `None` where frames come in order.
     pub number: Option<u64>,
-    /// Where it starts in the stream.
     pub offset_bytes: u64,
-    /// What it is.
     pub start: FrameStart,
-    /// The first bytes of a skippable frame's content: at most [`SEEN_CONTENT_BYTES_MAX`].
+    /// The first bytes of a skippable frame, at most [`SEEN_CONTENT_BYTES_MAX`].
     pub content: &'a [u8],
 }
 
-/// As much of a skippable frame's content as an observer sees: enough to tell what it is.
+/// Bytes of a skippable frame that an observer sees: enough to recognize its kind.
 pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
 
-/// Who is told of frames. An error ends the walk.
 pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) -> Result<()> + Send + 'a>;
 
-/// Walks the frames of a stream.
 pub struct FrameWalker<'a, R> {
     on_frame: Option<OnFrame<'a>>,
     input: Peeker<R>,
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
     is_over: bool,
-    /// Frames that hold content, so far.
     frames: u64,
     statistics: Arc<Mutex<FrameStatistics>>,
 }
 
-/// What the frames of a stream are like, as far as it was walked.
+/// Statistics of the frames of a stream, as far as it was walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct FrameStatistics {
-    /// Frames that hold content.
+    /// Frames with content.
     pub frames: u64,
-    /// The largest content size that one states, in bytes.
+    /// The largest content size that a frame header states, in bytes.
     #[serde(rename = "frame_bytes_max")]
     pub content_bytes_max: u64,
-    /// Of those, frames that end with a checksum.
+    /// Frames that end with a checksum.
     pub frames_with_checksum: u64,
-    /// Of those, frames that state their content size.
+    /// Frames that state their content size.
     #[serde(skip)]
     pub frames_with_content_size: u64,
     /// The largest window that a decoder needs, in bytes.
     #[serde(skip)]
     pub window_bytes_max: u64,
-    /// Skippable frames.
+    /// Number of skippable frames.
     #[serde(skip)]
     pub skippable_frames: u64,
-    /// Bytes of skippable frames.
+    /// Total length of skippable frames in bytes.
     pub skippable_bytes: u64,
 }
 
 struct StreamedFrame {
     context: DCtx<'static>,
-    /// What was read of the frame before it turned out to be large, and how much of it is decoded.
+    /// Bytes read before the frame turned out to be large, and how many of them are decoded.
     read: Vec<u8>,
     used: usize,
     offset_bytes: u64,
 }
 
 impl<'a, R: Read> FrameWalker<'a, R> {
-    /// Walks `input`, and takes buffers from `recycler`.
     pub fn new(input: R, recycler: Recycler) -> Self {
         Self {
             on_frame: None,
@@ -152,7 +140,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
     }
 
-    /// Where the walker counts; readable when the walker is gone.
+    /// The counters, which outlive the walker.
     pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
         self.statistics.clone()
     }
@@ -161,7 +149,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         count(&mut self.statistics.lock());
     }
 
-    /// Tells `on_frame` of every frame, skippable ones too, before it is read.
+    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends the walk.
     #[must_use]
     pub fn observed(mut self, on_frame: OnFrame<'a>) -> Self {
         self.on_frame = Some(on_frame);
@@ -221,7 +209,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
     }
 
-    /// Reads a whole frame; or, when it turns out to be large, sets it up for streaming.
+    /// Reads a whole frame, or prepares to stream it if it turns out to be large.
     fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<Piece>> {
         let mut bytes = self.recycler.take();
         let stated = header.content_bytes;
@@ -244,7 +232,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max }));
             }
             is_small = match stated {
-                // What compresses to more than this was not made by zstd.
+                // zstd never compresses to more than this bound.
                 Some(content) => bytes.len() <= zstd_safe::compress_bound(to_usize(content)),
                 None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
             };
@@ -319,9 +307,8 @@ impl<R: Read> Iterator for FrameWalker<'_, R> {
     }
 }
 
-/// The error for a frame that does not decode.
 pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
-    // `ZSTD_error_memory_allocation`, which the bindings tell by its words only.
+    // The bindings tell `ZSTD_error_memory_allocation` only by its message.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
         return Error::failed("not enough memory to decompress")
             .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads");
@@ -380,7 +367,7 @@ mod tests {
             prop_assert_eq!(decode(&stream).expect("a good stream"), expected);
         }
 
-        /// Cut off anywhere but between frames, a stream is refused.
+        /// A stream that is cut anywhere but between frames is refused.
         #[test]
         fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), at in any::<prop::sample::Index>()) {
             let stream = zstd::bulk::compress(&content, 1).expect("compresses");

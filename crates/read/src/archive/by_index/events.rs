@@ -1,6 +1,7 @@
-//! What the parser finds in one frame, on its way to visitor, sink and documents; and what goes on to the next frame.
+//! Passes what the parser finds in one frame to visitor, sink and documents, and open records or documents to the next
+//! frame.
 //!
-//! Not here: which frames are read, and by whom ([`by_index`](super)).
+//! [`by_index`](super) decides which worker reads which frame.
 
 use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
@@ -10,39 +11,36 @@ use super::{FrameWorker, IndexReader, contradicts};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse};
 
-/// What a frame that starts inside an entry must know. Where it comes to nothing (a frame before was lost), the rest of
-/// the entry is lost too.
+/// State of an entry that continues in the next frame. If it is not sent (the frame before was lost), the rest of the
+/// entry is lost too.
 pub(super) enum Carry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
 
-/// As much of a frame is written, and looked at, before the next piece: it is still in a core's cache then, as a frame is
-/// not.
+/// Bytes passed on at a time: they stay in a core's cache between sink and parser, as a whole frame would not.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// An entry's number as sinks and visitors know it: an index names no more entries than fit.
+/// Converts an entry's number; an index cannot hold more entries than a `u32`.
 fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Takes what the parser finds in one frame.
+/// Receives the parser's events of one frame.
 pub(super) struct Events<'a, 'w, 'r> {
     pub reading: &'a IndexReader<'a>,
     pub worker: &'w mut FrameWorker<'r>,
     pub sink: Box<dyn EntrySink + 'a>,
     pub documents: DocumentReader,
-    /// The entry that begins next.
     pub number: usize,
-    /// What the current one is wanted for.
     pub wanted: EntryUse,
     pub after: Option<Sender<Carry>>,
-    /// An error that is not the index's.
+    /// An error of visitor or sink, as opposed to a contradiction of the index.
     pub stopped: Option<Error>,
 }
 
 impl Events<'_, '_, '_> {
-    /// The frame starts inside an entry.
+    /// Resumes an entry that began in an earlier frame.
     pub fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
         self.wanted = self.reading.uses.get(self.number).copied().unwrap_or_default();
         if self.wanted.is_for_sink {
@@ -64,12 +62,11 @@ impl Events<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes what comes next.
     pub fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
         let result = match event {
             TarEvent::Begin(entry) => match self.reading.tail.index.entries.get(self.number) {
                 Some(expected) if *expected == entry => self.begin(&entry),
-                // Not the visitor's error, but the index's.
+                // This is not the visitor's error: the index is wrong.
                 _ => return Err(contradicts(format!("{} is not where it says", entry.kind))),
             },
             TarEvent::Content { offset_bytes, bytes } => self.content(offset_bytes, bytes),
@@ -101,8 +98,8 @@ impl Events<'_, '_, '_> {
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
         let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
         let walker = &mut self.worker.walker;
-        // The worker of the next frame may be waiting. Walking over headers is a small part of what is done with records:
-        // that first, and the rest once it knows where it stands.
+        // The worker of the next frame may be waiting. Walking over record headers is cheap, so that is done first, and
+        // the records are visited after the state was sent.
         let after = if goes_on && records.is_some() { self.after.take() } else { None };
         let mut next = after.map(|after| (after, walker.clone()));
         let mut offset_bytes = offset_bytes;
@@ -119,7 +116,7 @@ impl Events<'_, '_, '_> {
             offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
         }
         if let (Some((after, next)), Some(records)) = (next, records) {
-            // Fails only when the next frame was given up.
+            // Fails only if the next frame was given up.
             let _ = after.send(Carry::Records(Box::new(next)));
             walker.feed(bytes, records.as_mut());
         }
@@ -138,7 +135,7 @@ impl Events<'_, '_, '_> {
         Ok(())
     }
 
-    /// The frame ends; its last entry may go on in the next.
+    /// Ends the frame: sends the state of an entry that continues in the next frame.
     pub fn suspend(&mut self) -> Result<()> {
         let last = self.number.checked_sub(1).and_then(|last| self.reading.tail.index.entries.get(last));
         if self.wanted.is_for_sink
