@@ -1,5 +1,5 @@
-//! The list of archives that `slotpress serve` gives to programs (`docs/serving.md` describes it), as a client reads it.
-//! What it says is the server's claim.
+//! Parses the list of archives that `slotpress serve` publishes for programs (see `docs/serving.md`). Its contents are
+//! the server's claims.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use slotpress_format::{ArchiveName, FrameHashesAt, Root, SlotTime, SlotTimeSourc
 
 use super::{Archive, Catalog, FrameHashes};
 
-/// An archive that a server lists.
+/// An archive in a server's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedArchive {
-    /// Its name.
+    /// File name of the archive.
     pub name: ArchiveName,
-    /// Its length.
+    /// Length in bytes.
     pub size_bytes: Option<u64>,
-    /// How long ago it was modified, in a list that was made just now.
+    /// Seconds since the modification, when the list was made; only in a list made on request.
     pub age_seconds: Option<u64>,
-    /// When it was modified, by the clock of the list's maker.
+    /// Time of the modification, by the clock of the machine that made the list.
     pub modified_unix_seconds: Option<u64>,
-    /// How its state was checked, where the list tells.
+    /// How the server says that the state was checked.
     pub state: Option<String>,
-    /// What stands for every byte of it, where it has frame hashes.
+    /// Root over the frame hashes, if the archive has them.
     pub root: Option<Root>,
-    /// Where its frame hashes are.
+    /// Position of the frame hashes in the archive.
     pub frame_hashes: Option<FrameHashesAt>,
 }
 
-/// What a server lists.
+/// Contents of a server's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Archives.
+    /// The archives, in the order of the list.
     pub archives: Vec<ListedArchive>,
-    /// How long slots take.
+    /// Duration of slots.
     pub slot_time: SlotTime,
 }
 
@@ -55,7 +55,7 @@ struct Entry {
     frame_hashes: Option<FrameHashesAt>,
 }
 
-/// Reads a list: `None` where it is something else. What has not the name of an archive is left out.
+/// Parses a list; `None` if the document is something else. Skips entries that are not named like an archive.
 pub fn parse(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
     if list.version != VERSION {
@@ -78,11 +78,11 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
 }
 
 impl Catalog {
-    /// Of what the server at `url` listed.
+    /// A catalog of the archives that the server at `url` lists.
     pub fn of_listing(listed: Listed, url: &str, now_ns: u64) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {
             let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
-            // The age does not depend on two clocks that agree; a list that lasts has only the time.
+            // An age does not require that two clocks agree. A stored list gives only a time.
             let by_age = listed.age_seconds.map(|age| now_ns.saturating_sub(ns(age)).max(1));
             Archive {
                 modified_ns: by_age.or(listed.modified_unix_seconds.map(ns)).unwrap_or_default(),

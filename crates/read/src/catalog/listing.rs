@@ -1,5 +1,4 @@
-//! Archives as JSON has them, in `slotpress list` and in what the server tells programs. Fields are added, never renamed or
-//! removed.
+//! Archives as `slotpress list --json` and the server's list show them. Fields are added, never renamed or removed.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -10,7 +9,7 @@ use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTi
 use super::{Archive, Catalog, FileId};
 
 impl Archive {
-    /// An archive on a server, below `url`; of no known time. A size of 0 is not known.
+    /// An archive below `url` on a server, of unknown time; a size of 0 is unknown.
     pub fn of_server(name: ArchiveName, url: &str, size_bytes: u64) -> Self {
         Self {
             name,
@@ -24,7 +23,7 @@ impl Archive {
     }
 }
 
-/// A list of archives, without what else its maker tells.
+/// A list of archives, without fields that only its maker adds.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListFields<A> {
     version: u32,
@@ -38,7 +37,7 @@ pub struct ListFields<A> {
 }
 
 impl<A> ListFields<A> {
-    /// Of all archives, each as `fields` has it.
+    /// Lists all archives, each in the form that `fields` makes.
     pub fn new(catalog: &Catalog, now: SystemTime, fields: impl Fn(&Archive) -> A) -> Self {
         Self {
             version: VERSION,
@@ -52,14 +51,14 @@ impl<A> ListFields<A> {
     }
 }
 
-/// What a node would choose.
+/// The archives that a node would choose.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChoiceFields {
     full: String,
     incremental: Option<String>,
 }
 
-/// An archive, as JSON has it here and in `slotpress list`.
+/// An archive as JSON shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArchiveFields {
     name: String,
@@ -81,7 +80,7 @@ pub struct ArchiveFields {
 }
 
 impl ChoiceFields {
-    /// Of these.
+    /// The choice among these archives.
     pub fn new(catalog: &Catalog) -> Option<Self> {
         let choice = catalog.choice()?;
         let incremental = choice.incremental.map(|archive| archive.name.to_string());
@@ -90,7 +89,7 @@ impl ChoiceFields {
 }
 
 impl ArchiveFields {
-    /// Of an archive among others.
+    /// Describes an archive that is part of `catalog`.
     pub fn new(archive: &Archive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
         let is_dated = archive.modified_ns > 0;
@@ -117,18 +116,18 @@ impl ArchiveFields {
         }
     }
 
-    /// The same in the list at its place below the archives.
+    /// Gives the path relative to the list that is served below the archives.
     pub fn in_list(self) -> Self {
         Self { path: format!("{FROM_LIST}{}", self.name), ..self }
     }
 
-    /// The same in a list that lasts: without its age, which would not stay true.
+    /// Omits the age, which would become wrong in a stored list.
     pub fn without_age(self) -> Self {
         Self { age_seconds: None, ..self }
     }
 }
 
-/// Nanoseconds since 1970.
+/// Nanoseconds since 1970; 0 for earlier times.
 pub fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,9 +1,10 @@
-//! What archives a directory holds: their names, which belong together, how old they are, which a node would choose, and
-//! which may go.
+//! Archives in a directory: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::plan`] are pure; [`scan`] looks at directories, [`usable`] decides what of them is an archive,
-//! [`prune::remove`] removes files, [`partials`] are downloads that did not end. Not here: what is inside an archive, and
-//! anything of a server.
+//! [`Catalog`] and [`prune::plan`] do no I/O. [`scan`] reads directories, [`usable`] decides which files are archives,
+//! [`prune::remove`] deletes files, and [`partials`] finds unfinished downloads. Contents of archives and servers are
+//! handled elsewhere.
+
+#![warn(missing_docs)]
 
 pub mod listed;
 pub mod listing;
@@ -26,59 +27,59 @@ use slotpress_format::{ArchiveName, Root, SlotTime};
 
 use self::usable::{Fault, Unusable};
 
-/// A file that has the name of an archive.
+/// A file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
-    /// What its name says. Written again, it is the file's name.
+    /// Parsed file name; formats to the same name again.
     pub name: ArchiveName,
-    /// The directory that was asked for.
+    /// The directory that was scanned.
     pub dir: PathBuf,
-    /// Whether it lies in the subdirectory `remote` of it, where Agave puts what it has downloaded.
+    /// True if the file is in the subdirectory `remote`, where Agave puts downloads.
     pub is_remote: bool,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size_bytes: u64,
-    /// When it was modified, in nanoseconds since 1970.
+    /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Which file it is.
+    /// Device and inode.
     pub file_id: FileId,
-    /// What its frame hashes say, where it has them and they were read.
+    /// Frame hashes, if the archive has them and they were read.
     pub hashes: Option<FrameHashes>,
 }
 
-/// Where an archive's frame hashes are, and the one number that stands for every byte of it.
+/// Position of an archive's frame hashes, and the root over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and everything from `offset_bytes` to its end.
+    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for every byte.
     pub root: Root,
-    /// Where the frame that holds them starts in the file.
+    /// Offset of the skippable frame that holds them.
     pub offset_bytes: u64,
-    /// How many there are.
+    /// Number of frame hashes.
     pub frames: u64,
 }
 
-/// What tells a file from another one that has taken its name: device and inode.
+/// Identifies a file, even if another one takes its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// The device it is on.
+    /// Device number.
     pub device: u64,
-    /// Its number there.
+    /// Inode number.
     pub inode: u64,
 }
 
 impl Archive {
-    /// The file's path.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
         let dir = if self.is_remote { self.dir.join(REMOTE) } else { self.dir.clone() };
         self.name.path_in(&dir)
     }
 
-    /// How long ago it was modified, where the clock tells.
+    /// Time since the modification; 0 if it lies in the future.
     pub fn age(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
     }
 
-    /// What tells its bytes from others, as HTTP has it: what stands for every byte where that is known, so that mirrors
-    /// agree; else its length and time. Strong, with its quotes.
+    /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a hash of length and
+    /// time.
     pub fn etag(&self) -> String {
         if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
@@ -88,21 +89,22 @@ impl Archive {
         format!("\"{}\"", hasher.finalize().to_hex().get(..32).unwrap_or_default())
     }
 
-    /// Whether it holds a whole state.
+    /// True if it holds a whole state.
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
     }
 
-    /// The newest first; of one slot, what most clients read first.
+    /// Sort key: newest slot first; within a slot, the format that most clients read first.
     fn order(&self) -> (Reverse<u64>, usize, [u8; 32], bool, PathBuf) {
         (Reverse(self.name.slot), rank(self.name.extension), self.name.hash.0, self.is_remote, self.dir.clone())
     }
 }
 
-/// The subdirectory for what was downloaded.
+/// Subdirectory for downloads, as in Agave.
 pub const REMOTE: &str = "remote";
 
-/// `.tar.zst` is read by Agave and Firedancer, `.tar.lz4` by Agave, `.tar` by Firedancer; the others by neither.
+/// Preference: Agave and Firedancer read `.tar.zst`, only Agave `.tar.lz4`, only Firedancer `.tar`, and neither the
+/// others.
 fn rank(extension: Extension) -> usize {
     match extension {
         Extension::TarZstd => 0,
@@ -112,27 +114,28 @@ fn rank(extension: Extension) -> usize {
     }
 }
 
-/// What a node that starts without a state would take.
+/// The archives from which a node without a state would start.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     /// The newest full archive.
     pub full: &'a Archive,
-    /// The newest incremental one on it.
+    /// The newest incremental archive for this full one.
     pub incremental: Option<&'a Archive>,
 }
 
-/// Archives, full ones from the newest on, each followed by what builds on it; last those whose full archive is not here.
+/// Archives in order: full ones from the newest on, each followed by its incremental ones; last, incremental archives
+/// without their full one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
     unusable: Vec<Unusable>,
-    /// How long slots take, as far as that was read.
+    /// Duration of slots, if it was read.
     pub slot_time: SlotTime,
-    /// The archive whose bank file was looked into for it.
+    /// Archive from whose bank file the duration was read.
     slot_time_from: Option<ArchiveName>,
 }
 
-/// What a node would choose, and how much there is: archives are reports of their own.
+/// Serializes the choice and counts; archives are reports of their own.
 impl Serialize for Catalog {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let choice = self.choice();
@@ -148,21 +151,22 @@ impl Serialize for Catalog {
 }
 
 impl Catalog {
-    /// Puts archives in order. Of several files of one name, the first given stays.
+    /// Sorts archives. Of several files with the same name, keeps the first given.
     pub fn new(archives: impl IntoIterator<Item = Archive>) -> Self {
         let mut seen = BTreeSet::new();
         let archives = archives.into_iter().filter(|archive| seen.insert(archive.name.to_string())).collect();
         Self::with_copies(archives)
     }
 
-    /// The same of archives of which only the length is known, as of objects in a store.
+    /// Like [`new`](Self::new), for archives of which only the length is known, such as objects in a store: empty ones
+    /// are unusable.
     pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| Unusable { archive, fault: Fault::Empty }).collect();
         Self { unusable, ..Self::new(archives) }
     }
 
-    /// The same, with all files of one name.
+    /// Like [`new`](Self::new), but keeps all files of a name.
     pub fn with_copies(mut archives: Vec<Archive>) -> Self {
         archives.sort_by_cached_key(Archive::order);
         let (fulls, incrementals): (Vec<_>, Vec<_>) = archives.into_iter().partition(Archive::is_full);
@@ -172,7 +176,7 @@ impl Catalog {
         }
         let mut sorted: Vec<Archive> = Vec::new();
         for full in fulls {
-            // Behind the last of the full archives of one slot.
+            // Incremental archives follow the last full archive of their base slot.
             let slot = full.name.slot;
             if let Some(last) = sorted.last().filter(|last| last.name.slot != slot || !last.is_full()) {
                 let before = last.name.base_slot.unwrap_or(last.name.slot);
@@ -188,29 +192,29 @@ impl Catalog {
         Self { archives: sorted, ..Self::default() }
     }
 
-    /// All of them that are of use.
+    /// All usable archives.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
     }
 
-    /// What has the name of an archive, and is of no use: shown, and never counted.
+    /// Files that are named like an archive but unusable; never counted among the archives.
     pub fn unusable(&self) -> &[Unusable] {
         &self.unusable
     }
 
-    /// The archive of this file name.
+    /// Finds an archive by its file name.
     pub fn find(&self, file_name: &str) -> Option<&Archive> {
         let name = ArchiveName::parse(file_name)?;
         self.archives.iter().find(|archive| archive.name == name)
     }
 
-    /// The full archive that an incremental one builds on, where it is here.
+    /// The full archive for an incremental one, if it is in the catalog.
     pub fn base_of(&self, incremental: &Archive) -> Option<&Archive> {
         let base = incremental.name.base_slot?;
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// What a node would choose. Archives that neither client reads are left out.
+    /// The archives that a node would choose, leaving out formats that no client reads.
     pub fn choice(&self) -> Option<Choice<'_>> {
         let is_read = |archive: &&Archive| rank(archive.name.extension) < 3;
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
@@ -219,7 +223,7 @@ impl Catalog {
         Some(Choice { full, incremental })
     }
 
-    /// The newest slot.
+    /// The newest slot of any archive.
     pub fn newest_slot(&self) -> Option<u64> {
         self.archives.iter().map(|archive| archive.name.slot).max()
     }

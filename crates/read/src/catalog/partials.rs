@@ -1,4 +1,4 @@
-//! Downloads that did not end: what they left stays until a later run continues it, or until somebody removes it.
+//! Unfinished downloads. They stay until a later run resumes them or somebody removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,30 +13,30 @@ use super::REMOTE;
 use super::scan::{modified_ns, open_dir};
 use crate::{Locked, try_lock, unix_ns};
 
-/// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
+/// Prefix of partial files and their journals. Not `tmp-`, which Agave deletes at start.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 
-/// What names of journals end with.
+/// Suffix of journals.
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
-/// A download that did not end.
+/// An unfinished download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partial {
-    /// The archive that it is to be.
+    /// Name of the archive that is being downloaded.
     pub name: ArchiveName,
     /// The directory that it is in.
     pub dir: PathBuf,
-    /// What it takes on the disk, in bytes.
+    /// Bytes that it takes on the disk.
     pub size_bytes: u64,
-    /// When it was written last, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Whether a run holds it, as far as the system tells.
+    /// True if a running process holds its lock.
     pub is_in_use: bool,
 }
 
 impl Partial {
-    /// The file's path.
+    /// Path of the partial file.
     pub fn path(&self) -> PathBuf {
         self.dir.join(self.file_name())
     }
@@ -45,22 +45,22 @@ impl Partial {
         format!("{FETCH_PREFIX}{}", self.name)
     }
 
-    /// How long ago it was written last, where the clock tells.
+    /// Time since the last write; 0 if it lies in the future.
     pub fn age(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
     }
 
-    /// Removes it and its journal; `false` where a run holds it.
+    /// Removes the file and its journal; `false` if a running process holds its lock.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The file system refuses.
     pub fn remove(&self) -> Result<bool> {
         let (dir, name) = (KeptDir::open(&self.dir)?, self.file_name());
         let file = dir.open_file(&name)?;
         if try_lock(&file).or_path("lock", &self.path())? == Locked::Busy {
             return Ok(false);
         }
-        // The journal first: it must not tell of a file that is made anew.
+        // The journal goes first, so that it never describes a new file of the same name.
         let journal = format!("{name}{JOURNAL_SUFFIX}");
         let names = dir.names()?.into_iter().filter(|one| one.to_string_lossy().starts_with(&journal));
         for name in names.chain([name.into()]) {
@@ -70,7 +70,7 @@ impl Partial {
     }
 }
 
-/// The downloads that did not end in a directory, and in its `remote`, the oldest first.
+/// Finds unfinished downloads in a directory and its `remote`, oldest first.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -89,7 +89,7 @@ pub fn find(dir: &Path) -> Result<Vec<Partial>> {
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 continue;
             }
-            // Blocks of 512 bytes, whatever the file system's own are.
+            // `st_blocks` counts blocks of 512 bytes on any file system.
             let size_bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
             let kept = KeptDir::open(&dir)?;
             let is_in_use = kept.open_file(file_name).is_ok_and(|file| lock_holder(&file).flatten().is_some());
@@ -100,7 +100,7 @@ pub fn find(dir: &Path) -> Result<Vec<Partial>> {
     Ok(found)
 }
 
-/// The age is that at the time of writing.
+/// Serializes the age at the time of writing.
 impl Serialize for Partial {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Partial", 5)?;
@@ -113,7 +113,7 @@ impl Serialize for Partial {
     }
 }
 
-/// For messages: its path.
+/// Writes the path.
 impl std::fmt::Display for Partial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.path().shown())

@@ -1,4 +1,4 @@
-//! Which archives may go: a plan without a look at the disk, and its execution.
+//! Decides which archives may be deleted, without I/O, and deletes them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,43 +10,43 @@ use slotpress_format::ArchiveName;
 
 use super::{Archive, Catalog, scan};
 
-/// What to keep.
+/// Which archives to keep.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 pub struct Keep {
-    /// So many of the newest full archives.
+    /// Number of newest full archives to keep.
     pub full: usize,
-    /// So many of the newest incremental archives.
+    /// Number of newest incremental archives to keep.
     pub incremental: usize,
-    /// Whatever was modified since.
+    /// Keeps archives modified within this time.
     pub within: Duration,
-    /// Of all that, so many bytes at most: the oldest go first, incremental archives before the full one that they build on.
+    /// Limit on the total size in bytes: the oldest go first, incremental archives before their full one.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
 
 impl Keep {
-    /// So many full and so many incremental archives, the newest of each.
+    /// Keeps the newest archives of each kind.
     pub fn new(full: usize, incremental: usize) -> Self {
         Self { full, incremental, within: Duration::ZERO, bytes_max: None }
     }
 }
 
-/// Why an archive stays.
+/// Why an archive is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// One of the newest.
+    /// It is among the newest of its kind.
     Newest,
-    /// Modified a short while ago.
+    /// It was modified recently.
     Recent,
-    /// An incremental archive that stays builds on it.
+    /// It is the full archive of a kept incremental one.
     Base,
     /// A node would choose it, or it is part of the newest pair.
     LastPair,
 }
 
 impl Reason {
-    /// As JSON has it.
+    /// Name in `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Newest => "newest",
@@ -57,14 +57,14 @@ impl Reason {
     }
 }
 
-/// For each archive of the catalog, in its order: why it stays; `None` for those that go.
+/// Decides for each archive of the catalog, in order, why it is kept; `None` for those to delete.
 ///
-/// Never goes: the full archive of an incremental one that stays; what a node would choose; the newest incremental archive
-/// whose full one is here, and that one.
+/// Always kept: the full archive of a kept incremental one; what a node would choose; the newest incremental archive
+/// whose full one is present, with that full one.
 pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
-    // Incremental archives are ordered by base first: here their own slot counts.
+    // The catalog sorts incremental archives by base slot first; here, their own slot counts.
     let mut newest = |is_full: bool, count: usize| {
         let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| one.is_full() == is_full).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
@@ -100,7 +100,8 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
     reasons
 }
 
-/// What never goes: what a node would choose, and the newest incremental archive whose full one is here.
+/// Names of archives that are always kept: what a node would choose, and the newest incremental archive whose full one
+/// is present.
 fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     let choice = catalog.choice();
     let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
@@ -108,7 +109,8 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
-/// Gives up what stays, the oldest first, until it has at most so many bytes; never what must stay, and what that builds on.
+/// Gives up kept archives, oldest first, until the rest fits into `bytes_max`; never those that must stay, nor the full
+/// archives under them.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
@@ -130,10 +132,10 @@ fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Optio
     }
 }
 
-/// Removes a file that is still the one that was looked at.
+/// Deletes the file if it is still the one that was scanned; succeeds if it is gone already.
 ///
 /// # Errors
-/// It is another file now, or the system refuses.
+/// Another file has its name now, or the file system refuses.
 pub fn remove(archive: &Archive) -> Result<()> {
     let path = archive.path();
     let failed = |error: rustix::io::Errno| Error::io("remove", &path, &error.into());
@@ -141,7 +143,7 @@ pub fn remove(archive: &Archive) -> Result<()> {
     let parent = archive.open_parent().map_err(failed)?;
     let stat = match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        // Another process was faster.
+        // Another process removed it first.
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(failed(error)),
     };

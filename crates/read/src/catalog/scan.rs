@@ -1,4 +1,4 @@
-//! Looking at directories, and opening what is in them. No link is followed below the directory that was asked for.
+//! Scans directories and opens their files. No symbolic link below the given directory is followed.
 
 use std::fs::File;
 use std::io;
@@ -17,19 +17,19 @@ use crate::archive::Archive as OpenArchive;
 use crate::archive::front::slot_time;
 use crate::{IndexPolicy, LocalFile};
 
-/// More archives than this are no archives' directory: validators keep six, mirrors some hundreds.
+/// Limit on archives in a directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
-/// What archives the directories and their `remote` hold; of several files of one name, the first that is of use. Each is
-/// [judged](super::usable::judge) by few reads.
+/// Scans directories and their `remote` for archives; of several files with the same name, keeps the first usable one.
+/// [Judges](super::usable::judge) each by a few reads.
 ///
 /// # Errors
-/// A directory cannot be read, or holds too many.
+/// A directory cannot be read, or holds too many archives.
 pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
     scan_again(dirs, &Catalog::default())
 }
 
-/// The same; what was learned about files that are still the same is taken over.
+/// Like [`scan`], but reuses what is `known` about unchanged files.
 ///
 /// # Errors
 /// See [`scan`].
@@ -38,7 +38,7 @@ pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     Ok(Catalog { unusable, ..Catalog::new(archives) })
 }
 
-/// The same, with all files of one name.
+/// Like [`scan`], but keeps all files of a name.
 ///
 /// # Errors
 /// See [`scan`].
@@ -47,7 +47,7 @@ pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog { unusable, ..Catalog::with_copies(archives) })
 }
 
-/// The same by names alone: of no file it is known whether it is of use.
+/// Lists archives by their names alone, without reading whether they are usable.
 ///
 /// # Errors
 /// See [`scan`].
@@ -55,7 +55,7 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog::with_copies(archives_of(dirs)?))
 }
 
-/// Which files are of use, with their frame hashes, and which are not.
+/// Judges all archives of the directories: usable ones with their frame hashes, and unusable ones.
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
@@ -64,7 +64,7 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
             archives.push(known.clone());
             continue;
         }
-        // What could not be read may be readable now.
+        // A file that could not be read may be readable now.
         let known = known.unusable.iter().find(|known| is_same(&known.archive));
         if let Some(known) = known.filter(|known| known.fault != Fault::Unreadable) {
             unusable.push(known.clone());
@@ -79,8 +79,8 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Looks up how long slots take: in the bank file of the newest full archive, or of the newest of all, where that is not the
-/// one that is `known`.
+/// Reads the slot duration from the bank file of the newest full archive (or the newest archive at all), unless `known`
+/// has it from the same archive.
 pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
     let newest = catalog.archives.iter().max_by_key(|archive| archive.name.slot);
     let Some(newest) = catalog.archives.iter().find(|archive| archive.is_full()).or(newest) else { return };
@@ -91,7 +91,7 @@ pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
     };
 }
 
-/// What cannot be read is for others to tell of.
+/// Read errors are reported elsewhere.
 fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
@@ -107,7 +107,7 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
         let remote = dir.join(REMOTE);
         match open_remote(&fd) {
             Ok(fd) => list(dir, true, &fd, &mut found)?,
-            // A link, a file or nothing at all.
+            // A link, a file, or nothing.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(Error::io("read", &remote, &error.into())),
         }
@@ -119,7 +119,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
     for entry in Dir::read_from(fd).or_path("read", dir)? {
         let entry = entry.or_path("read", dir)?;
         let Some(name) = entry.file_name().to_str().ok().and_then(ArchiveName::parse) else { continue };
-        // What went away since, or cannot be looked at, is not served.
+        // A file that has gone or cannot be examined is not listed.
         let Ok(stat) = rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             continue;
@@ -141,13 +141,13 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
     Ok(())
 }
 
-/// Nanoseconds since 1970; nothing before.
+/// Nanoseconds since 1970; 0 for earlier times.
 pub fn modified_ns(stat: &Stat) -> u64 {
     let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
     seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
 }
 
-/// Which file it is.
+/// Device and inode.
 pub fn file_id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
@@ -162,16 +162,16 @@ fn open_remote(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Archive {
-    /// The directory that the file itself is in.
+    /// Opens the directory that contains the file.
     pub(super) fn open_parent(&self) -> rustix::io::Result<OwnedFd> {
         let dir = open_dir(&self.dir)?;
         if self.is_remote { open_remote(&dir) } else { Ok(dir) }
     }
 
-    /// Opens the file for reading, with what it is now: length, time, identity.
+    /// Opens the file for reading, with its current metadata.
     ///
     /// # Errors
-    /// It is gone, or no ordinary file any more.
+    /// It is gone, or not a regular file any more.
     pub fn open(&self) -> io::Result<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let parent = self.open_parent()?;

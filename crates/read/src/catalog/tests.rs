@@ -1,4 +1,4 @@
-//! The order of archives, what a node chooses, and what may go, over made-up directories; and over real ones.
+//! Tests of order, choice and pruning, on made-up archives and on real directories.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +23,7 @@ fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) ->
 
 const EXTENSIONS: [Extension; 4] = [Extension::TarZstd, Extension::TarLz4, Extension::Tar, Extension::TarGzip];
 
-/// Few slots, so that archives meet.
+/// Uses few slots, so that archives relate to each other.
 fn any_archive() -> impl Strategy<Value = Archive> {
     (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20).prop_map(
         |(base, slot, seed, extension, modified)| {
@@ -99,13 +99,13 @@ proptest! {
         if let Some(slot) = last {
             prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && kept(a) && catalog.base_of(a).is_some_and(kept)));
         }
-        // Once pruned, nothing more goes.
+        // Pruning again deletes nothing more.
         let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
         let again = Catalog::new(left);
         prop_assert!(plan(&again, &keep, now_ns).iter().all(Option::is_some));
     }
 
-    /// What is neither among the newest, nor recent, nor needed by what stays, goes.
+    /// Archives go that are neither among the newest, nor recent, nor needed by those that stay.
     #[test]
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
@@ -161,7 +161,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     file.read_to_end(&mut read).expect("read");
     assert_eq!((&read, stat.st_size), (&of_use("two"), read.len() as i64));
 
-    // What becomes a link afterwards is not followed.
+    // A file that was replaced by a link is not opened.
     fs::remove_file(dir.path().join(name(1))).expect("removed");
     std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(1))).expect("linked");
     assert!(catalog.archives()[1].open().is_err());
@@ -174,7 +174,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     assert!(scan::scan(&[dir.path().join("none")]).is_err());
 }
 
-/// What is of use stays so when it is looked at again; what is not is never among what is, says why, and hides no copy.
+/// Usable files stay usable when scanned again; unusable ones are listed apart with a reason, and hide no usable copy.
 #[test]
 fn what_is_of_no_use_is_told_apart() {
     let dir = tempfile::tempdir().expect("a directory");

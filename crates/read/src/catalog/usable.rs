@@ -1,4 +1,5 @@
-//! Which files that have the name of an archive are of use: the one decision for all that list, serve, find, choose or prune.
+//! Decides which files that are named like archives are usable, for every command that lists, serves, finds, chooses or
+//! prunes.
 
 use std::time::SystemTime;
 use std::{fmt, io};
@@ -13,16 +14,16 @@ use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
-/// Why a file that has the name of an archive is of no use.
+/// Why a file that is named like an archive is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing is in it.
+    /// The file is empty.
     Empty,
-    /// Its first bytes are of something else.
+    /// Its first bytes are not those of an archive.
     NotAnArchive,
-    /// It has no end.
+    /// It is cut off.
     Cut,
     /// The system refuses to open or read it.
     Unreadable,
@@ -39,24 +40,24 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A file that has the name of an archive, and is of no use.
+/// An unusable file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unusable {
     /// The file.
     pub archive: Archive,
-    /// Why.
+    /// The reason.
     pub fault: Fault,
 }
 
-/// For messages: which file, and why.
+/// Writes path and reason.
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
     }
 }
 
-/// The age is that at the time of writing.
+/// Serializes the age at the time of writing.
 impl Serialize for Unusable {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Unusable", 6)?;
@@ -70,9 +71,9 @@ impl Serialize for Unusable {
     }
 }
 
-/// Decides by few reads, of the first bytes and of the last ones, whether a file is of use; returns what stands for its bytes,
-/// where it says so. Whole archives always pass; a changed byte, a cut between two frames or on a block of a tar,
-/// and one in bzip2 or gzip are not found: `verify` reads everything.
+/// Decides from the first and last bytes of a file whether it is a usable archive, and returns its frame hashes if it
+/// has them. Whole archives always pass. Not found, except by `verify`: changed bytes; a cut between two frames or at a
+/// block boundary of a plain tar; cuts in bzip2 and gzip.
 ///
 /// # Errors
 /// The fault.
@@ -104,7 +105,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
     if is_cut { Err(Fault::Cut) } else { Ok(None) }
 }
 
-/// Whether an lz4 frame ends where the file does: with a block of no bytes, and with a checksum or without.
+/// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a checksum after it.
 fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     let mut last = [0; 8];
     source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;
@@ -112,7 +113,7 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     Ok([a, b, c, d] == [0; 4] || [e, f, g, h] == [0; 4])
 }
 
-/// The same of a file in a directory.
+/// Judges a file in a directory.
 ///
 /// # Errors
 /// The fault.

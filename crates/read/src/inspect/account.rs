@@ -1,7 +1,9 @@
-//! One account out of an archive or a ledger: its newest version.
+//! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index says which storage holds which account, so that storages are searched, the newest first: what a newer one
-//! holds is the account's state, and older ones need not be looked at.
+//! No index tells which storage holds an account, so storages are searched from the newest on; the first hit is the
+//! account's state.
+
+#![warn(missing_docs)]
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -17,27 +19,27 @@ use crate::inspect::owners::owner_name;
 use crate::inspect::scan::Scan;
 use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 
-/// Bytes of storages that one worker searches in the first round; every round that follows takes twice as many.
+/// Bytes of storages that each worker searches in the first round; each further round takes twice as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
-/// An account, as the newest storage that knows it holds it.
+/// The newest version of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundAccount {
-    /// Its address.
+    /// Address of the account.
     pub pubkey: Address,
-    /// The owner program.
+    /// Owner program.
     pub owner: Address,
-    /// The balance; 0 means that the account is closed.
+    /// Balance; 0 means that the account is closed.
     pub lamports: u64,
-    /// Whether it is a program.
+    /// True if the account is a program.
     pub is_executable: bool,
-    /// Its data: at most 10 MiB.
+    /// Data, at most 10 MiB.
     pub data: Vec<u8>,
-    /// The slot of the storage.
+    /// Slot of the storage.
     pub slot: u64,
-    /// The id of the storage.
+    /// Id of the storage.
     pub storage_id: u32,
-    /// Where in the storage, as it is archived, the record starts.
+    /// Offset of the record in the storage, as it is archived.
     pub offset_bytes: u64,
 }
 
@@ -48,7 +50,7 @@ impl FoundAccount {
     }
 }
 
-/// Everything but the data, of which a report has the length.
+/// Serializes everything but the data, of which it gives the length.
 impl Serialize for FoundAccount {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("FoundAccount", 11)?;
@@ -67,7 +69,10 @@ impl Serialize for FoundAccount {
     }
 }
 
-/// Finds the newest version of an account; `None` where no storage holds any.
+/// Finds the newest version of an account; `None` if no storage holds one.
+///
+/// # Errors
+/// The input cannot be read, or a newer version may be in a storage that could not be read.
 pub fn find_account(
     input: AccountsInput<'_>,
     pubkey: Address,
@@ -76,7 +81,7 @@ pub fn find_account(
 ) -> Result<Option<FoundAccount>> {
     match input {
         AccountsInput::Ledger(paths, slot) => find_in(Scan::ledger(paths, slot, threads, progress)?, pubkey),
-        // What the incremental archive holds is newer than all of the full one.
+        // All records of an incremental archive are newer than those of its full one.
         AccountsInput::Archives(full, incremental) => {
             for archive in incremental.into_iter().chain([full]) {
                 if let Some(found) = find_in(Scan::archive(archive, threads, progress)?, pubkey)? {
@@ -99,14 +104,15 @@ fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> 
 
 struct Search {
     pubkey: Address,
-    /// The newest, and the number of its storage: of storages of one slot, which Firedancer writes, the later counts.
+    /// The newest record so far, with the number of its storage: if a slot has several storages, as in Firedancer's
+    /// archives, the later one counts.
     found: Mutex<Option<(u32, FoundAccount)>>,
-    /// Whether a storage could not be read to its end.
+    /// True if a storage could not be read to its end.
     has_lost: AtomicBool,
 }
 
 impl Search {
-    /// Searches storages, the newest first; `false` where the index turns out to be wrong.
+    /// Searches storages, newest first; `false` if the index turned out to be wrong.
     fn run(&self, scan: &mut Scan<'_>) -> Result<bool> {
         let Some(mut storages) = scan.storages() else { return scan.read(self, None) };
         storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
@@ -116,7 +122,7 @@ impl Search {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
-            // Storages of one slot stay together: of an account, the last record among them counts.
+            // Storages of one slot stay in one round, since the last record among them counts.
             while let Some(storage) =
                 left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
             {

@@ -1,4 +1,6 @@
-//! Accounts and bytes by owner, tombstones, and what is superseded.
+//! Counts accounts and bytes by owner, tombstones, and superseded records.
+
+#![warn(missing_docs)]
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,37 +19,37 @@ use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 
-/// Owners that are counted one by one. Owners can be made up, so memory must not grow with them; this many
-/// take about 150 MB, and are far more than there are programs.
+/// Limit on owners that are counted separately. Owners can be made up, and memory must not grow with them; this many
+/// take about 150 MB, far more than there are programs.
 pub const OWNERS_MAX: usize = 1_000_000;
 
-/// Owners that a worker collects before it adds them to everybody's.
+/// Owners that a worker collects before it merges them.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
 
-/// What to count.
+/// Options for [`inspect_accounts`].
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 pub struct AccountsOptions {
-    /// Only records of this owner.
+    /// Counts only accounts of this owner.
     #[setters(into)]
     pub owner: Option<Address>,
-    /// How to read them; the state is not checked.
+    /// How the records are read; the state is not checked.
     pub visit: VisitOptions,
 }
 
-/// The newest versions of accounts, added up.
+/// Totals over the newest versions of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordTotals {
-    /// Those with lamports.
+    /// Accounts with lamports.
     pub accounts: u64,
-    /// Bytes of their data.
+    /// Bytes of data.
     pub data_bytes: u64,
-    /// Bytes that they take in storages: with header and padding.
+    /// Bytes in storages, with headers and padding.
     pub stored_bytes: u64,
-    /// Their lamports.
+    /// Sum of balances.
     #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
-    /// Those without lamports, which close an account; nothing above counts them.
+    /// Tombstones: records without lamports, which close an account. No other field counts them.
     pub tombstones: u64,
     /// Bytes that tombstones take in storages.
     pub tombstone_bytes: u64,
@@ -66,7 +68,7 @@ impl RecordTotals {
         self.lamports = self.lamports.saturating_add(header.lamports.into());
     }
 
-    /// Adds another's.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         count(&mut self.accounts, other.accounts);
         count(&mut self.data_bytes, other.data_bytes);
@@ -77,33 +79,33 @@ impl RecordTotals {
     }
 }
 
-/// What the records are like. A report has sums and the number of owners; what is listed are reports of their own.
+/// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are reports of their own.
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
     /// The archive, or the bank snapshot's directory.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The only owner whose accounts were counted, where one was asked for.
+    /// The owner to which counting was restricted.
     pub owner: Option<Address>,
-    /// Everything that was counted.
+    /// Totals over all counted accounts.
     #[serde(flatten)]
     pub totals: RecordTotals,
-    /// By owner, the one with most stored bytes first.
+    /// Totals by owner, most stored bytes first.
     #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
-    /// Of owners beyond [`OWNERS_MAX`]: which ones they are depends on what was read first.
+    /// Totals of the owners beyond [`OWNERS_MAX`]: which owners these are depends on the order of reading.
     #[serde(skip)]
     pub other_owners: RecordTotals,
-    /// Records that a newer one supersedes, and that nothing above counts.
+    /// Records that a newer one supersedes; no other field counts them.
     pub superseded_records: u64,
-    /// Bytes that they take in storages.
+    /// Bytes that superseded records take in storages.
     pub superseded_bytes: u64,
-    /// What only a ledger has; not restricted to an owner.
+    /// Totals of obsolete records, which only a ledger has; not restricted to an owner.
     #[serde(flatten, serialize_with = "obsolete")]
     pub obsolete: Option<ObsoleteTotals>,
 }
 
-/// The fields `obsolete_records` and `obsolete_bytes`, both null for an archive.
+/// Serializes `obsolete_records` and `obsolete_bytes`, both null for an archive.
 fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("ObsoleteTotals", 2)?;
     fields.serialize_field("obsolete_records", &totals.map(|totals| totals.records))?;
@@ -114,17 +116,17 @@ fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> st
 /// The accounts of one owner program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerTotals {
-    /// The program; `None` for all owners together that were not counted one by one.
+    /// The program; `None` for all owners beyond [`OWNERS_MAX`].
     pub owner: Option<Address>,
-    /// The name of a well-known program.
+    /// Name of a well-known program.
     pub name: Option<&'static str>,
-    /// Its accounts.
+    /// Totals of its accounts.
     #[serde(flatten)]
     pub totals: RecordTotals,
 }
 
 impl AccountsSummary {
-    /// The owners, the one with most stored bytes first, and at the end those that were not counted one by one.
+    /// Rows by owner, most stored bytes first; last, the row for all owners beyond [`OWNERS_MAX`].
     pub fn owner_rows(&self) -> impl Iterator<Item = OwnerTotals> {
         let others = Some(self.other_owners).filter(|others| *others != RecordTotals::default());
         let owners = self.owners.iter().map(|(owner, totals)| (Some(*owner), *totals));
@@ -133,10 +135,10 @@ impl AccountsSummary {
     }
 }
 
-/// Counts the accounts of an archive or a ledger, whether its state is right or not.
+/// Counts the accounts of an archive or ledger, without checking the state.
 ///
 /// # Errors
-/// It cannot be read, or not all of its records can.
+/// It cannot be read, or some of its records cannot.
 pub fn inspect_accounts(
     input: AccountsInput<'_>,
     options: &AccountsOptions,

@@ -1,7 +1,7 @@
-//! What is in an archive or a ledger, without unpacking or changing anything.
+//! Inspects an archive or ledger without unpacking or changing anything.
 //!
-//! An archive of slotpress tells almost everything by its tail; only the frames that hold version and bank file are
-//! decoded. Any other is decoded once, in order.
+//! For an archive with an index, only the frames with version and bank file are decoded; any other is decoded once, in
+//! order.
 
 pub mod account;
 pub mod accounts;
@@ -32,53 +32,55 @@ use crate::{
     SeenSlots, Visitor,
 };
 
-/// Whose accounts to look at.
+/// Where to read accounts.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum AccountsInput<'a> {
-    /// An archive of any maker; or a full archive, and the incremental one on it.
+    /// A full archive of any maker, and optionally the incremental archive for it.
     Archives(&'a NamedArchive, Option<&'a NamedArchive>),
-    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest.
+    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of this slot, or the newest.
     Ledger(&'a LedgerPaths, Option<u64>),
 }
 
-/// What an archive holds.
+/// Contents of an archive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct ArchiveInspection {
-    /// The file.
+    /// Path of the archive.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The bank.
+    /// The parsed bank file.
     #[serde(flatten)]
     pub bank: BankFile,
-    /// What its name says, where that is the name of an archive; a report has only the base slot.
+    /// Parsed name of the archive. Serializes as the base slot only.
     #[serde(rename = "base_slot", serialize_with = "base_slot")]
     pub name: Option<ArchiveName>,
-    /// Whether slot and hash in the name are those of the bank; `None` where the file does not have the name of an archive.
+    /// True if slot and hash in the name are those of the bank; `None` if the file is not named like an archive.
     pub name_matches: Option<bool>,
-    /// The snapshot version.
+    /// The snapshot version, such as `1.2.0`.
     pub version: String,
-    /// How it is compressed.
+    /// Compression of the file.
     #[serde(rename = "format")]
     pub compression: Compression,
-    /// What wrote it, and how, where an index tells.
+    /// The program that wrote the archive, if the index tells.
     #[serde(flatten, serialize_with = "writer")]
     pub writer: Option<WrittenBy>,
-    /// Whether Firedancer made the state, as the bank file tells.
+    /// True if the bank file shows that Firedancer wrote the state.
     pub is_of_firedancer: bool,
-    /// What the entries are.
+    /// Totals over the entries.
     #[serde(flatten)]
     pub entries: EntrySummary,
     /// Length of the file in bytes.
     pub file_bytes: u64,
-    /// What the frames are like.
+    /// Statistics of the frames.
     #[serde(flatten)]
     pub frames: FrameStatistics,
-    /// What stands for all of its bytes, where its frames are hashed.
+    /// Root over the frame hashes, if the archive has them.
     pub root: Option<Root>,
-    /// For each client why it refuses the archive, as far as was looked at (accounts were not); nothing where it loads it.
+    /// For each client, the reasons for which it refuses the archive, as far as was examined; accounts were not.
     pub clients: Vec<ClientReading>,
 }
 
@@ -86,7 +88,7 @@ fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::r
     name.as_ref().and_then(|name| name.base_slot).serialize(serializer)
 }
 
-/// The fields `writer` and `settings`, both null where there is no index.
+/// Serializes `writer` and `settings`, both null without an index.
 fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("WrittenBy", 2)?;
     fields.serialize_field("writer", &writer.as_ref().map(|writer| &writer.name))?;
@@ -94,41 +96,44 @@ fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::resu
     fields.end()
 }
 
-/// What an index says of who wrote its archive.
+/// Writer of an archive, as its index names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct WrittenBy {
-    /// The program and its version.
+    /// Program and version.
     pub name: String,
-    /// Its settings, in its own words.
+    /// Settings, in the writer's own words.
     pub settings: String,
     /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
 }
 
-/// Whether a client reads an archive.
+/// Tells whether a client loads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct ClientReading {
     /// The client.
     pub client: Client,
-    /// Whether there is nothing for which it refuses the archive.
+    /// True if nothing was found for which it refuses the archive.
     pub reads: bool,
-    /// Why it refuses the archive; nothing where it reads it.
+    /// The reasons for which it refuses the archive.
     pub refusals: Vec<&'static str>,
 }
 
-/// The entries of an archive, added up.
+/// Totals over the entries of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct EntrySummary {
-    /// Storages.
+    /// Number of storages.
     pub storages: u64,
-    /// Bytes of storages.
+    /// Bytes of all storages.
     pub storage_bytes: u64,
-    /// The largest storage, in bytes.
+    /// Bytes of the largest storage.
     pub storage_bytes_max: u64,
-    /// The highest slot of a storage.
+    /// Highest slot of a storage.
     #[serde(skip)]
     pub storage_slot_max: u64,
     /// Bytes of the bank file.
@@ -155,38 +160,39 @@ impl EntrySummary {
     }
 }
 
-/// What a ledger holds.
+/// Contents of a ledger.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "ledger")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct LedgerInspection {
-    /// The bank snapshot's directory.
+    /// Directory of the bank snapshot.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The bank.
+    /// The parsed bank file.
     #[serde(flatten)]
     pub bank: BankFile,
-    /// Storages that an archive would hold.
+    /// Storages that an archive of it would hold.
     pub storages: u64,
-    /// Bytes of storages that an archive would hold: without obsolete records.
+    /// Bytes of these storages, without obsolete records.
     pub storage_bytes: u64,
-    /// How its storages are found.
+    /// Layout of the bank snapshot, which determines how storages are found.
     pub layout: Layout,
-    /// Storages on disk that are split files, which an archive would hold as append vecs.
+    /// Split storages on disk, which an archive would hold as append vecs.
     pub split_storages: u64,
     /// Bytes of storage files on disk.
     pub file_bytes: u64,
-    /// Storages of which nothing remains.
+    /// Storages without any remaining record.
     pub emptied_storages: u64,
-    /// Whether a process, such as a validator, holds the ledger's lock; `None` where the system does not tell.
+    /// True if a process such as a validator holds the ledger's lock; `None` if the system does not tell.
     #[serde(rename = "in_use")]
     pub is_in_use: Option<bool>,
 }
 
-/// Looks into an archive.
+/// Inspects an archive.
 ///
 /// # Errors
-/// The archive cannot be read, or what was looked at is damaged; accounts are not looked at.
+/// The archive cannot be read, or an examined part is damaged; accounts are not examined.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let mut archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);
@@ -255,13 +261,13 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     })
 }
 
-/// What the frames are like; of an archive with an index, which are not all looked at, as its settings say.
+/// Statistics of the frames; for an archive with an index, from its settings, since not all frames were read.
 fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
         let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
         statistics.content_bytes_max = content_bytes_max.unwrap_or_default();
-        // slotpress states the size of every frame, so that the window is never larger.
+        // slotpress states the content size of every frame, which bounds the window.
         statistics.window_bytes_max = statistics.content_bytes_max;
         statistics.frames_with_content_size = statistics.frames;
         if !tail.index.settings.contains("no-checksum") {
@@ -271,7 +277,7 @@ fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     statistics
 }
 
-/// Adds up entries, and has version and bank file parsed.
+/// Adds up entries, and requests version and bank file.
 struct Inspector<'a> {
     rules: ArchiveRules<'a>,
     summary: Mutex<EntrySummary>,
@@ -284,7 +290,7 @@ impl Visitor for Inspector<'_> {
         self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
-            // Not worth decoding for what it tells.
+            // With an index, not worth decoding for the little it adds.
             EntryKind::StatusCache => !self.has_tail,
             _ => false,
         };
@@ -297,7 +303,7 @@ impl Visitor for Inspector<'_> {
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
-            // What not every client reads is part of the picture; what cannot be read is not.
+            // Oddities that some clients refuse are reported; unreadable parts are errors.
             Problem::OddHeader { .. } | Problem::WrongMark { .. } | Problem::End { is_between_entries: false, .. } => {
                 self.rules.problem(problem)
             }
@@ -306,11 +312,10 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Looks into a ledger with `threads` threads. A validator may be running on it, or start meanwhile: its lock is not
-/// taken, and what is found may be gone a moment later.
+/// Inspects a ledger. Does not take its lock: a validator may be running, and the result may be outdated at once.
 ///
 /// # Errors
-/// There is no complete bank snapshot (of this slot), or a file of it cannot be read.
+/// There is no complete bank snapshot (of this slot), or one of its files cannot be read.
 pub fn inspect_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

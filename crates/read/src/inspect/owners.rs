@@ -1,10 +1,9 @@
-//! Programs that own accounts, and the names that people know them by.
+//! Well-known programs that own accounts, with their names.
 
 use slotpress_format::Address;
 use slotpress_format::ledger::programs;
 use slotpress_format::ledger::programs::address;
 
-/// Owners with a name.
 const KNOWN: [([u8; 32], &str); 29] = [
     (programs::SYSTEM, "System"),
     (programs::STAKE, "Stake"),
@@ -37,12 +36,12 @@ const KNOWN: [([u8; 32], &str); 29] = [
     (address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L8KbNCK"), "Account Compression"),
 ];
 
-/// The name of a well-known owner program.
+/// Returns the name of a well-known owner program.
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
     KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }
 
-/// The owner program of this name; capitals do not matter.
+/// Returns the owner program of this name, ignoring case.
 pub fn owner_of_name(name: &str) -> Option<Address> {
     KNOWN.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
 }

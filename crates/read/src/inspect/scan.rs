@@ -1,4 +1,4 @@
-//! Reading the records of an archive or a ledger, all or those of some storages.
+//! Reads the records of all or some storages of an archive or a ledger.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -11,22 +11,19 @@ use crate::verify::ledger::read_storages;
 use crate::verify::lost_records;
 use crate::{NamedArchive, Plan, ReadError, RecordVisitor, read_again};
 
-/// A storage that can be read on its own.
+/// A storage that can be read without those before it.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStorage {
-    /// Its number: in the order of the archive, or of the plan.
+    /// Number in the order of the archive or plan.
     pub number: u32,
-    /// Its slot.
     pub slot: u64,
-    /// Its length in bytes.
     pub content_bytes: u64,
 }
 
-/// An open archive or ledger.
 pub struct Scan<'a> {
     opened: Opened,
     path: PathBuf,
-    /// Threads that work, 1 to 1024.
+    /// Worker threads, 1 to 1024.
     pub threads: usize,
     progress: &'a dyn Progress,
 }
@@ -44,8 +41,8 @@ impl<'a> Scan<'a> {
         Ok(Self { opened: Opened::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
     }
 
-    /// Opens a stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest. Holds the
-    /// ledger's lock until it is dropped.
+    /// Opens the bank snapshot of a slot, or the newest, of a stopped validator's ledger or an unpacked archive. Holds
+    /// the ledger's lock until it is dropped.
     pub fn ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let lock = match paths.is_unpacked_archive() {
             true => None,
@@ -58,7 +55,7 @@ impl<'a> Scan<'a> {
         Ok(Self { opened: Opened::Ledger { plan, _lock: lock }, path, threads, progress })
     }
 
-    /// The storages, where any of them can be read without those before it.
+    /// The storages, if each of them can be read without those before it.
     pub fn storages(&self) -> Option<Vec<ScanStorage>> {
         let kinds: Vec<(u64, u64)> = match &self.opened {
             Opened::Archive(archive) => {
@@ -77,8 +74,8 @@ impl<'a> Scan<'a> {
         Some((0..).zip(kinds).map(storage).collect())
     }
 
-    /// Shows every record to a visitor, or those of the storages that are wanted. An index that is wrong is forgotten: then
-    /// nothing was read as it should, and `false` is returned.
+    /// Passes the records of all storages, or of the wanted ones, to a visitor. Returns `false` if the index turned out
+    /// to be wrong: the visit is invalid, and the index is not used any more.
     pub fn read(&mut self, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<bool> {
         const STAGE: &str = "Searching";
         let (threads, progress) = (self.threads, self.progress);

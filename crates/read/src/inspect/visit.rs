@@ -1,4 +1,6 @@
-//! The newest version of every account of a state, shown to one visitor per worker.
+//! Passes the newest version of every account to one visitor per worker.
+
+#![warn(missing_docs)]
 
 use std::fmt;
 
@@ -13,49 +15,49 @@ use crate::verify::ledger::read_ledger;
 use crate::verify::{Job, read_archives};
 use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOptions, VerifyReport};
 
-/// The newest version of an account. Its balance is never 0: closed accounts are not shown.
+/// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Account<'a> {
-    /// Its address.
+    /// Address of the account.
     pub address: Address,
-    /// The owner program.
+    /// Owner program.
     pub owner: Address,
-    /// The balance in lamports.
+    /// Balance in lamports.
     pub lamports: u64,
-    /// Whether it is a program.
+    /// True if the account is a program.
     pub is_executable: bool,
-    /// Its data: at most 10 MiB.
+    /// Data, at most 10 MiB.
     pub data: &'a [u8],
-    /// The slot in which it was last written.
+    /// Slot in which it was last written.
     pub slot: u64,
 }
 
-/// Looks at accounts; each worker has one of its own.
+/// Visits accounts; each worker has a visitor of its own.
 pub trait AccountVisitor {
-    /// What ends the visit.
+    /// Error that ends the visit.
     type Error;
 
-    /// An account. Accounts come in no order, each to one of the workers, once.
+    /// Called once for each account, by one of the workers, in no particular order.
     ///
     /// # Errors
-    /// The first one ends the visit, which returns it.
+    /// The first error of any visitor ends the visit, which returns it.
     fn account(&mut self, account: &Account<'_>) -> Result<(), Self::Error>;
 }
 
-/// How to visit.
+/// Options for [`visit_accounts`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VisitOptions {
-    /// Whether the state must be right: capitalization and lattice hash of all accounts that are shown, against the bank file.
-    /// One half of the memory is for logging records, in 20 bytes each, and one for marking those that are superseded, in a bit
-    /// per 136 bytes of storages.
+    /// How the state is checked against the bank file: capitalization and lattice hash of all accounts. Half of the
+    /// memory serves to log records, in 20 bytes each; the other half marks superseded ones, in a bit per 136 bytes of
+    /// storages.
     pub check: CheckOptions,
-    /// Threads that decode and visit, 1 to 1024.
+    /// Worker threads, 1 to 1024.
     pub threads: usize,
 }
 
-/// With a check of the state, on all cores, with 1 GiB and the system's directory for temporary files.
+/// With a check of the state, on all cores, with 1 GiB of memory and the system's directory for temporary files.
 impl Default for VisitOptions {
     fn default() -> Self {
         let VerifyOptions { check, threads, .. } = VerifyOptions::default();
@@ -63,41 +65,41 @@ impl Default for VisitOptions {
     }
 }
 
-/// What a visit found, beside what its visitors made of it.
+/// Result of a visit, beside its visitors.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VisitReport {
-    /// The state's slot, where the bank file could be read.
+    /// Slot of the state, if the bank file could be read.
     pub slot: Option<u64>,
-    /// The snapshot hash of the state, as the bank file gives it.
+    /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
-    /// Accounts that were shown.
+    /// Accounts that were visited.
     pub accounts: u64,
     /// Records that were read, of all versions.
     pub records: u64,
-    /// Records that were not shown, since a newer one supersedes them.
+    /// Records that were not visited because a newer one supersedes them.
     pub superseded: u64,
-    /// Whether the state is that of the bank file.
+    /// Result of the state check.
     pub state: StateOutcome,
-    /// Time and CPU time.
+    /// Elapsed time and CPU time.
     pub elapsed: Elapsed,
 }
 
-/// The visitors of all workers, and the report.
+/// Visitors and report of a visit.
 #[derive(Clone, Debug)]
 pub struct Visit<V> {
-    /// At most one for each worker, in no order.
+    /// At most one visitor for each worker, in no particular order.
     pub visitors: Vec<V>,
-    /// What was found.
+    /// The report.
     pub report: VisitReport,
 }
 
 /// Why a visit ended early.
 #[derive(Clone, Debug)]
 pub enum VisitError<E> {
-    /// The accounts could not be read, or are not those of the bank file.
+    /// The accounts could not be read, or do not match the bank file.
     Read(Error),
-    /// A visitor returned it.
+    /// Error of a visitor.
     Visitor(E),
 }
 
@@ -125,14 +127,14 @@ impl<E: std::error::Error> std::error::Error for VisitError<E> {
     }
 }
 
-/// Shows the newest version of every account to visitors, one for each worker, and hands them back. The input is read
-/// twice, first to find out which records are superseded: a URL is transferred twice. Before the second read it is known
-/// that all records can be read; only the end tells whether the state was right, and then it was the state that was shown.
+/// Passes the newest version of every account to the visitors of all workers, and returns the visitors. Reads the input
+/// twice, first to find superseded records, so a URL is transferred twice. Before the second pass, it is known that all
+/// records can be read; only the end tells whether the state was right.
 ///
 /// # Errors
-/// The first error of a visitor. [`VisitError::Read`] where the input cannot be read or is damaged, or where, with
-/// [`CheckMode::State`], the state is not what the bank file and the archive's name say: then accounts that were shown may
-/// be wrong. So is an incremental archive without its full one, but for [`CheckMode::Frames`].
+/// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or if, with
+/// [`CheckMode::State`], the state does not match bank file and name, in which case visited accounts may be wrong. An
+/// incremental archive without its full one is such an error too, except with [`CheckMode::Frames`].
 pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     input: AccountsInput<'_>,
     options: &VisitOptions,
@@ -155,7 +157,7 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     Ok(Visit { visitors: visiting.idle.into_inner(), report })
 }
 
-/// Shows all records to a visitor, and reports.
+/// Passes all records to a visitor, and reports.
 pub(super) fn read_state(
     input: AccountsInput<'_>,
     options: &VisitOptions,
@@ -171,7 +173,7 @@ pub(super) fn read_state(
     }
 }
 
-/// That the state is right, and the one that the name says.
+/// Fails unless the state is right and matches the archive's name.
 fn judged(report: &VerifyReport) -> Result<StateOutcome> {
     let is_about_it = |check| matches!(check, Check::Name | Check::State);
     if let Some(failure) = report.failures.iter().find(|failure| is_about_it(failure.check)) {
@@ -185,7 +187,7 @@ fn judged(report: &VerifyReport) -> Result<StateOutcome> {
 
 struct Visiting<F, V: AccountVisitor> {
     new_visitor: F,
-    /// Visitors whose workers have ended.
+    /// Visitors of workers that have ended.
     idle: Mutex<Vec<V>>,
     error: Mutex<Option<V::Error>>,
 }
@@ -226,7 +228,7 @@ impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
         visitor.account(&account).map_err(|error| {
             self.has_failed = true;
             self.visiting.error.lock().get_or_insert(error);
-            // Ends the reading; the visitor's own error is what is returned.
+            // Ends the reading; the visitor's own error is returned instead.
             Error::interrupted()
         })
     }
