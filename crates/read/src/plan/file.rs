@@ -1,5 +1,5 @@
-//! Reading a file that the plan has seen: pieces of it, without obsolete records. One that is no longer what the plan saw
-//! (its length or its time of modification differ) is an error: a storage that changes while it is read cannot be archived.
+//! Reads pieces of a file without obsolete records. A file whose length or modification time differs from the plan is
+//! an error: a storage that changes while it is read cannot be archived.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{StorageFile, modified_ns};
 
-/// Kept ranges that lie closer together than this are read with one system call through a small buffer, and the
-/// obsolete records between them dropped; wider gaps are jumped over.
+/// Kept ranges with smaller gaps are read by one system call through a small buffer, and the obsolete records between
+/// them dropped; larger gaps are skipped.
 const GAP_BYTES_MAX: u64 = 16 * 1024;
 
-/// The buffer for that: it stays in a core's second-level cache.
+/// Size of that buffer: it stays in a core's second-level cache.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// An open file, and what the plan knows of it.
+/// An open file, and its length and modification time in the plan.
 #[derive(Clone, Copy)]
 pub(super) struct StorageSource<'a> {
     pub file: &'a File,
@@ -27,13 +27,13 @@ pub(super) struct StorageSource<'a> {
 }
 
 impl<'a> StorageSource<'a> {
-    /// The file of an append vec, or the `.meta` file of a split storage.
+    /// Wraps the file of an append vec, or the `.meta` file of a split storage.
     pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
         Self { file, path, file_bytes, modified_ns, io_hint }
     }
 
-    /// Reads a piece that no other worker reads.
+    /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
     pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let _behind =
             self.io_hint.read_behind(self.file, &(offset..offset.saturating_add(to.len() as u64)), self.file_bytes);
@@ -55,7 +55,7 @@ impl<'a> StorageSource<'a> {
         if is_same { Ok(()) } else { Err(changed(&path())) }
     }
 
-    /// Reads the kept ranges of the file as if they were one, from `offset`.
+    /// Reads from `offset` of the kept ranges as if they were one contiguous file.
     pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut to: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
         let mut left = to.len() as u64;
@@ -105,7 +105,7 @@ impl<'a> StorageSource<'a> {
     }
 }
 
-/// How many of the other ranges are best read with one system call together with the first.
+/// Number of `others` that are best read by one system call together with `first`.
 fn run_length(first: &Range<u64>, others: &[Range<u64>]) -> usize {
     let mut end = first.end;
     let is_near = |range: &&Range<u64>| {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Reading kept ranges gives what cutting the whole file in memory gives, from any offset, at any length.
+        /// Reading kept ranges equals cutting the whole file in memory, from any offset, at any length.
         #[test]
         fn kept_ranges_read_as_one(
             pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),

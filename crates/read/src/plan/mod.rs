@@ -1,8 +1,8 @@
-//! The plan: every entry of the archive with its length, known before a storage is read.
+//! Plans an archive: every entry with its length, before a storage is read.
 //!
-//! Lengths come from the bank file's storage map and the obsolete records, both streamed; append vecs are only looked
-//! up, while the `.meta` files of split storages are read once, in parallel: nothing else tells their lengths. Reading
-//! what the plan says lives in `source`, and what is in split storages in `split`.
+//! Lengths come from the bank file's storage map and the lists of obsolete records, both of which are streamed. Append
+//! vecs are only looked up by name and size; the `.meta` files of split storages are read once, in parallel, because
+//! nothing else gives their lengths. `source` reads the contents of planned entries, `split` those of split storages.
 
 mod file;
 mod source;
@@ -24,90 +24,79 @@ pub use storage_length::StorageFault;
 use crate::plan::split::{Checkpoint, ToScan, scan_splits};
 use crate::plan::storage_length::{Obsolete, StorageLength, read_obsolete, storage_length};
 
-/// An entry that is not a storage: a directory, or a file that is archived as it is.
+/// A directory, or a file that is archived unchanged.
 #[derive(Clone, Debug)]
 pub struct PlannedFile {
-    /// The entry.
     pub entry: Entry,
-    /// The file; `None` for a directory.
+    /// Path of the file; `None` for a directory.
     pub path: Option<PathBuf>,
-    /// When the file was last modified, in nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
-/// A storage: what of its file goes into the archive.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedStorage {
-    /// The file.
     pub file: StorageFile,
-    /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
+    /// Length of the entry in bytes: the file up to its last record, without obsolete records.
     pub content_bytes: u64,
-    /// How many of those, at the end, are padding that is not in the file: 0 to 7.
+    /// Bytes of padding at the end of the entry that are not in the file: 0 to 7.
     pub padding_bytes: u8,
-    /// Where in `obsolete_accounts` the list of its obsolete records begins, in bytes.
+    /// Offset of the storage's list in `obsolete_accounts`.
     pub obsolete_list_offset: u64,
-    /// How many of its records are obsolete.
     pub obsolete_count: u64,
-    /// Of a split storage, the first of its [`Plan::checkpoints`], and how many it has.
+    /// For a split storage: index of its first checkpoint in [`Plan::checkpoints`], and their number.
     checkpoints: (u32, u32),
 }
 
 impl PlannedStorage {
-    /// Its entry.
     pub fn entry(&self) -> Entry {
         let kind = EntryKind::Storage { slot: self.file.slot, id: self.file.id };
         Entry { kind, content_bytes: self.content_bytes }
     }
 }
 
-/// Every entry of the archive, in order.
 #[derive(Debug)]
 pub struct Plan {
-    /// The bank.
     pub bank: BankFile,
-    /// What comes first: version, status cache, bank file.
+    /// The first entries: version, status cache, bank file.
     pub files: Vec<PlannedFile>,
-    /// Then the storages, ordered by (slot, id).
+    /// The entries after them: storages, ordered by (slot, id).
     pub storages: Vec<PlannedStorage>,
-    /// The directories that hold them.
     pub roots: Vec<StorageRoot>,
-    /// The obsolete records, open for reading each storage's.
     pub obsolete_accounts: Option<ObsoleteLists>,
-    /// Places in split storages from which they can be read, in the order of the storages.
+    /// Positions in split storages from which they can be read, in the order of the storages.
     checkpoints: Vec<Checkpoint>,
-    /// Obsolete records of the storages, also of those of which nothing remains.
+    /// Number of obsolete records, including those of storages of which nothing remains.
     pub obsolete_records: u64,
-    /// What they would take in an archive, in bytes.
+    /// Bytes that the obsolete records would take in an archive.
     pub obsolete_bytes: u64,
-    /// Storages that are longer than the bank file says, and hold no obsolete records: all of each is taken.
+    /// Storages that are longer than the bank file says although no list gives obsolete records; they are archived
+    /// whole.
     pub whole_storages: u64,
-    /// How storages are read.
     pub io_hint: IoHint,
 }
 
-/// Missing storages that are told of, one by one.
+/// Limit on missing storages that are reported one by one.
 const MISSING_MAX: usize = 1000;
 
-/// How a plan is made.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// Only storages newer than this are taken, for an incremental archive.
+    /// For an incremental archive: only storages of newer slots are archived.
     pub base_slot: Option<u64>,
-    /// Workers for reading the `.meta` files of split storages.
+    /// Workers that read the `.meta` files of split storages.
     pub threads: usize,
-    /// How those, and later all storages, are read.
+    /// How these files, and later all storages, are read.
     pub io_policy: IoPolicy,
 }
 
 impl PlanOptions {
-    /// With good io_policy.
     pub fn new(base_slot: Option<u64>, threads: usize) -> Self {
         Self { base_slot, threads, io_policy: IoPolicy::default() }
     }
 }
 
 impl Plan {
-    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages newer than it are taken.
+    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages of newer slots.
     pub fn new(
         snapshot: BankSnapshot,
         base_slot: Option<u64>,
@@ -117,8 +106,8 @@ impl Plan {
         Self::new_with(snapshot, &PlanOptions::new(base_slot, threads), progress, &mut |fault| Err(fault.error))
     }
 
-    /// The same, leaving out storages that are missing or not as they should be, where `on_fault` does not return an
-    /// error.
+    /// Like [`new`](Self::new), but calls `on_fault` for each storage that is missing or invalid, and leaves it out
+    /// unless `on_fault` returns an error.
     pub fn new_with(
         snapshot: BankSnapshot,
         options: &PlanOptions,
@@ -147,8 +136,8 @@ impl Plan {
             .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete, map_bytes })
             .collect();
         let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
-        // Agave 4.4 and later write no storage map: then the files and the obsolete records tell the lengths, and for a
-        // ledger, the storages list which files there are.
+        // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the lengths, and for a
+        // ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
         let planned = plan_storages(&wanted, scanned, roots, has_map, on_fault)?;
         if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
@@ -173,38 +162,35 @@ impl Plan {
         })
     }
 
-    /// Places from which a split storage can be read.
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
         let (first, count) = storage.checkpoints;
         let own = to_usize(first)..to_usize(first.saturating_add(count));
         self.checkpoints.get(own).unwrap_or_default()
     }
 
-    /// Every entry, in the order of the archive.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.files.iter().map(|file| file.entry).chain(self.storages.iter().map(PlannedStorage::entry))
     }
 
-    /// Bytes of the tar stream, with the end of archive.
+    /// Length of the tar stream in bytes, including its end.
     pub fn tar_bytes(&self) -> u64 {
         self.entry_lengths().sum()
     }
 
-    /// Bytes of content: of all files and storages, as they go into the archive.
+    /// Total bytes of file and storage contents.
     pub fn content_bytes(&self) -> u64 {
         self.entries().map(|entry| entry.content_bytes).sum()
     }
 }
 
-/// A storage that goes into the archive.
+/// A storage to archive, before its length is known.
 struct Wanted<'a> {
     file: &'a StorageFile,
     obsolete: &'a Obsolete,
-    /// Its length as the storage map has it.
+    /// Length by the storage map.
     map_bytes: Option<u64>,
 }
 
-/// Storages as they go into the archive, and what was counted on the way.
 #[derive(Default)]
 struct PlannedStorages {
     storages: Vec<PlannedStorage>,
@@ -214,7 +200,8 @@ struct PlannedStorages {
     whole_storages: u64,
 }
 
-/// The bank, and the length that its storage map gives each storage. What the map names, but is not there, is a fault.
+/// Reads the bank file, and the length that its storage map gives each storage. A storage that is in the map but
+/// missing is a fault.
 fn read_bank(
     snapshot: &BankSnapshot,
     base_slot: Option<u64>,
@@ -226,11 +213,11 @@ fn read_bank(
     let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
         match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
             Ok(at) => map_bytes.get_mut(at).into_iter().for_each(|length| *length = Some(item.length_bytes)),
-            // Emptied storages may be gone from disk.
+            // Emptied storages may have been removed from disk.
             Err(_) if item.length_bytes == 0 => {}
-            // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
+            // An incremental archive needs only newer storages; an unpacked one holds no others.
             Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
-            // More are no more damage; a hostile bank file must not fill the memory.
+            // Limited so that a hostile bank file cannot fill the memory.
             Err(_) if missing.len() >= MISSING_MAX => {}
             Err(_) => missing.push(item),
         }
@@ -251,7 +238,7 @@ fn read_bank(
     Ok((bank, map_bytes))
 }
 
-/// Looks into the split storages among those that are wanted: one result for each, in their order.
+/// Scans the split storages among those wanted: one result for each, in order.
 fn scan_wanted(
     wanted: &[Wanted<'_>],
     lists: Option<&ObsoleteLists>,
@@ -272,8 +259,8 @@ fn scan_wanted(
     scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }
 
-/// How long each storage is in the archive; `scanned` has the split ones. Those of which nothing remains are left out, and
-/// so are those that are not as they should be, where `on_fault` returns no error.
+/// Computes the length of each storage; `scanned` has the results for split ones. Leaves out storages without remaining
+/// records, and invalid ones for which `on_fault` returns no error.
 fn plan_storages(
     wanted: &[Wanted<'_>],
     scanned: Vec<Result<StorageLength>>,
@@ -319,14 +306,14 @@ fn plan_storages(
     Ok(planned)
 }
 
-/// The entries before the storages, in Agave's own order, which Firedancer needs too: the bank file before accounts.
+/// The entries before the storages, in Agave's order. Firedancer too needs the bank file before the accounts.
 fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let slot = snapshot.slot;
     let dir = |kind| PlannedFile { entry: Entry { kind, content_bytes: 0 }, path: None, modified_ns: 0 };
     let file = |kind, path: &Path| -> Result<PlannedFile> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
-            // Of a pipe, the length is 0, and nothing would be read of it.
+            // A pipe has the length 0: nothing of it would be read.
             return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());

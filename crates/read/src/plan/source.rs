@@ -1,7 +1,7 @@
-//! Filling frames with the tar bytes that they cover: headers, contents read straight into place, padding.
+//! Fills frames with tar bytes: headers, contents (read directly into place), padding.
 //!
-//! Any worker fills any frame; there is no shared reader. A file that is not what the plan saw (its length or its time
-//! of modification differ) is an error: a storage that changes while it is read cannot be archived.
+//! Any worker can fill any frame. A file whose length or modification time differs from the plan is an error: a storage
+//! that changes while it is read cannot be archived.
 
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteItem, StorageFile, StorageRoot};
@@ -12,14 +12,14 @@ use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
 impl Plan {
-    /// The length of every entry in the tar stream, and of the end of archive, for cutting into frames.
+    /// Length in the tar stream of every entry and of the end, for cutting frames.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         let files = self.files.iter().map(|file| file.entry.tar_bytes());
         let storages = self.storages.iter().map(|storage| storage.entry().tar_bytes());
         files.chain(storages).chain([END_OF_ARCHIVE_BYTES])
     }
 
-    /// Writes the tar bytes that a frame covers into `to`, which is as long as the frame.
+    /// Writes the tar bytes of a frame into `to`, which must have the frame's length.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
         let mut offset = span.offset_bytes;
@@ -33,7 +33,7 @@ impl Plan {
             to = rest;
             offset = 0;
         }
-        // The end of the archive.
+        // Zeros end the archive.
         to.fill(0);
         Ok(())
     }
@@ -44,7 +44,7 @@ impl Plan {
         files.chain(storages)
     }
 
-    /// Writes part of one entry, from `offset` bytes after the beginning of its header.
+    /// Writes part of one entry, from `offset` after the start of its header.
     fn fill_entry(&self, content: &Content<'_>, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
         let entry = content.entry();
         if offset < BLOCK_BYTES {
@@ -66,7 +66,7 @@ impl Plan {
         }
     }
 
-    /// Reads part of a storage as it goes into the archive: without its obsolete records, and an append vec in any case.
+    /// Reads part of a storage as archived: as an append vec without obsolete records.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = self.root_of(&storage.file)?;
         if storage.file.is_split() {
@@ -78,7 +78,7 @@ impl Plan {
                 to,
             );
         }
-        // The padding after the last record may not be in the file.
+        // Padding after the last record may not be in the file.
         let stored_bytes = storage.content_bytes.saturating_sub(storage.padding_bytes.into());
         let (to, padding) = to.split_at_mut(to_usize(stored_bytes.saturating_sub(offset).min(to.len() as u64)));
         padding.fill(0);
@@ -98,13 +98,12 @@ impl Plan {
         source.check_unchanged()
     }
 
-    /// Where a storage lies.
     pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
         let root = self.roots.get(usize::from(file.root));
         root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
     }
 
-    /// The obsolete records of a storage, ordered by offset.
+    /// Obsolete records of a storage, ordered by offset.
     fn read_obsolete(&self, storage: &PlannedStorage) -> Result<Vec<ObsoleteItem>> {
         match &self.obsolete_accounts {
             Some(lists) if storage.obsolete_count > 0 => {

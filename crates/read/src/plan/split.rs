@@ -1,8 +1,8 @@
-//! Split storages as the append vecs that they are in an archive: how long each is, and any part of its bytes.
+//! Reads split storages as the append vecs that they become in an archive.
 //!
-//! Only the `.meta` file tells how long a storage's entry is, so planning reads all of it once, checks it, and notes a
-//! [`Checkpoint`] every so many bytes. From there any worker finds its part of the entry, as with an append vec. What
-//! the bytes of the files mean is in `ledger::split`.
+//! Only the `.meta` file tells the length of the entry. Planning reads it whole, checks it, and notes a [`Checkpoint`]
+//! at regular distances, from which any worker can read its part of the entry. `ledger::split` parses the bytes of the
+//! files.
 
 use std::fs::File;
 
@@ -20,43 +20,42 @@ use slotpress_format::{
 use crate::plan::file::{StorageSource, changed};
 use crate::plan::storage_length::StorageLength;
 
-/// Checkpoints are so far apart in an entry, or as far as an account is long. A frame starts reading at most so much
-/// before its own part; the checkpoints of 450 GB of storages take 7 MB.
+/// Distance of checkpoints in an entry; more if an account is longer. A frame starts reading at most this far before
+/// its own part. The checkpoints of 450 GB of storages take 7 MB.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 
-/// Read at once when a whole file is scanned: large enough for a disk, small enough for the caches.
+/// Bytes read at once when a whole file is scanned: large enough for a disk, small enough for the caches.
 const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 
-/// Read at once for a part of an entry: it stays in a core's second-level cache.
+/// Bytes read at once for a part of an entry: they stay in a core's second-level cache.
 const READ_WINDOW_BYTES: usize = 256 * 1024;
 
-/// Small files are scanned together, up to so many bytes: handing each of 430,000 to another thread takes longer than
-/// reading it.
+/// Small files are scanned in batches of up to this many bytes: passing each of 430,000 files to another thread would
+/// take longer than reading it.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// As many at most, whatever their sizes: a few for each worker even where all are tiny.
+/// Limit on the files of a batch, so that each worker gets a few batches even if all files are tiny.
 const BATCH_STORAGES_MAX: usize = 256;
 
-/// A place where a record begins.
+/// The start of a record in a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// In the content of the archive's entry.
+    /// Offset in the content of the archive's entry.
     pub entry_offset: u64,
-    /// In the `.meta` file.
+    /// Offset in the `.meta` file.
     pub meta_offset: u64,
 }
 
-/// Where reading begins without a checkpoint.
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 
-/// A split storage to scan: with where the list of its obsolete records begins, and how many they are.
+/// A split storage to scan, with position and length of its list of obsolete records.
 pub(super) struct ToScan<'a> {
     pub storage: &'a StorageFile,
     pub obsolete_list_offset: u64,
     pub obsolete_count: u64,
 }
 
-/// Scans split storages on all workers. Damage to a storage is a result; what else fails ends it.
+/// Scans split storages on all workers. Damage to a storage is part of the results; other errors end the scan.
 pub(super) fn scan_splits<'a>(
     storages: impl Iterator<Item = ToScan<'a>> + Send,
     obsolete: Option<&ObsoleteLists>,
@@ -110,7 +109,6 @@ pub(super) fn scan_splits<'a>(
     Ok(scanned)
 }
 
-/// Both files of a split storage, open.
 pub(super) struct SplitStorage<'a> {
     root: &'a StorageRoot,
     storage: &'a StorageFile,
@@ -120,7 +118,6 @@ pub(super) struct SplitStorage<'a> {
 }
 
 impl<'a> SplitStorage<'a> {
-    /// Opens the files.
     pub fn open(root: &'a StorageRoot, storage: &'a StorageFile, io_hint: IoHint) -> Result<Self> {
         let meta = root.open_storage(&storage.file_name())?;
         let data = match storage.kind {
@@ -130,7 +127,7 @@ impl<'a> SplitStorage<'a> {
         Ok(Self { root, storage, meta, data, io_hint })
     }
 
-    /// Calls `work` with both files, and makes sure that they stayed as they were found.
+    /// Calls `work` with both files, then checks that they did not change.
     fn with_files<T>(&self, work: impl FnOnce(StorageSource<'_>, Option<StorageSource<'_>>) -> Result<T>) -> Result<T> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
@@ -143,14 +140,14 @@ impl<'a> SplitStorage<'a> {
             io_hint: self.io_hint,
         });
         let result = work(meta, data);
-        // A file that changes may look damaged: say what it is.
+        // A changing file may look damaged, so report the change instead.
         meta.check_unchanged()?;
         data.map_or(Ok(()), |data| data.check_unchanged())?;
         result
     }
 
-    /// Reads the whole `.meta` file through a window that is best used again, and checks it; of the `.data` file, only
-    /// what it begins with. `on_read` is told of bytes before they are read.
+    /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and the header of the
+    /// `.data` file. Calls `on_read` with the number of bytes before each read.
     fn scan(
         &self,
         obsolete: &[ObsoleteItem],
@@ -158,7 +155,7 @@ impl<'a> SplitStorage<'a> {
         on_read: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StorageLength> {
         self.with_files(|meta, data| {
-            // What is behind the reader is dropped window by window; the header comes with the first one.
+            // Pages are dropped window by window; the file's header is in the first one.
             let mut behind = None;
             let mut read = |to: &mut [u8], offset: u64| {
                 let wanted = offset..offset.saturating_add(to.len() as u64);
@@ -224,7 +221,7 @@ impl<'a> SplitStorage<'a> {
     }
 }
 
-/// Reads what a file begins with.
+/// Reads and checks the header of a file, and returns the unique id in it.
 fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
@@ -235,11 +232,11 @@ fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) 
     kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
 }
 
-/// Tells obsolete entries from others, in the order of the file.
+/// Tells which entries of the file are obsolete; they must be asked for in order.
 struct Obsolete<'a>(&'a [ObsoleteItem]);
 
 impl Obsolete<'_> {
-    /// Whether the entry is obsolete. Entries of the list that are none of the file are damage.
+    /// True if the entry is obsolete. A listed record that is not in the file is damage.
     fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
         match self.0 {
             [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
@@ -263,7 +260,7 @@ fn foreign(item: &ObsoleteItem) -> Error {
         .at_offset(*offset)
 }
 
-/// Goes over all entries: the length of what is not obsolete, and checkpoints.
+/// Walks over all entries; computes the length of the remaining ones, and checkpoints.
 fn scan_entries(
     range: MetaRange,
     obsolete: &[ObsoleteItem],
@@ -295,49 +292,47 @@ fn scan_entries(
     Ok(found)
 }
 
-/// Part of an entry's content.
 struct Piece<'a> {
     offset: u64,
     to: &'a mut [u8],
 }
 
 impl Piece<'_> {
-    /// Where the part of a range of the content that is wanted lies in `to`.
+    /// Range of `to` that a range of the content falls into.
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
         let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
         clip(offset)..clip(offset.saturating_add(length))
     }
 
-    /// Writes bytes at an offset of the content, as far as they are wanted.
+    /// Writes bytes at an offset of the content, as far as they fall into the piece.
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let part = self.part_of(offset, bytes.len() as u64);
-        // How much of the bytes lies in front of what is wanted.
+        // Bytes before the start of the piece are skipped.
         let (_, wanted) = split_at_most(bytes, to_usize(self.offset.saturating_sub(offset)));
         copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
 }
 
-/// Data that is to be read from the `.data` file: at most one of these for each 4 KiB of a frame.
+/// Account data to read from the `.data` file: at most one for each 4 KiB of a frame.
 struct LargeData {
     pubkey: [u8; 32],
     data_len: u32,
-    /// Where its entry begins in the file.
     data_offset: u64,
-    /// How much of the data comes before the piece.
+    /// Bytes of the data before the piece.
     skipped: u64,
-    /// Where it goes.
+    /// Destination range in the piece.
     to: std::ops::Range<usize>,
 }
 
 impl LargeData {
-    /// Where what is wanted of it begins in the file.
+    /// Offset in the `.data` file of the first wanted byte.
     fn wanted_at(&self) -> u64 {
         self.data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(self.skipped)
     }
 }
 
-/// Writes everything but large data, which is returned; `None` when the file ends before the piece does. Walking begins
-/// at `range.first`, which is at `entry_offset` of the content.
+/// Writes all but large data, which it returns for [`read_large`]; `None` if the file ends before the piece does. The
+/// walk begins at `range.first`, which is at `entry_offset` of the content.
 fn fill_piece(
     range: MetaRange,
     entry_offset: u64,
@@ -380,7 +375,7 @@ fn fill_piece(
     Ok(Some(large))
 }
 
-/// Reads large data into place; each must be that of its account.
+/// Reads large data into place, and checks that each belongs to its account.
 fn read_large(large: &[LargeData], data: &StorageSource<'_>, to: &mut [u8]) -> Result<()> {
     let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
     let end = last.wanted_at().saturating_add(last.to.len() as u64);

@@ -14,7 +14,7 @@ struct Account {
     is_obsolete: bool,
 }
 
-/// A split storage, made as docs/snapshot-format.md#split-storages says, and the append vec that it must be in an archive.
+/// A split storage made after docs/snapshot-format.md#split-storages, and the append vec that it must be in an archive.
 #[derive(Debug)]
 struct Made {
     meta: Vec<u8>,
@@ -102,13 +102,13 @@ fn storage_of(dir: &Path, made: &Made, has_data: bool) -> StorageFile {
     StorageFile { slot: 7, id: 9, root: 0, file_bytes, modified_ns: meta_modified_ns, kind }
 }
 
-/// Scans and reads all of a storage: the bytes of its entry in the archive.
+/// Scans and reads a whole storage; returns the bytes of its archive entry.
 fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
     let storage = storage_of(dir, made, has_data);
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
     let scanned = opened.scan(&made.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
-    // What damaged files claim must not fill the memory: an entry is not much larger than both files.
+    // Damaged files must not fill the memory: an entry is not much larger than both files.
     assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by what is there");
     let mut whole = vec![0xee; scanned.content_bytes as usize];
     opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut whole)?;
@@ -118,7 +118,7 @@ fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, Stora
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whole or in pieces from anywhere, a split storage reads as the append vec that it stands for.
+    /// Whole or in pieces from any offset, a split storage reads as its append vec.
     #[test]
     fn any_part_is_the_append_vec(
         accounts in accounts(),
@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
-    /// Damage anywhere, or bytes of no account: an error with its place, or other accounts; never a panic.
+    /// Damage anywhere, or bytes of no account, gives an error with its position, or other accounts; never a panic.
     #[test]
     fn damage_never_panics(
         accounts in accounts(),
@@ -175,13 +175,13 @@ proptest! {
     }
 }
 
-/// Each field that can be wrong, what is said, and where.
+/// Each damaged field is reported with its meaning and position.
 #[test]
 fn damage_is_named() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
     let sound = make(&accounts);
-    // Where the entries begin: 64, then 64 + 96, then + 288 (88 + 165, padded), + 96 (88 + 8), + 4096.
+    // Offsets of the entries: 64, then + 96, then + 288 (88 + 165, padded), + 96 (88 + 8), + 4096.
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut Made)>;
@@ -257,7 +257,7 @@ fn damage_is_named() {
     assert!(read_whole(dir.path(), &sound, true).expect("sound").0 == sound.entry);
 }
 
-/// A file that changes after it was found is told apart from one that is damaged.
+/// A file that changed after planning is not reported as damaged.
 #[test]
 fn changes_are_noticed() {
     let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });

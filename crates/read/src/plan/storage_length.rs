@@ -1,7 +1,6 @@
-//! How much of each storage's file an archive holds: without its obsolete records, as long as the bank file says.
+//! Computes how many bytes of each append vec are archived: without obsolete records, as long as the bank file says.
 //!
-//! Not here: split storages, of which only a scan tells ([`split`](super::split)), and what becomes of the lengths
-//! ([`plan`](crate::plan)).
+//! Split storages need a scan ([`split`](super::split)).
 
 use std::path::Path;
 
@@ -11,33 +10,28 @@ use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_a
 
 use crate::plan::split::Checkpoint;
 
-/// What keeps a storage from being archived.
+/// A reason why a storage cannot be archived.
 #[derive(Clone, Debug)]
 pub struct StorageFault {
-    /// Its slot.
     pub slot: u64,
-    /// Its id.
     pub id: u64,
-    /// Whether there is no such file; otherwise its length is wrong.
+    /// True if the file is missing; else its length is wrong.
     pub is_missing: bool,
-    /// The same in words.
     pub error: Error,
 }
 
-/// The obsolete records of a storage's file.
 #[derive(Clone, Copy, Default)]
 pub struct Obsolete {
-    /// Where their list is in the file of lists.
+    /// Offset of the list in the file of lists.
     pub list_offset: u64,
-    /// How many there are.
     pub count: u64,
-    /// Bytes that they take of the file.
+    /// Bytes that they take in the file.
     pub cut_bytes: u64,
-    /// Whether the storage is listed.
     pub is_seen: bool,
 }
 
-/// Reads how many obsolete records each of the storages has, which are in order. What is listed and not there is a fault.
+/// Reads the number of obsolete records of each storage; `storages` must be sorted. A listed storage that is missing is
+/// a fault.
 pub fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,
@@ -76,21 +70,20 @@ pub fn read_obsolete(
     )
 }
 
-/// How much of a storage goes into an archive.
 #[derive(Debug, Default)]
 pub struct StorageLength {
-    /// Bytes in the archive.
+    /// Bytes in the archive, including padding.
     pub content_bytes: u64,
-    /// Of those, at the end, padding that is not in the file.
+    /// Bytes of padding at the end that are not in the file.
     pub padding_bytes: u8,
-    /// The file is longer than the bank file says, without an obsolete record to explain it.
+    /// The file is longer than the bank file says, and no obsolete record explains it.
     pub is_whole: bool,
-    /// Of a split storage.
+    /// Checkpoints; empty except for a split storage.
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// How much of an append vec goes into the archive: `(file with obsolete records cut)[..accounts_current_len]`; without
-/// a storage map, all of it, padded to whole records as Agave 4.4 does.
+/// Computes the archived length of an append vec: the file without obsolete records, cut at the storage map's length.
+/// Without a storage map: all of it, padded to whole records as in Agave 4.4.
 pub fn storage_length(
     file: &StorageFile,
     obsolete: &Obsolete,
@@ -110,7 +103,8 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // Without obsolete records: all of a full archive's storage became obsolete before the incremental's slot.
+        // No obsolete records: all records of the full archive's storage became obsolete before the incremental
+        // archive's slot.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {
@@ -122,9 +116,10 @@ pub fn storage_length(
     if align8(map_bytes) >= cut_file_bytes {
         return Ok(length(map_bytes, false));
     }
-    // Longer than the bank file says. In a ledger restored from a full and an incremental archive, the bank file is
-    // the newer one, while the storages of the full still hold what became obsolete in between: superseded by newer
-    // storages, so harmless, and no list says where. With a list that disagrees, something is wrong.
+    // The file is longer than the bank file says. This is normal in a ledger restored from a full and an incremental
+    // archive: the bank file is newer than the full archive's storages, which still hold records that became obsolete
+    // in between. Newer storages supersede them, so they are harmless, and no list names them. If there is a list and
+    // it disagrees, something is wrong.
     if obsolete.count > 0 {
         return Err(Error::damaged(format!(
             "it is too long: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
@@ -159,7 +154,8 @@ mod tests {
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
     }
 
-    /// Agave 4.4 and later: whole records, the last one padded though the file of an older version ends before that.
+    /// Agave 4.4 and later archive whole records: the last one is padded even if the file of an older version ends
+    /// earlier.
     #[test]
     fn lengths_without_a_map() {
         for (file_bytes, cut_bytes, expected) in [

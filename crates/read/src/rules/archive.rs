@@ -1,4 +1,4 @@
-//! The rules, applied to one archive while it is read: frames, entries, what is damaged, and at its end the documents.
+//! Applies the rules to one archive while it is read: frames, entries, damage, and finally documents.
 
 use std::collections::HashSet;
 
@@ -15,24 +15,23 @@ use crate::archive::Archive;
 use crate::archive::visit::Problem;
 use crate::{Documents, ReadArchive, SeenFrame};
 
-/// The slots of the storages of all archives that make up a state.
+/// Slots of the storages of all archives of a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
-/// The rules for one archive. Shared by all workers.
+/// The rules for one archive. All workers share it.
 pub struct ArchiveRules<'a> {
     findings: &'a Findings,
     seen_slots: &'a SeenSlots,
-    /// Whether frames come in any order, and marks are told apart from them.
+    /// True if frames come in any order, without the `pzstd` marks in front of them.
     is_by_index: bool,
-    /// Where the source's length is known.
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
     frames: Mutex<FrameWatch>,
 }
 
 impl<'a> ArchiveRules<'a> {
-    /// For an archive; an incremental one holds only storages above `base_slot`. `tail` tells whether it is read by its
-    /// index, and `length_bytes` how long it is, where that is known.
+    /// Rules for one archive. If `base_slot` is given, only storages of newer slots are allowed. `is_by_index` tells
+    /// that it is read by its index.
     pub fn new(
         base_slot: Option<u64>,
         is_by_index: bool,
@@ -44,7 +43,6 @@ impl<'a> ArchiveRules<'a> {
         Self { findings, seen_slots, is_by_index, length_bytes, entries, frames: Mutex::default() }
     }
 
-    /// For an open archive.
     pub fn of_archive(
         archive: &Archive,
         base_slot: Option<u64>,
@@ -54,12 +52,10 @@ impl<'a> ArchiveRules<'a> {
         Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, findings)
     }
 
-    /// The next entry.
     pub fn entry(&self, entry: &Entry) -> Result<()> {
         self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.findings)
     }
 
-    /// A frame.
     pub fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
         match (self.is_by_index, frame.start) {
             (false, _) => self.frames.lock().see(frame, self.findings),
@@ -70,12 +66,12 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// Something is wrong. An error where that ends the work.
+    /// Records a problem; an error if it must end the work.
     pub fn problem(&self, problem: Problem<'_>) -> Result<()> {
         let findings = self.findings;
         match problem {
             Problem::LostFrame { number, error, is_after_end } => {
-                // Agave does not read on after the end of the tar stream.
+                // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 let place = Place::frame(Some(number), error.offset_bytes());
                 findings.add_error(Check::Frames, rule, place, error)
@@ -136,7 +132,7 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// The archive has been read: what can only be judged now.
+    /// Makes the checks that need the whole archive.
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
         if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
             if !tail.is_plain {
@@ -157,7 +153,7 @@ impl<'a> ArchiveRules<'a> {
         Ok(judged)
     }
 
-    /// The same, of a stream that has no name.
+    /// Like [`finish`](Self::finish), for a stream without a name.
     pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<JudgedArchive> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(is_whole, self.findings)?;
@@ -167,11 +163,9 @@ impl<'a> ArchiveRules<'a> {
     }
 }
 
-/// What is known of an archive that has been read.
 #[derive(Debug)]
 pub struct JudgedArchive {
-    /// Its entries.
     pub entries: EntryChecker,
-    /// Its bank file and storage map, where they could be read.
+    /// Bank file and storage map, if they could be read.
     pub bank: Option<BankAndMap>,
 }

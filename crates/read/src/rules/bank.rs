@@ -1,5 +1,5 @@
-//! What bank file and status cache say, beyond that they can be read and agree: what clients ask of them when they
-//! take up the chain where they leave it, and the errors that older versions of Agave do not know. Pure.
+//! Checks bank file and status cache beyond their syntax: what clients require to continue the chain, and transaction
+//! errors that older Agave versions do not know. No I/O.
 
 use slotpress_base::Result;
 use slotpress_format::{
@@ -9,7 +9,6 @@ use slotpress_format::{
 use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
 
-/// The rule that makes a demand of clients.
 fn rule_of(demand: Demand) -> Rule {
     match demand {
         Demand::UnusedEpochStakes => Rule::UnusedEpochStakes,
@@ -24,7 +23,7 @@ fn rule_of(demand: Demand) -> Rule {
     }
 }
 
-/// What the reader of a file found that clients refuse.
+/// Records the demands that the parser found to be broken.
 fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
         let place = Place { account: *account, ..place.clone().at(*offset_bytes) };
@@ -32,7 +31,7 @@ fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Re
     })
 }
 
-/// The fields of the bank file, the bank hash, and the blockhash queue.
+/// Checks fields of the bank file, the bank hash, and the blockhash queue.
 pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Result<()> {
     let add = |rule, expected: String, found: String| findings.add(Check::Bank, rule, place.clone(), expected, found);
     match bank.computed_hash() {
@@ -40,7 +39,7 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         Some(hash) => add(Rule::BankHash, hash.to_string(), bank.hash.to_string())?,
         None => add(Rule::BankHash, "a last blockhash, which it covers".to_string(), "none".to_string())?,
     }
-    // Agave takes leader and stakes from the bank file, Firedancer from the accounts.
+    // Agave takes leader and stakes from the bank file; Firedancer takes them from the accounts, and writes none.
     let scheduled_leader = match bank.is_of_firedancer() {
         true => {
             let found = "no vote account, no delegation".to_string();
@@ -83,7 +82,7 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
     }
 }
 
-/// The status cache, beside the bank that it belongs to, where that could be read.
+/// Checks the status cache, also against the bank if that could be read.
 pub fn judge_transactions(
     cache: &StatusCache,
     bank: Option<&BankFile>,
@@ -102,7 +101,7 @@ pub fn judge_transactions(
     if cache.blockhash_count == 0 {
         add(Rule::NoTransactions, "a blockhash that transactions named".to_string(), "none".to_string())?;
     }
-    // Older blockhashes are of no use to anybody.
+    // Firedancer reads only recent blockhashes.
     let conflict = |hash: Hash| {
         let known = cache.blockhashes.get(&hash)?;
         Some((hash, known.offset, known.other_offset?))
@@ -119,7 +118,7 @@ pub fn judge_transactions(
     }
 }
 
-/// Whether the bank file names its storages, where there are any.
+/// Requires a storage map if there are storages.
 pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findings) -> Result<()> {
     if bank.storage_count > 0 || storage_count == 0 {
         return Ok(());

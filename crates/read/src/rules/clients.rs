@@ -1,5 +1,6 @@
-//! Validator clients: their versions, which of them read an archive that is compressed so, and the verdict of each on what breaks
-//! rules.
+//! Validator clients: their versions, the compressions that they read, and their verdicts on broken rules.
+
+#![warn(missing_docs)]
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use slotpress_format::ledger::names::Extension;
 
 use super::rule::Rule;
 
-/// A validator client, in one of its versions.
+/// A validator client in one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub enum Client {
-    /// Agave 4.1, and older versions as far as they agree with it.
+    /// Agave 4.1, and older versions that behave the same.
     #[serde(rename = "agave-4.1")]
     Agave41,
     /// Agave 4.2.
@@ -27,7 +28,7 @@ pub enum Client {
     /// Agave 4.5.
     #[serde(rename = "agave-4.5")]
     Agave45,
-    /// Firedancer.
+    /// Firedancer, whose versions are not told apart.
     #[serde(rename = "firedancer")]
     Firedancer,
 }
@@ -35,16 +36,16 @@ pub enum Client {
 use Client::*;
 
 impl Client {
-    /// All of them.
+    /// All clients, the oldest version of Agave first.
     pub const ALL: [Self; 6] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
 
-    /// Agave in the versions that run today: what "Agave" stands for where no version is named.
+    /// Versions of Agave in use today; "Agave" without a version means these.
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
 
-    /// Every client that runs today.
+    /// Every client in use today.
     pub const CURRENT: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
-    /// Whether it is a version of Agave: Firedancer reads archives only, no ledgers.
+    /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
         self != Firedancer
     }
@@ -63,10 +64,10 @@ impl fmt::Display for Client {
     }
 }
 
-/// How the versions of [`Client::AGAVE`] are called together.
+/// Joint name of [`Client::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Clients by name, where those of [`Client::AGAVE`] are all there as one: "Agave 4.2 to 4.5".
+/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name: "Agave 4.2 to 4.5".
 pub fn names_of(clients: &[Client]) -> Vec<String> {
     let are_together = Client::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
@@ -80,8 +81,8 @@ pub fn names_of(clients: &[Client]) -> Vec<String> {
     names
 }
 
-/// What is said of each client, in lines: the versions of [`Client::AGAVE`] share one where the same holds for all of
-/// them, and an older version has one where it was asked for, or where something else holds for it.
+/// Merges statements about clients into lines: the versions of [`Client::AGAVE`] share one if the same holds for all;
+/// an older version gets one only if it was asked for, or differs.
 pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(String, T)> {
     let of = |client: Client| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = Client::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
@@ -100,7 +101,7 @@ pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(
         .collect()
 }
 
-/// The rule that an archive breaks by how it is compressed, as its extension tells.
+/// The rule that an archive of this extension breaks by its compression.
 pub fn broken_by(extension: Extension) -> Option<Rule> {
     match extension {
         Extension::TarZstd => None,
@@ -110,21 +111,21 @@ pub fn broken_by(extension: Extension) -> Option<Rule> {
     }
 }
 
-/// The clients that run today and read archives that are compressed so.
+/// Clients in use today that read archives of this extension.
 pub fn readers(extension: Extension) -> Vec<Client> {
     let rule = broken_by(extension);
     let reads = |client: &Client| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
     Client::CURRENT.into_iter().filter(reads).collect()
 }
 
-/// The client, in all its versions that run today, that does not read archives that are compressed so.
+/// The client of which no version in use today reads archives of this extension.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
     let missing = Client::CURRENT.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
-/// Which client reads archives that are compressed so, where not every one does: `Agave reads it, Firedancer does not`.
+/// States which client reads archives of this extension, unless all do: `Agave reads it, Firedancer does not`.
 pub fn readers_in_words(extension: Extension) -> Option<String> {
     let non_reader = non_reader(extension)?;
     let reader = readers(extension).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });
@@ -134,26 +135,26 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
     })
 }
 
-/// A client's verdict.
+/// Verdict of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    /// The client.
+    /// Client that gives the verdict.
     pub client: Client,
-    /// Whether it loads the archive, or starts from the ledger, as far as was checked.
+    /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Why not.
+    /// The reason for which it refuses.
     pub because: Option<&'static str>,
-    /// What does not work afterwards, where it loads it.
+    /// A restriction, if it loads the archive.
     pub note: Option<&'static str>,
 }
 
-/// Why a client refuses an archive that breaks these rules; empty where it loads it.
+/// Reasons for which a client refuses an archive that breaks these rules; empty if it loads it.
 pub fn refusals(broken: impl Iterator<Item = Rule>, client: Client) -> Vec<&'static str> {
     broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
 }
 
-/// The verdict of every client on an archive that breaks these rules.
+/// Verdicts of all clients on an archive that breaks these rules.
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict> {
     let verdict = |client| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));

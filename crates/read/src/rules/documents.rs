@@ -1,5 +1,5 @@
-//! Version, bank file and status cache: whether they can be read to their last byte, agree with each other, with the
-//! name of the archive and with its storages. Pure.
+//! Checks version, bank file and status cache: that they parse to their last byte, and agree with each other, with the
+//! archive's name, and with its storages. No I/O.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,10 +13,9 @@ use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
 use crate::{CheckOptions, Compression, Documents, ParsedBank};
 
-/// A bank file and its storage map.
 pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
 
-/// Checks that the documents could be read, and agree with each other. Returns bank file and storage map.
+/// Checks that the documents were parsed and agree with each other. Returns bank file and storage map.
 pub fn judge_documents(
     documents: Documents,
     entry_slot: Option<u64>,
@@ -38,7 +37,7 @@ pub fn judge_documents(
     };
     let unreadable = |rule, place: Place, error: &Error| match error.kind() {
         ErrorKind::Damaged => findings.add_error(Check::Bank, rule, place, error),
-        // What the system does not let us read says nothing about what is in it.
+        // An I/O error says nothing about the contents.
         _ => Err(error.clone()),
     };
     let mut bank = match documents.bank {
@@ -109,7 +108,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
 
-/// Checks an archive's name against what it holds.
+/// Checks an archive's name against its contents.
 pub fn judge_name(
     name: Option<&ArchiveName>,
     compression: Compression,
@@ -151,7 +150,7 @@ pub fn judge_name(
     }
 }
 
-/// Checks that the state is the one that was asked for.
+/// Checks slot and hash against what the caller expects.
 pub fn judge_expectations(
     options: &CheckOptions,
     found_slot: u64,
@@ -173,16 +172,15 @@ pub fn judge_expectations(
     }
 }
 
-/// An archive that is not the one that was asked for, byte for byte; `root` is what stands for all of its bytes, where its
-/// frame hashes could be used.
+/// Checks the root of an archive against what the caller expects; `root` is `None` if it has no usable frame hashes.
 pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     findings.add(Check::Frames, Rule::RootNotExpected, Place::default(), format!("root {expected}"), found)
 }
 
-/// Storages against the storage map. Above `base_slot` both must be the same; up to it, the map is of a later time
-/// than the storages, which may hold what has become obsolete since, and where there are none, none are asked for.
+/// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map is newer than the
+/// storages, which may hold records that are obsolete since; without the full archive (`has_base`), none are required.
 pub fn judge_storage_map(
     map: &[StorageMapItem],
     storages: &[(u64, u64)],
@@ -191,14 +189,14 @@ pub fn judge_storage_map(
     findings: &Findings,
 ) -> Result<()> {
     if map.is_empty() {
-        return Ok(()); // Agave 4.4 and later write none.
+        return Ok(()); // Agave 4.4 and later write no storage map.
     }
     let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
     for item in map {
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
         let place = || Place::entry(format!("accounts/{}.{}", item.slot, item.id));
         match lengths.remove(&item.slot) {
-            // Of an older storage, the newer map says what has become of it since: its own archive's map knows its length.
+            // The map of an older storage's own archive gives its length; the newer map tells its length since then.
             Some(length) if length == item.length_bytes || !is_newer => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
@@ -214,7 +212,7 @@ pub fn judge_storage_map(
     }
     let mut unknown: Vec<u64> = lengths.into_keys().collect();
     unknown.sort_unstable();
-    // An old storage that the newer map leaves out is one that has become empty since.
+    // An older storage that the newer map omits has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = Place::entry(format!("accounts/{slot}.…"));
         findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not")?;
@@ -222,7 +220,7 @@ pub fn judge_storage_map(
     Ok(())
 }
 
-/// Whether the incremental archive builds on the full one.
+/// Checks that the incremental archive builds on the full one.
 pub fn judge_base(
     base_slot: Option<u64>,
     full_slot: Option<u64>,
@@ -244,7 +242,7 @@ pub fn judge_base(
     Ok(())
 }
 
-/// The error for a full and an incremental archive in the wrong order.
+/// Error for a full and an incremental archive in the wrong order.
 pub fn swapped(first: &Path, second: &Path) -> Error {
     let (first, second) = (first.shown(), second.shown());
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
@@ -273,13 +271,13 @@ mod tests {
         assert_eq!(broken(&[(1, 845)], &[], None), [Rule::StorageMapGap], "missing");
         assert_eq!(broken(&[(1, 845)], &[(1, 845), (2, 136)], None), [Rule::StorageMap], "unknown");
         assert_eq!(broken(&[], &[(2, 136)], None), [], "without a map");
-        // Up to the base slot, the map is of a later time than the storages: a validator may have rewritten one since,
-        // with padding or without obsolete records. Its length is its own archive's business, but it must be there.
+        // Up to the base slot, the map is newer than the storages: a validator may have rewritten one since, with
+        // padding or without obsolete records. Only its presence is checked.
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
         assert_eq!(broken(&[(5, 848), (6, 136)], &[(5, 845), (6, 136)], Some(5)), [], "of the base slot");
-        // One that the newer map does not name has become empty since, unless it is newer than the base.
+        // A storage that the newer map omits has become empty since, unless it is newer than the base.
         assert_eq!(broken(&[(6, 136)], &[(5, 136), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(6, 136)], &[(6, 136), (7, 136)], Some(5)), [Rule::StorageMap]);
     }

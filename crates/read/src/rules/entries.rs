@@ -1,4 +1,4 @@
-//! The entries of one archive, one after another, against what a snapshot archive may hold. Pure bookkeeping.
+//! Checks the entries of one archive, one after another, against what a snapshot archive may hold. No I/O.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,6 @@ use slotpress_format::{
 use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
 
-/// The entries of one archive.
 #[derive(Debug, Default)]
 pub struct EntryChecker {
     base_slot: Option<u64>,
@@ -21,30 +20,30 @@ pub struct EntryChecker {
     has_accounts_before_bank: bool,
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
-    /// Storages: slot and length.
+    /// Slot and length of each storage.
     storages: Vec<(u64, u64)>,
-    /// The ids of those of the bank's slot, and the first that is not alone there.
+    /// Ids of storages of the bank's slot; `shared` is the first that is not alone there.
     ids_of_bank_slot: HashSet<u32>,
     shared: Option<u32>,
 }
 
 impl EntryChecker {
-    /// Checks an archive; an incremental one holds only storages above `base_slot`.
+    /// Starts the checks; with `base_slot`, only storages of newer slots are allowed.
     pub fn new(base_slot: Option<u64>) -> Self {
         Self { base_slot, ..Self::default() }
     }
 
-    /// The bank file's slot, by its entry's name; `None` where that tells none.
+    /// Slot of the bank file by its entry's name; `None` if the name gives none.
     pub fn bank_slot(&self) -> Option<u64> {
         self.bank_slot.filter(|slot| *slot != UNNAMED_SLOT)
     }
 
-    /// Every storage: its slot and its length in bytes, in the archive's order.
+    /// Slot and length in bytes of every storage, in the archive's order.
     pub fn storages(&self) -> &[(u64, u64)] {
         &self.storages
     }
 
-    /// A header that not every client reads.
+    /// Reports a header that some clients refuse.
     pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
         let place = Place::entry(header.shown_path());
         let flag = format!("type {:?}", char::from(header.flag));
@@ -63,7 +62,7 @@ impl EntryChecker {
         findings.add(Check::Entries, rule, place, expected, found)
     }
 
-    /// An entry. `seen_slots` holds the slots of all storages so far, of all archives.
+    /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
         let add = |rule, expected: String, found: String| {
             findings.add(Check::Entries, rule, Place::entry(entry.kind), expected, found)
@@ -107,7 +106,8 @@ impl EntryChecker {
                 let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
                 if !seen_slots.insert(slot) {
                     match is_new && self.ids_of_bank_slot.len() > 1 {
-                        // As Firedancer writes them; whether it did, the bank file tells.
+                        // Firedancer writes several storages of one slot; the bank file tells later whether it was
+                        // Firedancer.
                         true => self.shared = self.shared.or(Some(id)),
                         false => add(Rule::DuplicateStorage, one_of(slot), "another".to_string())?,
                     }
@@ -118,7 +118,7 @@ impl EntryChecker {
         Ok(())
     }
 
-    /// Whether several storages of the bank's slot are as they should be: where Firedancer wrote the bank file.
+    /// Judges several storages of the bank's slot: right if Firedancer wrote the bank file.
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = Place::entry(EntryKind::Storage { slot, id });
@@ -128,7 +128,7 @@ impl EntryChecker {
         }
     }
 
-    /// The archive has been read to its end; where not all of its entries are known, none is missing.
+    /// Checks at the end of the archive that required entries are present, if all entries could be read.
     pub fn finish(&self, is_whole: bool, findings: &Findings) -> Result<()> {
         let missing = [
             (self.has_version, "version"),
@@ -194,7 +194,8 @@ mod tests {
         }
     }
 
-    /// Several storages of the bank's slot are Firedancer's where its bank file is, and nothing else is there.
+    /// Several storages of the bank's slot are accepted as Firedancer's if its bank file says so and there are no other
+    /// storages.
     #[test]
     fn several_storages_of_one_slot() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(of(&own, &[], &firedancer), [(Rule::SharedSlot, 1)]);
         assert_eq!(of(&own, &[], &agave), [(Rule::DuplicateStorage, 1)]);
         assert_eq!(of(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        // Of one slot that is not the bank's, one that another archive has, and the same storage twice.
+        // A slot other than the bank's, a slot of another archive, and the same storage twice.
         assert_eq!(of(&[(8, 1, 136), (8, 2, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
         assert_eq!(of(&[(9, 1, 136)], &[9], &firedancer), [(Rule::DuplicateStorage, 1)]);
         assert_eq!(of(&[(9, 1, 136), (9, 1, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);

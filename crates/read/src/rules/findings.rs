@@ -1,8 +1,7 @@
-//! What is wrong, as it is found: rules that are broken, each at its place.
+//! Collects broken rules, each with its place.
 //!
-//! One book of rules serves two kinds of readers: `verify` collects everything that is wrong; `restore`, `recompress` and
-//! `archive --verify` end at the first rule whose breach would make their result worthless. [`Findings`] is what both
-//! report to, and knows which of the two it is.
+//! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop at the first broken
+//! rule that would make their result worthless. [`Findings`] serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,30 +14,31 @@ use slotpress_format::Address;
 
 use crate::Rule;
 
-/// The checks, in their order.
+/// The checks in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum Check {
-    /// Frames: magic, sizes, checksums, windows, what follows; index and seek table against them.
+    /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
     Frames,
     /// Entries: names, kinds, order, duplicates, sizes, end of archive.
     Entries,
-    /// The name against the bank file; the version.
+    /// Name of the archive against the bank file; the snapshot version.
     Name,
-    /// Bank file and status cache, to their last byte; the storage map against the storages.
+    /// Bank file and status cache to their last byte; storage map against storages.
     Bank,
     /// Every record of every storage.
     Records,
-    /// Capitalization and lattice hash, over the newest version of every account.
+    /// Capitalization and lattice hash over the newest version of every account.
     State,
 }
 
 impl Check {
-    /// All of them, in their order.
+    /// All checks in their order.
     pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
 
-    /// Its name in reports.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -51,35 +51,35 @@ impl Check {
     }
 }
 
-/// Where something is: as much of it as is known.
+/// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Place {
-    /// The archive's or the ledger's path.
+    /// Path of the archive or ledger.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
-    /// The number of the frame that holds tar, from 0.
+    /// Number among the frames that hold tar data, from 0.
     pub frame: Option<u64>,
-    /// With an entry: the offset in its content. With a frame and no entry: in the file. Otherwise: in the tar stream.
+    /// With an entry: offset in its content. With a frame but no entry: offset in the file. Otherwise: offset in the
+    /// tar stream.
     pub offset_bytes: Option<u64>,
-    /// The entry's path.
+    /// Path of the entry.
     pub entry: Option<String>,
-    /// The account.
+    /// Address of the account.
     pub account: Option<Address>,
 }
 
 impl Place {
-    /// In an entry.
     pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
 
-    /// In a frame that starts at this offset of the file.
+    /// A frame that starts at this offset of the file.
     pub(crate) fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
         Self { frame, offset_bytes, ..Self::default() }
     }
 
-    /// At an offset.
     #[must_use]
     pub(crate) fn at(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
@@ -87,29 +87,30 @@ impl Place {
     }
 }
 
-/// One broken rule at one place.
+/// A broken rule at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Failure {
-    /// The check that found it.
+    /// The check that failed.
     pub check: Check,
-    /// The rule.
+    /// The broken rule.
     pub rule: Rule,
-    /// What is wrong, in words.
+    /// Description of the failure.
     pub message: String,
-    /// Where.
+    /// Position of the failure.
     #[serde(flatten)]
     pub place: Place,
-    /// What should be there.
+    /// The expected value.
     pub expected: Option<String>,
-    /// What is there.
+    /// The value found.
     pub found: Option<String>,
-    /// What to do.
+    /// Advice for the operator.
     pub hint: Cow<'static, str>,
 }
 
 impl Failure {
-    /// The same as an error.
+    /// The failure as an error.
     pub(crate) fn to_error(&self) -> Error {
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
@@ -129,11 +130,11 @@ impl Failure {
     }
 }
 
-/// Collects failures from all workers, or ends the work at the first that must not be.
+/// Collects failures from all workers, or ends the work at the first one that is refused.
 #[derive(Debug, Default)]
 pub struct Findings {
     inner: Mutex<FoundSoFar>,
-    /// Tells the rules whose breach is an error; `None`: none is.
+    /// Tells which rules end the work when they are broken; `None`: no rule does.
     refused: Option<fn(Rule) -> bool>,
 }
 
@@ -145,21 +146,20 @@ struct FoundSoFar {
     is_state_incomplete: bool,
 }
 
-/// Of each rule, so many failures are kept: a damaged archive of 5,000,000 storages must not fill the memory.
+/// Failures kept for each rule: a damaged archive of 5,000,000 storages must not fill the memory.
 pub const FAILURES_PER_RULE_MAX: u64 = 50;
 
 impl Findings {
-    /// Nothing found yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the work when a rule is broken that `refused` tells; collects the others.
+    /// Ends the work when a rule is broken for which `refused` is true; collects other failures.
     pub fn refusing(refused: fn(Rule) -> bool) -> Self {
         Self { refused: Some(refused), ..Self::default() }
     }
 
-    /// Whether a breach of the rule ends the work.
+    /// True if breaking the rule ends the work.
     pub fn refuses(&self, rule: Rule) -> bool {
         self.refused.is_some_and(|refused| refused(rule))
     }
@@ -168,7 +168,7 @@ impl Findings {
         self.inner.lock()
     }
 
-    /// A rule is broken. An error where that ends the work.
+    /// Records a broken rule; an error if it ends the work.
     pub fn add(
         &self,
         check: Check,
@@ -196,7 +196,7 @@ impl Findings {
         }
     }
 
-    /// A rule is broken, in the words of an error; that error, where it ends the work.
+    /// Records a broken rule described by an error; returns that error if it ends the work.
     pub fn add_error(&self, check: Check, rule: Rule, mut place: Place, error: &Error) -> Result<()> {
         if self.refuses(rule) {
             return Err(error.clone());
@@ -223,37 +223,37 @@ impl Findings {
         }
     }
 
-    /// A check was not made, or not to its end; the first reason stays.
+    /// Records that a check was not made to its end; keeps the first reason.
     pub fn skip(&self, check: Check, why: impl ToString) {
         self.lock().skipped.entry(check).or_insert_with(|| why.to_string());
     }
 
-    /// Whether a check is not made, or not to its end.
+    /// True if a check was not made to its end.
     pub fn is_skipped(&self, check: Check) -> bool {
         self.lock().skipped.contains_key(&check)
     }
 
-    /// Why a check is not made, or not to its end.
+    /// The reason for which a check was not made to its end.
     pub fn skipped(&self, check: Check) -> Option<String> {
         self.lock().skipped.get(&check).cloned()
     }
 
-    /// Some accounts could not be read: the state cannot be judged.
+    /// Records that some accounts could not be read, so the state cannot be judged.
     pub fn lose_accounts(&self) {
         self.lock().is_state_incomplete = true;
     }
 
-    /// Whether some accounts could not be read.
+    /// True if some accounts could not be read.
     pub fn has_lost_accounts(&self) -> bool {
         self.lock().is_state_incomplete
     }
 
-    /// Whether a rule was broken.
+    /// True if the rule was broken.
     pub fn has(&self, rule: Rule) -> bool {
         self.lock().per_rule.contains_key(&rule)
     }
 
-    /// Takes another's findings, which were made on the same path.
+    /// Adds the findings of another run on the same path.
     pub fn absorb(&self, other: Self, path: &std::path::Path) {
         let other = other.inner.into_inner();
         let mut inner = self.lock();
@@ -271,13 +271,13 @@ impl Findings {
         inner.is_state_incomplete |= other.is_state_incomplete;
     }
 
-    /// Everything that was found: failures, how many there were of each rule, and why checks were not made.
+    /// Failures, number of failures of each rule, and reasons of skipped checks.
     pub fn into_parts(self) -> (Vec<Failure>, BTreeMap<Rule, u64>, BTreeMap<Check, String>) {
         let found = self.inner.into_inner();
         (found.failures, found.per_rule, found.skipped)
     }
 
-    /// How often each rule was broken.
+    /// Number of failures of each rule.
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
         self.lock().per_rule.clone()
     }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(per_rule.into_iter().collect::<Vec<_>>(), [(Rule::BankHash, 2)]);
     }
 
-    /// Of each rule, as many are kept as may be, and all are counted.
+    /// A limited number of failures of each rule is kept; all are counted.
     #[test]
     fn few_are_kept_of_many() {
         let findings = Findings::new();

@@ -1,4 +1,4 @@
-//! The frames of one archive: the windows that they ask for, and what marks of `pzstd` in front of them say.
+//! Checks the frames of one archive: their windows, and the `pzstd` marks in front of them.
 
 use slotpress_base::Result;
 use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart, pzstd_mark};
@@ -7,11 +7,10 @@ use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
 use crate::SeenFrame;
 
-/// What the content of an index frame starts with.
 const INDEX_MAGIC: &[u8] = b"slotidx1";
 
-/// Checks the window that a frame asks for. Streaming decoders mind it even where the frame states less content, as
-/// Agave 4.2 was seen to do.
+/// Checks the window of a frame. Streaming decoders allocate it even if the frame states less content, as Agave 4.2 was
+/// seen to do.
 pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
@@ -21,22 +20,18 @@ pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> 
     findings.add(Check::Frames, rule, place, format!("at most {limit} bytes"), header.window_bytes)
 }
 
-/// Watches the frames of an archive that is read in order.
 #[derive(Debug, Default)]
 pub struct FrameWatch {
-    /// Frames that hold tar, so far.
     count: u64,
-    /// The last of them.
+    /// Offset of the last data frame.
     last_offset_bytes: u64,
-    /// The mark that was just before a frame: what it says.
+    /// Length in the `pzstd` mark right before the current frame.
     mark: Option<u64>,
     marked_frame: Option<(u64, u64)>,
-    /// Whether a frame holds an index of slotpress.
     has_index: bool,
 }
 
 impl FrameWatch {
-    /// A frame, skippable or not.
     pub fn see(&mut self, frame: SeenFrame<'_>, findings: &Findings) -> Result<()> {
         self.end_marked_frame(frame.offset_bytes, findings)?;
         match frame.start {
@@ -64,7 +59,7 @@ impl FrameWatch {
         findings.add(Check::Frames, Rule::PzstdMark, place, frame_bytes, mark)
     }
 
-    /// The file has been read to its end. An index that could not be used is one that is damaged.
+    /// Makes the last checks. An index that could not be used is reported as damaged.
     pub fn finish(&mut self, length_bytes: u64, findings: &Findings) -> Result<()> {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !findings.has(Rule::Index) {
@@ -74,12 +69,11 @@ impl FrameWatch {
         Ok(())
     }
 
-    /// Frames that hold tar.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The number of the frame at an offset, where it is the last that was seen.
+    /// Number of the frame at an offset, if it is the last one seen.
     pub fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
         self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
     }

@@ -1,9 +1,9 @@
-//! The one book of rules: what a snapshot archive may hold, in which order and lengths, and which client minds
-//! ([`rule`], with the limits of [`format::limits`](slotpress_format::archive::limits)).
+//! The rules for snapshot archives: what they may contain, in which order and sizes, and which client refuses
+//! violations ([`rule`], with the limits of [`format::limits`](slotpress_format::archive::limits)).
 //!
-//! [`archive::ArchiveRules`] applies it to an archive while that is read. Findings are collected, or end the work at the
-//! first that must not be ([`findings`]); either way the rules are these. A new rule is a row in [`rule`], and a line
-//! where it is looked at: `entries`, `frames`, [`documents`], `bank`.
+//! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects violations, or ends the work
+//! at the first serious one. To add a rule, add a row to [`rule`] and its check to `entries`, `frames`, [`documents`]
+//! or `bank`.
 
 pub mod archive;
 pub(crate) mod bank;

@@ -1,11 +1,13 @@
-//! Which client minds what (docs/snapshot-format.md): every rule that an archive or a ledger can break, the clients
-//! that refuse what breaks it, and where that is known from. The one table of its kind.
+//! The table of rules (see docs/snapshot-format.md): every rule that an archive or ledger can break, the clients that
+//! refuse it then, and the source of that knowledge.
+
+#![warn(missing_docs)]
 
 use serde::Serialize;
 
 use super::clients::Client::{self, *};
 
-/// Sets of clients, those that refuse.
+/// Sets of clients that refuse a broken rule.
 const ALL: &[Client] = &Client::ALL;
 const NOBODY: &[Client] = &[];
 const FIREDANCER: &[Client] = &[Firedancer];
@@ -18,7 +20,7 @@ const FROM_4_3: &[Client] = &[Agave43, Agave44, Agave45];
 const FROM_4_4: &[Client] = &[Agave44, Agave45];
 const FROM_4_5: &[Client] = &[Agave45];
 
-/// Where it is known from.
+/// Sources of knowledge.
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
 const PAGE_BANK_FILE: &str = "docs/snapshot-format.md#bank-file";
@@ -34,7 +36,7 @@ const FD_SOURCE: &str = "read in Firedancer's loader, August 2026 (fd_snapin_til
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
-/// What to do about a broken rule.
+/// Advice for a broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Remedy {
     Download,
@@ -75,13 +77,13 @@ impl Remedy {
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
-        /// Something that a sound archive keeps to.
+        /// A rule that a sound archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Rule { $($(#[$doc])* $rule,)* }
 
         impl Rule {
-            /// Every rule.
+            /// All rules, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$rule,)*];
 
             fn row(self) -> Row {
@@ -96,12 +98,11 @@ macro_rules! rules {
     };
 }
 
-/// What the table says of a rule.
+/// Row of the table.
 struct Row {
-    /// The clients that refuse what breaks it.
     refused_by: &'static [Client],
     remedy: Remedy,
-    /// Where that is known from.
+    /// Source of the knowledge.
     source: &'static str,
     what: &'static str,
 }
@@ -109,7 +110,7 @@ struct Row {
 rules! {
     /// Frames decode, and their checksums are right.
     FrameDamaged, ALL, Download, SEEN, "a frame does not decode";
-    /// The file ends with a whole frame.
+    /// The file does not end inside a frame.
     CutOff, ALL, Download, SEEN, "the archive is cut off";
     /// Nothing but frames follows the last frame.
     TrailingBytes, FIREDANCER, Recompress, PAGE_FRAMES, "bytes that are no frame follow the end";
@@ -117,45 +118,45 @@ rules! {
     WindowRefused, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
     WindowLarge, FIREDANCER, Recompress, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
-    /// Index and seek table say what is there.
+    /// Index and seek table match the frames.
     Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
-    /// Frames are those that their hashes are of.
+    /// Frames match their hashes.
     FrameHash, NOBODY, Download, OWN, "a frame does not match its hash";
-    /// The marks of pzstd say how long the frames after them are.
+    /// `pzstd` marks give the lengths of the frames after them.
     PzstdMark, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
     TarDamaged, ALL, Download, SEEN, "the tar stream is damaged";
-    /// Every name has a place in a snapshot archive.
+    /// Every entry belongs into a snapshot archive.
     ForeignEntry, ALL, Source, SEEN, "an entry that has no place in a snapshot archive";
-    /// So has every directory.
+    /// Every directory belongs into a snapshot archive.
     ForeignDir, AGAVE, Source, SEEN, "a directory that has no place in a snapshot archive";
-    /// Files and directories only, each where it belongs.
+    /// Entries are files and directories, each where it belongs.
     EntryKind, ALL, Source, SEEN, "an entry of a kind that clients refuse";
-    /// Entries are as large as they may be.
+    /// Entries do not exceed their size limits.
     EntrySize, ALL, Source, SEEN, "an entry of a size that clients refuse";
     /// No PAX headers and no GNU long names.
     ExtensionHeader, FIREDANCER, Recompress, PAGE_ARCHIVE, "a PAX header or GNU long name";
-    /// GNU or ustar headers.
+    /// Headers are GNU or ustar headers.
     OldHeader, FIREDANCER, Recompress, PAGE_ARCHIVE, "a tar header from before ustar";
-    /// The checksum of a header is that of its bytes.
+    /// Tar header checksums are right.
     HeaderChecksum, AGAVE, Download, PAGE_FIREDANCER, "a tar header with a wrong checksum";
     /// Names are written as Agave writes them.
     LooseName, AGAVE, Source, PAGE_FIREDANCER, "a name that Agave does not write so";
     /// Headers of directories state a size.
     NoSize, AGAVE, Recompress, PAGE_FIREDANCER, "a directory without a size";
-    /// Names are in one field of their headers.
+    /// Names do not use the prefix field of the tar header.
     SplitName, FIREDANCER, Recompress, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
-    /// One version: Agave may read the file while a second entry replaces it.
+    /// There is one version entry: Agave may read the file while a second entry replaces it.
     VersionTwice, ALL, Source, SEEN, "the version is there twice";
-    /// One version, one status cache, one bank file, one slot's directory.
+    /// There is one version, one status cache, one bank file, and one directory of the slot.
     DuplicateEntry, FIREDANCER, Source, PAGE_ARCHIVE, "an entry that is there twice";
-    /// The bank of one slot.
+    /// All bank files are of one slot.
     TwoBanks, ALL, Source, SEEN, "bank files of two slots";
-    /// One storage per slot, over the full and the incremental archive.
+    /// A slot has one storage, over the full and the incremental archive.
     DuplicateStorage, AGAVE, Source, SEEN, "two storages of one slot";
-    /// Only what Firedancer writes holds several storages of the bank's own slot.
+    /// Only an archive written by Firedancer has several storages of the bank's slot.
     SharedSlot, AGAVE, Convert, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
-    /// Storages hold something.
+    /// Storages are not empty.
     EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
     Order, FIREDANCER, Source, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
@@ -167,147 +168,148 @@ rules! {
     StorageTooNew, AGAVE, Source, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
-    /// At most 5,000,000 entries, 64 TiB.
+    /// The archive has at most 5,000,000 entries and 64 TiB.
     TooLarge, AGAVE, Source, PAGE_ARCHIVE, "more than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
     EndMissing, FIREDANCER, Download, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
-    /// No more than those.
+    /// Exactly 1,024 zero bytes end the tar stream.
     EndLong, FIREDANCER, Recompress, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
-    /// Nothing follows them.
+    /// Nothing follows the end of the tar stream.
     JunkAfterEnd, FIREDANCER, Recompress, PAGE_ARCHIVE, "something follows the end of the tar stream";
-    /// The file has the name of a snapshot archive.
+    /// The file is named like a snapshot archive.
     NameUnknown, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
     /// The slot of an incremental archive is not that of its base.
     BaseIsSlot, AGAVE, Source, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
-    /// It is zstd, not lz4.
+    /// The archive is zstd, not lz4.
     Lz4, FIREDANCER, Recompress, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
-    /// It is zstd, not a plain tar.
+    /// The archive is zstd, not a plain tar.
     Plain, AGAVE, Recompress, PAGE_NAMES, "a plain tar, which Agave does not read";
-    /// It is zstd, not bzip2 or gzip.
+    /// The archive is zstd, not bzip2 or gzip.
     OldCompression, ALL, Recompress, PAGE_NAMES, "compressed in a way that clients no longer read";
-    /// The name's ending is what the file is.
+    /// The file name extension matches the compression.
     ExtensionWrong, ALL, Name, SEEN, "the file is not compressed as its name says";
-    /// Slot, base slot and hash of the name are the bank's.
+    /// Slot, base slot and hash in the name are those of the bank.
     NameMismatch, ALL, Name, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
     BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
-    /// The state is the one that was asked for.
+    /// The state is the one that the caller expects.
     NotExpected, NOBODY, Source, OWN, "the state is not the expected one";
-    /// The archive is the one that was asked for, byte for byte.
+    /// The archive has the root that the caller expects.
     RootNotExpected, NOBODY, Source, OWN, "this is not the archive that was asked for";
-    /// The version is known.
+    /// The snapshot version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
-    /// The version is nothing but the version.
+    /// The version entry holds nothing but the version.
     VersionLength, FIREDANCER, Source, PAGE_FIREDANCER, "the version is surrounded by white space";
     /// The bank file can be read to its end.
     BankFile, ALL, Source, SEEN, "the bank file is invalid";
-    /// Nothing follows its last field, and that is whole.
+    /// The bank file ends with a whole last field.
     BankFileEnd, FIREDANCER, Source, PAGE_BANK_FILE, "the bank file does not end where it should";
-    /// Its fields agree with each other.
+    /// Fields of the bank file agree with each other.
     BankField, NOBODY, Look, PAGE_BANK_FILE, "the bank file contradicts itself";
-    /// The epoch schedule is one that a chain can begin with.
+    /// The epoch schedule is possible.
     EpochSchedule, ALL, Source, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
-    /// The epoch stakes that the bank once had are empty.
+    /// The unused epoch stakes field is empty.
     UnusedEpochStakes, ALL, Source, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
-    /// The epoch stakes are those of the epochs whose leaders are known.
+    /// The epoch stakes cover exactly the epochs with known leaders.
     EpochStakes, ALL, Source, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
-    /// The rent collector, which nothing uses, can be read.
+    /// The unused rent collector can be parsed.
     RentCollector, AGAVE, Source, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
-    /// Every vote account in the stakes that rewards are made of has stake.
+    /// Every vote account in the newest epoch stakes has stake.
     NoStake, FIREDANCER, Version, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
-    /// With admission tickets there are at most 2,000 vote accounts in an epoch.
+    /// An epoch has at most 2,000 vote accounts, as with admission tickets.
     VoteAccountLimit, FIREDANCER, Version, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
-    /// Firedancer can read the vote accounts of the stakes, and take their credits.
+    /// Firedancer can parse the vote accounts of the stakes and their credits.
     FiredancerVoteState, FIREDANCER, Source, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
-    /// Numbers are as large as Firedancer takes them.
+    /// Numbers are within Firedancer's limits.
     FiredancerLimit, FIREDANCER, Source, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
-    /// The block has an id.
+    /// The block id is not zero.
     BlockId, FIREDANCER, Source, PAGE_FIELDS, "the id of the block is all zeros";
-    /// The highest tick is the last of the bank's slot.
+    /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, AGAVE, Source, SEEN, "the bank file's highest tick is not the last of its slot";
     /// Storages and storage map agree.
     StorageMap, UP_TO_4_1, Look, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
-    /// Every storage that the storage map names is there, and as long as it says.
+    /// Every storage in the storage map is present and long enough.
     StorageMapGap, UP_TO_4_1, Source, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
-    /// The blockhash queue holds what a validator keeps, with indexes that follow each other.
+    /// The blockhash queue has the length that a validator keeps, and consecutive indexes.
     BlockhashQueue, FIREDANCER, Source, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
-    /// The newest blockhash of the queue is the last.
+    /// The newest blockhash of the queue is the bank's last blockhash.
     LastBlockhash, FIREDANCER, Source, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
-    /// The newest blockhashes are all different.
+    /// The newest blockhashes are distinct.
     BlockhashTwice, FIREDANCER, Source, PAGE_BANK_FILE, "a blockhash is twice among the newest 151";
-    /// The bank hash is the hash of its parts.
+    /// The bank hash can be recomputed from its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
-    /// The stakes hold the vote accounts of the bank.
+    /// The stakes hold the bank's vote accounts.
     NoStakes, AGAVE, Convert, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
-    /// The leader is the slot's by the epoch stakes.
+    /// The leader is the one that the epoch stakes give the slot.
     Leader, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
-    /// The stakes hold vote accounts that can be read.
+    /// The vote accounts in the stakes can be parsed.
     InvalidVoteAccount, FROM_4_3, Source, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, ALL, Source, SEEN, "the status cache is invalid";
-    /// No transaction named the bank's own blockhash, which was not known before.
+    /// No transaction uses the bank's own blockhash, which was unknown before.
     NewestBlockhash, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
-    /// Of the transactions of one blockhash, the same part of the hash is kept.
+    /// For each blockhash, all transaction hashes are cut at the same offset.
     TransactionOffset, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
-    /// Transactions named a blockhash, votes at least.
+    /// The status cache has a blockhash; votes at least use one.
     NoTransactions, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it where nothing happens";
-    /// The slots of the status cache are the newest of the slot history.
+    /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, ALL, Source, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache goes back as far as the slot history, or 300 slots.
     CachedSlotsGap, AGAVE, Source, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     /// Records end where their storage ends.
     RecordCutOff, FIREDANCER, Source, PAGE_RECORDS, "a storage ends inside a record";
-    /// Nothing that is too short for a record follows the last.
+    /// The rest after the last record is not shorter than a record.
     StorageTail, NOBODY, Look, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
-    /// Zero bytes do not follow the last record.
+    /// No zero bytes follow the last record.
     StoragePadded, FIREDANCER, Source, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
     DataLength, ALL, Source, SEEN, "a record claims more data than an account can hold";
-    /// Executable is 0 or 1.
+    /// The executable flag of a record is 0 or 1.
     Executable, ALL, Source, SEEN, "a record's executable flag is neither 0 nor 1";
-    /// A storage holds an account once.
+    /// A storage holds each account once.
     DuplicateAccount, ALL, Source, SEEN, "an account is twice in one storage";
-    /// The lamports of all accounts add up.
+    /// The lamports of all accounts add up to the capitalization.
     Capitalization, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
-    /// The lattice hash of all accounts is the bank's.
+    /// The lattice hash of all accounts is that of the bank.
     LatticeHash, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
-    /// The vote accounts of the stakes are those of the state.
+    /// The vote accounts in the stakes equal those of the state.
     StakesVoteAccount, AGAVE, Source, SEEN, "the bank file's stakes hold another vote account than the state";
-    /// So are their rent epochs, which no hash covers and Firedancer does not keep.
+    /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them, and Firedancer does
+    /// not keep them.
     StakesRentEpoch, AGAVE, Pair, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
-    /// So are their last 8 bytes, once a rate.
+    /// The last 8 bytes of delegations, once a rate, equal those of the state.
     StakesRate, UP_TO_4_3, Source, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
     StakesVoter, FROM_4_5, Source, SEEN, "the bank file's stakes lack the vote account of a stake account";
-    /// The delegations of the stakes are those of the state.
+    /// The delegations in the stakes equal those of the state.
     StakesDelegation, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
-    /// The state holds the sysvar that tells which slots have a block.
+    /// The state holds the SlotHistory sysvar.
     SlotHistory, ALL, Source, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
-    /// Every storage that a ledger's lists name is there.
+    /// Every storage in a ledger's lists is present.
     MissingStorage, ALL, Storage, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete.
     Ledger, ALL, Ledger, PAGE_BANK_SNAPSHOT, "the ledger is not sound";
-    /// A validator's notes to itself can be read.
+    /// Startup hints that a validator left for itself can be parsed.
     StartupHints, FROM_4_4, Hints, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
-    /// The bank file names its storages.
+    /// The bank file has a storage map.
     NoStorageMap, UP_TO_4_1, Version, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
-    /// Errors in the status cache are those that all versions know.
+    /// All Agave versions know the transaction errors in the status cache.
     NewerErrors, UP_TO_4_3, Version, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
-    /// A ledger whose storages are found by hard links (fastboot 2).
+    /// The ledger does not use hard links to its storages (fastboot 2).
     HardLinks, FROM_4_5, Layout, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
-    /// A ledger whose storages are found by a list (fastboot 3).
+    /// The ledger does not use a storages list (fastboot 3).
     StoragesList, UP_TO_4_1, Layout, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
-    /// A ledger whose list tells append vecs from split files (fastboot 4 and 5).
+    /// The ledger does not use a storages list that distinguishes append vecs from split files (fastboot 4 and 5).
     TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
 impl Rule {
-    /// What it means that the rule is broken.
+    /// Description of an archive that breaks the rule.
     pub fn what(self) -> &'static str {
         self.row().what
     }
 
-    /// Why the client refuses what breaks the rule; where it may load it, and we do not rely on that, it says so.
+    /// Reason for which the client refuses such an archive; says so if it might load it but that is not certain.
     pub fn why(self, client: Client) -> &'static str {
         match (self, client) {
             (Self::EndLong, Firedancer) => {
@@ -320,7 +322,7 @@ impl Rule {
         }
     }
 
-    /// What keeps to the rule, where that is the same in every place.
+    /// The expected state, if it is the same everywhere.
     pub fn expected(self) -> Option<&'static str> {
         Some(match self {
             Self::FrameDamaged => "a frame that decodes",
@@ -337,23 +339,24 @@ impl Rule {
         })
     }
 
-    /// What to do about it.
+    /// Advice for the operator.
     pub fn remedy(self) -> &'static str {
         self.row().remedy.text()
     }
 
-    /// Where it is known from who minds: a page of facts about the format, the clients' sources, or the clients themselves.
+    /// Source of the knowledge: a section of docs/snapshot-format.md, the clients' source code, or experiments with the
+    /// clients themselves.
     pub fn source(self) -> &'static str {
         self.row().source
     }
 
-    /// Whether the client loads what breaks the rule.
+    /// True if the client loads an archive that breaks the rule.
     pub fn is_tolerated_by(self, client: Client) -> bool {
         !self.row().refused_by.contains(&client)
     }
 
-    /// Whether breaking it is no fault, but how Firedancer or some version of Agave writes: it counts only for a client that
-    /// refuses it.
+    /// True if breaking the rule is no fault but normal for Firedancer or a version of Agave: it counts only for
+    /// clients that refuse it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
         matches!(
@@ -369,12 +372,12 @@ impl Rule {
         ) || self.is_of_firedancer()
     }
 
-    /// Whether breaking it is how Firedancer writes, which no version of Agave loads.
+    /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the result.
     pub fn is_of_firedancer(self) -> bool {
         matches!(self, Self::SharedSlot | Self::NoStakes)
     }
 
-    /// Whether it is about how an archive is packed or named, which whoever unpacks it makes good: what is in it is sound.
+    /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are sound.
     pub fn is_of_packing(self) -> bool {
         use Rule::*;
         matches!(
@@ -392,13 +395,13 @@ impl Rule {
         )
     }
 
-    /// Whether nothing may be made of what breaks the rule: the one strictness of all that gives a final name. It is that of
-    /// `verify` where no client is named; how an archive is packed is looked at in what is made of it.
+    /// True if nothing may be made from an archive that breaks the rule. All commands that publish a file use this
+    /// strictness, which is that of `verify` without `--client`. Packing is checked in the output instead.
     pub fn is_refused(self) -> bool {
         !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
 
-    /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
+    /// A restriction for a client that loads an archive that breaks the rule, as seen with Agave's own archivers.
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
