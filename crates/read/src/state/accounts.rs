@@ -1,7 +1,7 @@
-//! The state that the accounts make up: capitalization and lattice hash over the newest version of each.
+//! Computes the state of the accounts: capitalization and lattice hash over the newest version of each.
 //!
-//! Workers hash what they read and merge their sums at the end; [`versions`](super::versions) finds what is superseded,
-//! and a second pass over those storages subtracts it.
+//! Workers hash the records that they read and merge their sums at the end. [`versions`](super::versions) finds
+//! superseded records, and a second pass over their storages subtracts them.
 
 use std::path::Path;
 
@@ -20,41 +20,38 @@ use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
-/// What all workers add up.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
-    /// The lattice hash of all records that were added.
     pub lattice: LatticeHash,
-    /// Their lamports; a hostile archive may hold more than a `u64` can count.
+    /// Lamports of all added records. `u128`, because a hostile archive may hold more than a `u64` can count.
     pub lamports: u128,
-    /// Records seen.
     pub records: u64,
-    /// Of those, tombstones.
+    /// Records without lamports, which close an account.
     pub tombstones: u64,
-    /// Of those, skipped since a newer archive holds the account.
+    /// Records that were skipped because a newer archive holds their account.
     pub skipped: u64,
-    /// Whether one of them was the SlotHistory sysvar.
+    /// True if the SlotHistory sysvar is among the records.
     pub has_slot_history: bool,
 }
 
-/// The state in the making, shared by all workers.
+/// The state while it is computed, shared by all workers.
 pub struct Accounts {
     printer: Fingerprinter,
     log: VersionLog,
     newer: Option<KnownAccounts>,
-    /// The storages that hold those accounts come before this number.
+    /// Storages from this number on are older than those of `newer`.
     older_storages: u32,
     kept_records: Option<KeptRecords>,
-    /// Vote accounts and delegations, for comparing them with the bank file's.
+    /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
-    /// Slot and length in bytes of each storage, by its number.
+    /// Slot and length in bytes of each storage, by number.
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
 }
 
 impl Accounts {
-    /// No accounts yet. See [`VersionLog::new`].
+    /// Starts without accounts. For the parameters see [`VersionLog::new`].
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
         Ok(Self {
             printer: Fingerprinter::new()?,
@@ -69,20 +66,20 @@ impl Accounts {
         })
     }
 
-    /// The same for storages of which the newest are read first, with so many records, roughly: what is probably superseded
-    /// is kept, in an eighth of the memory, so that little need be read again.
+    /// Like [`new`](Self::new), if the newest storages are read first: keeps records that are probably superseded, in
+    /// an eighth of the memory, so that few need to be read again. `records` is an estimate of their number.
     pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
         this.kept_records = Some(KeptRecords::new(memory_bytes / 8, records));
         Ok(this)
     }
 
-    /// Whether there is room for what is foreseen not to fit in as much memory, before anything is read.
+    /// Checks before reading whether the disk has room for what is expected not to fit in memory.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
         self.log.check_room_foreseen(memory_bytes)
     }
 
-    /// Subtracts those of the superseded records that were kept; the others stay in the list.
+    /// Subtracts superseded records that were kept, and removes them from the list.
     pub fn subtract_kept(&self, superseded: &mut Superseded) {
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
@@ -97,41 +94,40 @@ impl Accounts {
         self.merge(&mut sums, true);
     }
 
-    /// Numbers a storage.
     pub fn add_storage(&self, slot: u64, id: u32, content_bytes: u64) -> StorageRef {
         let mut storages = self.storages.write();
         storages.push((slot, content_bytes));
         StorageRef { number: (storages.len() - 1) as u32, slot, id }
     }
 
-    /// Storages so far.
     pub fn storage_count(&self) -> u32 {
         self.storages.read().len() as u32
     }
 
-    /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
+    /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
+    /// skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         self.newer = self.log.known_accounts(threads)?;
         self.older_storages = self.storage_count();
         Ok(())
     }
 
-    /// Firedancer wrote what is older.
+    /// Notes that Firedancer wrote the older storages.
     pub fn older_are_of_firedancer(&self) {
         self.stakes.lose_rent_epochs_from(self.older_storages);
     }
 
-    /// What the workers added up; complete once all of them have ended.
+    /// The merged sums; complete once all workers have ended.
     pub fn sums(&self) -> Sums {
         self.sums.lock().clone()
     }
 
-    /// Bytes that did not fit in memory.
+    /// Bytes that were spilled to disk.
     pub fn spilled_bytes(&self) -> u64 {
         self.log.spilled_bytes()
     }
 
-    /// The first error that a worker met outside the archive, such as a full disk.
+    /// The first error of a worker that concerns no archive, such as a full disk.
     pub fn check(&self) -> Result<()> {
         match self.error.lock().clone() {
             Some(error) => Err(error),
@@ -145,13 +141,16 @@ impl Accounts {
         self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
     }
 
-    /// Marks superseded records, in at most `marks_bytes_max` bytes. An account that is twice in one storage is an error.
+    /// Marks superseded records, in at most `marks_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// A storage holds an account twice; the marks need more memory.
     pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<SupersededMarks> {
         let storages = self.storages.read();
         SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
-    /// Whether a newer archive, which was read before, holds the account of a record.
+    /// True if a newer archive, which was read before, holds the account.
     fn is_in_newer(&self, storage: StorageRef, fingerprint: &Fingerprint) -> bool {
         let newer = self.newer.as_ref().filter(|_| storage.number >= self.older_storages);
         newer.is_some_and(|newer| newer.contains(fingerprint))
@@ -174,31 +173,26 @@ impl Accounts {
     }
 }
 
-/// The slot of a storage.
 pub(super) fn slot_of(storages: &[(u64, u64)], storage: u32) -> u64 {
     storages.get(storage as usize).map_or(0, |(slot, _)| *slot)
 }
 
-/// What is done with the records of a pass.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
-    /// They are hashed and logged.
+    /// Hash and log every record.
     Add,
-    /// Those that are superseded are subtracted, and those that a storage holds twice are named.
+    /// Subtract the superseded records, and report those that a storage holds twice.
     Subtract(&'a Superseded),
-    /// They are logged only.
+    /// Only log every record.
     Log,
-    /// They are shown to a visitor, and those that nothing supersedes are hashed where the state is checked.
+    /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
     Visit(&'a SecondPass<'a>),
 }
 
-/// A pass over records that makes up the state.
+/// A pass over records that computes the state.
 pub struct AccountsPass<'a> {
-    /// The state in the making.
     pub accounts: &'a Accounts,
-    /// Where broken rules are told.
     pub findings: &'a Findings,
-    /// What is done.
     pub task: Task<'a>,
 }
 
@@ -212,18 +206,18 @@ impl RecordVisitor for AccountsPass<'_> {
     }
 }
 
-/// One worker's part of the state. Merged when it is dropped.
+/// Part of the state that one worker computes; merged when it is dropped.
 struct AccountsWorker<'a> {
     accounts: &'a Accounts,
     findings: &'a Findings,
     task: Task<'a>,
     storage: StorageRef,
     shown: Option<Box<dyn StateWorker + 'a>>,
-    /// Of this storage, what is to be subtracted, and what is there twice.
+    /// Records of the current storage to subtract, and records that it holds twice.
     listed: [&'a [Version]; 2],
     batch: Batch,
     sums: Sums,
-    /// Hashes several accounts at a time; goes into `sums` at the end.
+    /// Hashes several accounts at a time; added to `sums` at the end.
     lattice: LatticeAccumulator,
 }
 
@@ -250,7 +244,7 @@ impl<'a> AccountsWorker<'a> {
         Place::entry(format!("accounts/{}.{}", self.storage.slot, self.storage.id))
     }
 
-    /// Remembers the first error, which ends the reading.
+    /// Keeps the first error, which ends the reading.
     fn tell(&self, result: Result<()>) {
         if let Err(error) = result {
             self.accounts.error.lock().get_or_insert(error);
@@ -332,7 +326,7 @@ impl RecordSink for AccountsWorker<'_> {
 
     fn fault(&mut self, fault: RecordFault) {
         if matches!(self.task, Task::Subtract(_) | Task::Visit(_)) {
-            return; // Said in the first pass.
+            return; // The first pass reported it.
         }
         if matches!(self.task, Task::Log) && fault.kind.loses_records() {
             self.findings.lose_accounts();
@@ -341,7 +335,6 @@ impl RecordSink for AccountsWorker<'_> {
     }
 }
 
-/// Says what is wrong with a storage.
 fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,

@@ -1,4 +1,4 @@
-//! Reading the records of some storages of an archive again, by their numbers.
+//! Reads the records of some storages of an archive again.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU32;
@@ -12,8 +12,8 @@ use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
 use crate::{EntryUse, Pass, ReadError, RecordVisitor, StorageRef, Visitor};
 
-/// Shows the records of the storages that are `wanted`, or of all, to `records`; the archive's first storage has the number
-/// `first_storage`. With `is_strict`, records that cannot be read are an error; nothing else is.
+/// Passes the records of all or the `wanted` storages to `records`; `first_storage` is the number of the archive's
+/// first storage. With `is_strict`, unreadable records are an error; other problems never are.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,

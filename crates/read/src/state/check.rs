@@ -1,9 +1,10 @@
-//! Whether the state of what is restored or recompressed is checked on the way, and what the result rests on.
+//! Decides whether the state is checked while an archive is restored or recompressed, and records what the result
+//! relies on.
 //!
-//! Checksums of frames find damage, and an index or a storage map finds storages that are missing. Neither tells whether
-//! the accounts are those that the bank file stands for: who changes an account can write every checksum, index and hash
-//! anew. Only the state (capitalization and lattice hash over the newest version of every account) shows that, and so it is
-//! always checked, unless [`CheckMode::Frames`] asks to go without. Whose state it is, no archive can prove.
+//! Frame checksums find damage, and an index or storage map finds missing storages. Neither shows whether the accounts
+//! are those of the bank file: an attacker who changes an account can rewrite every checksum, index and hash. Only the
+//! state (capitalization and lattice hash over the newest version of every account) shows that, so it is always
+//! checked, except with [`CheckMode::Frames`]. No archive can prove whose state it is.
 
 use std::path::{Path, PathBuf};
 
@@ -19,38 +20,40 @@ use super::stakes::{FoundAccounts, StakeAccounts};
 use crate::rules::documents::judge_expectations;
 use crate::{Check, Findings, Rule};
 
-/// What is checked while an archive streams by.
+/// Extent of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum CheckMode {
-    /// Everything, with the state: that the accounts are those of the bank file.
+    /// All checks, including the state: the accounts are those of the bank file.
     #[default]
     State,
-    /// Frames, entries and documents only.
+    /// Checks of frames, entries and documents only.
     Frames,
 }
 
-/// The memory for finding superseded records unless told otherwise, in bytes: the records of mainnet take ten times as
-/// much, so that most of them are spilled; half of a validator's memory is not ours to take.
+/// Default memory for finding superseded records, in bytes. Records of mainnet need ten times as much and are mostly
+/// spilled to disk; a validator on the same machine needs its memory.
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// What to check, and what is expected: for verifying, visiting, restoring and recompressing alike.
+/// Checks and expected values, for verifying, visiting, restoring and recompressing.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct CheckOptions {
-    /// What is checked.
+    /// Extent of the checks.
     pub mode: CheckMode,
-    /// The most memory for finding superseded records, in bytes.
+    /// Memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
-    /// Where what does not fit is spilled; otherwise beside the output, or where the system has temporary files.
+    /// Directory for spilling; by default beside the output, or the system's directory for temporary files.
     #[setters(into)]
     pub temporary_dir: Option<PathBuf>,
-    /// The snapshot hash that the state must have. Restoring and recompressing check the state then, whatever the mode.
+    /// Snapshot hash that the state must have. Restoring and recompressing then check the state in every mode.
     #[setters(into)]
     pub expect_hash: Option<Hash>,
-    /// The slot that the state must have.
+    /// Slot that the state must have.
     #[setters(into)]
     pub expect_slot: Option<u64>,
-    /// The most bytes that archives may unpack to, in bytes of their entries with headers and padding.
+    /// Limit on the bytes to which archives may unpack, counting entries with headers and padding.
     #[setters(into)]
     pub max_bytes: Option<u64>,
 }
@@ -69,16 +72,16 @@ impl Default for CheckOptions {
 }
 
 impl CheckOptions {
-    /// Where to spill, beside an output or without one.
+    /// Directory for spilling, with or without an output directory.
     #[doc(hidden)]
     pub fn spill_dir(&self, output_dir: Option<&Path>) -> PathBuf {
         self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
     }
 
-    /// Whether the state is checked. `is_part`: of an incremental archive without its full one.
+    /// True if the state is to be checked. `is_part`: the input is an incremental archive without its full one.
     ///
     /// # Errors
-    /// It should be, but of an incremental archive alone it cannot be.
+    /// The state is to be checked, which is impossible for a part.
     #[doc(hidden)]
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
@@ -90,41 +93,43 @@ impl CheckOptions {
     }
 }
 
-/// The error for the state of an incremental archive without its full one.
+/// Error for checking the state of an incremental archive without its full one.
 pub fn incremental_alone() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(Hint::GiveFullArchive)
 }
 
-/// What is known of the state.
+/// Result of the state check.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum StateOutcome {
-    /// Capitalization and lattice hash are the bank file's.
+    /// Capitalization and lattice hash are those of the bank file.
     Checked {
-        /// Accounts in the state.
+        /// Number of accounts in the state.
         accounts: u64,
     },
-    /// Not checked, and why.
+    /// The state was not checked, for this reason.
     NotChecked(String),
 }
 
 impl StateOutcome {
-    /// Not checked, since that was not asked for.
+    /// The check was not requested.
     pub fn not_asked() -> Self {
         Self::NotChecked("not asked for".to_string())
     }
 }
 
-/// What tells that no storage is missing.
+/// Evidence that no storage is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum Completeness {
-    /// The state: accounts that are missing would be missed.
+    /// The state check, which notices missing accounts.
     ByState,
-    /// The bank file's storage map.
+    /// The storage map in the bank file.
     ByMap,
-    /// The archive's index.
+    /// The index of the archive.
     ByIndex,
-    /// Nothing.
+    /// No evidence.
     NotChecked,
 }
 
@@ -146,19 +151,20 @@ impl Serialize for Completeness {
     }
 }
 
-/// What a result rests on.
+/// The checks that a result relies on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "AssuranceFields")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Assurance {
-    /// What is known of the state.
+    /// Result of the state check.
     pub state: StateOutcome,
-    /// What tells that nothing is missing.
+    /// Evidence that no storage is missing.
     pub complete: Completeness,
 }
 
 impl Assurance {
-    /// Of a state that was checked or not, the bank file's storage map, and whether there is an index.
+    /// Derives the evidence from the state check, the bank file's storage map, and the index.
     pub fn new(state: StateOutcome, bank: &BankFile, has_index: bool) -> Self {
         let complete = match &state {
             StateOutcome::Checked { .. } => Completeness::ByState,
@@ -170,7 +176,7 @@ impl Assurance {
     }
 }
 
-/// How it is written down.
+/// Serialized form.
 #[derive(Serialize)]
 struct AssuranceFields {
     state: &'static str,
@@ -192,54 +198,56 @@ impl From<Assurance> for AssuranceFields {
     }
 }
 
-/// The check of a state that is read once.
+/// The state check of an input that is read once.
 pub struct StateCheck {
     accounts: Accounts,
     findings: Findings,
 }
 
 impl StateCheck {
-    /// Gets ready for storages of this many bytes. What does not fit in memory is spilled into `spill_dir`, whose room is
-    /// looked at first; any rule that `refused` tells ends the work.
+    /// Prepares for storages of this total size. What does not fit in memory is spilled into `spill_dir`. Breaking a
+    /// rule for which `refused` is true ends the work.
+    ///
+    /// # Errors
+    /// `spill_dir` lacks room for what is expected not to fit in memory.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64, refused: fn(Rule) -> bool) -> Result<Self> {
         let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
         accounts.check_room_foreseen(memory_bytes)?;
         Ok(Self { accounts, findings: Findings::refusing(refused) })
     }
 
-    /// Keeps what the stakes of a bank file can be made of.
+    /// Also keeps the accounts from which a bank file's stakes can be rebuilt.
     #[must_use]
     pub fn keeping_accounts(mut self) -> Self {
         self.accounts.stakes = StakeAccounts::keeping_accounts();
         self
     }
 
-    /// What the accounts tell, once the check is finished.
+    /// The accounts that were kept, after [`finish`](Self::finish).
     pub fn into_accounts(self) -> Result<FoundAccounts> {
         self.accounts.stakes.into_accounts()
     }
 
-    /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
+    /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
+    /// skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         self.accounts.everything_so_far_is_newer(threads)
     }
 
-    /// Firedancer wrote what is older.
     pub fn older_are_of_firedancer(&self) {
         self.accounts.older_are_of_firedancer();
     }
 
-    /// What looks at records the first time.
     pub fn first_pass(&self) -> AccountsPass<'_> {
         self.pass(Task::Add)
     }
 
-    /// What looks at records for a task.
+    /// A visitor of records for a task.
     pub fn pass<'a>(&'a self, task: Task<'a>) -> AccountsPass<'a> {
         AccountsPass { accounts: &self.accounts, findings: &self.findings, task }
     }
 
-    /// Everything has been read: has superseded records read again, and compares.
+    /// Ends the check: has superseded records read again, and compares the state with the bank file.
     pub fn finish(
         &self,
         bank: &BankFile,
@@ -250,7 +258,7 @@ impl StateCheck {
         self.accounts.check()?;
         let StateCounts { accounts, .. } =
             finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
-        // Whatever kept it from being compared: it is not checked then.
+        // A check that was skipped for any reason proves nothing.
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));
         }
@@ -258,7 +266,7 @@ impl StateCheck {
     }
 }
 
-/// Refuses a state, as its bank file or the name of its archive tells it, that is not the one that was asked for.
+/// Refuses a state whose slot or hash is not the expected one.
 pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
     judge_expectations(options, slot, hash, &Findings::refusing(|_| true))
 }

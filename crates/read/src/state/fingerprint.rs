@@ -1,12 +1,12 @@
-//! Short names of accounts within one run, which cannot be foreseen.
+//! Short names of accounts, valid for one run and unpredictable.
 //!
-//! 96 bits, by multilinear hashing with a key of random bytes from the system: the eight 32-bit words of a pubkey, each
-//! times a 64-bit number of the key, and the upper half of the sum (Lemire and Kaser, "Strongly universal string
-//! hashing is fast"); three times, with keys of their own. Any two pubkeys that were chosen before the key was
-//! drawn collide with a probability of exactly 2^-96; among n accounts, with one below n² / 2^97: 6e-12 for a
-//! billion. A collision could only make a sound archive look damaged, or hide a difference that its maker could not
-//! have aimed at. It takes a tenth of the time of a cryptographic hash, which would promise no more: fingerprints are
-//! not shown, so that there is nothing to learn a key from.
+//! 96 bits by multilinear hashing with a random key: the sum of the eight 32-bit words of a pubkey, each times a 64-bit
+//! number of the key, of which the upper half counts (Lemire and Kaser, "Strongly universal string hashing is fast");
+//! three times, with different keys. Two pubkeys that were chosen before the key was drawn collide with a probability
+//! of exactly 2^-96, and any two among n accounts with less than n² / 2^97: 6e-12 for a billion. A collision could only
+//! make a sound archive look damaged, or hide a difference at which its maker could not aim. It takes a tenth of the
+//! time of a cryptographic hash, which would give no more safety: fingerprints are never shown, so the key cannot be
+//! learned.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,18 +18,17 @@ use slotpress_base::{IoContext, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u32; 3]);
 
-/// Words in a pubkey.
 const WORDS: usize = 8;
 
-/// What one part of a fingerprint takes: a factor for each word, and a summand.
+/// Key of one part of a fingerprint: a summand, and a factor for each word.
 type PartKey = [u64; WORDS + 1];
 
-/// Makes fingerprints, with a secret key.
+/// Computes fingerprints with a secret key.
 #[derive(Clone)]
 pub struct Fingerprinter([PartKey; 3]);
 
 impl Fingerprinter {
-    /// With a random key.
+    /// Draws a random key.
     pub fn new() -> Result<Self> {
         let path = Path::new("/dev/urandom");
         let mut random = File::open(path).or_path("open", path)?;
@@ -42,7 +41,6 @@ impl Fingerprinter {
         Ok(Self(keys))
     }
 
-    /// The fingerprint of an account.
     pub fn of(&self, pubkey: &[u8; 32]) -> Fingerprint {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(pubkey.chunks_exact(4)) {
@@ -55,8 +53,8 @@ impl Fingerprinter {
                 .fold(*summand, |sum, (factor, word)| sum.wrapping_add(factor.wrapping_mul(word)));
             (sum >> 32) as u32
         });
-        // Sums of keys that were counted up may lie close together: the first part, which chooses the partition,
-        // is spread by the others. That can be undone, so that no two fingerprints become one.
+        // For pubkeys that were counted up, the first part may be clustered. It chooses the partition, so the other
+        // parts are added to spread it. The step is reversible: distinct fingerprints stay distinct.
         let spread = second.wrapping_mul(0x9E37_79B1).wrapping_add(third.wrapping_mul(0x85EB_CA6B));
         Fingerprint([first.wrapping_add(spread), second, third])
     }
@@ -68,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys that differ as little as keys can, as an attacker would choose them.
+    /// Pubkeys that differ as little as possible, as an attacker would choose them.
     fn similar_keys() -> impl Iterator<Item = [u8; 32]> {
         (0..60_000u32).map(|number| {
             let mut key = [0xFF; 32];
@@ -84,7 +82,7 @@ mod tests {
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
         let prints: HashSet<Fingerprint> = keys.iter().map(|key| printer.of(key)).collect();
         assert_eq!(prints.len(), keys.len());
-        // By the first bits, which choose a partition, they are spread: each of 64 parts holds some 900.
+        // The first bits choose a partition: each of 64 parts gets about 900.
         let mut parts: HashMap<u32, u32> = HashMap::new();
         prints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
         assert!(parts.len() == 64 && parts.values().all(|count| (100..3000).contains(count)), "{parts:?}");

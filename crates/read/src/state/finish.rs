@@ -1,4 +1,5 @@
-//! The end of the state check: superseded records are found, read again and subtracted; what remains is compared.
+//! Ends the state check: superseded records are found, read again and subtracted, and the rest is compared with the
+//! bank file.
 
 use std::collections::HashSet;
 
@@ -10,35 +11,34 @@ use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
 use crate::{Check, Findings, Place, Rule};
 
-/// Bytes of a typical record, rather too few: what a temporary directory must have room for follows from it.
+/// Lower estimate of a record's length, from which the needed disk space follows.
 const RECORD_BYTES_TYPICAL: u64 = 256;
 
-/// A zstd archive's ratio, rather too high.
+/// Upper estimate of a zstd archive's compression ratio.
 pub const RATIO_TYPICAL: u64 = 6;
 
-/// Records of storages of this many bytes, rather too many.
+/// Upper estimate of the number of records in storages of this total size.
 pub fn typical_records(storages_bytes: u64) -> u64 {
     storages_bytes / RECORD_BYTES_TYPICAL
 }
 
-/// Bytes that a log of all records takes, of archives or storages of this many bytes.
+/// Upper estimate of the log's size for storages of this total size.
 pub fn log_bytes(storages_bytes: u64) -> u64 {
     typical_records(storages_bytes).saturating_mul(ITEM_BYTES)
 }
 
-/// What is known once superseded records are out of the sum.
+/// Counts after subtracting superseded records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
-    /// Accounts in the state: newest versions with lamports.
+    /// Newest versions with lamports.
     pub accounts: u64,
-    /// Records that a newer one supersedes.
     pub superseded: u64,
 }
 
-/// Reads the records of some storages again, by their numbers.
+/// Reads the records of the storages with these numbers again.
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
-/// Subtracts superseded records with the help of `read_again`, and judges the state, unless that check is skipped.
+/// Subtracts superseded records by means of `read_again`, and judges the state unless that check is skipped.
 pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -57,7 +57,7 @@ pub fn finish_check(
         counted.accounts += round.accounts;
         counted.superseded += round.count;
         if round.has_duplicates() {
-            // Which of them counts is not ours to say.
+            // It is undefined which of them counts.
             findings.skip(Check::State, "an account is twice in one storage");
         }
         accounts.stakes.drop_superseded(&round.to_subtract);
@@ -77,8 +77,8 @@ pub fn finish_check(
     Ok(counted)
 }
 
-/// Everything has been logged: shows each record to a visitor with the help of `show_all`, and judges the state of those that
-/// nothing supersedes, unless that check is skipped. The marks of superseded records take `marks_bytes_max` at most.
+/// Passes each record to a visitor by means of `show_all`, after all were logged, and judges the state of those that
+/// nothing supersedes, unless that check is skipped. Marks of superseded records take at most `marks_bytes_max`.
 pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -101,7 +101,7 @@ pub fn finish_visit(
     Ok(StateCounts { accounts: second_pass.marked.accounts, superseded: second_pass.marked.superseded + sums.skipped })
 }
 
-/// The stakes of the bank file against the accounts; Firedancer writes none.
+/// Compares the stakes of the bank file with the accounts. Firedancer's bank files have no stakes.
 fn judge_stakes(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     match bank.is_of_firedancer() {
         true => Ok(()),
@@ -109,8 +109,8 @@ fn judge_stakes(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Re
     }
 }
 
-/// The slots of the status cache against those of the slot history. Agave wants all of these, as many as a cache holds;
-/// Firedancer, and what it writes, needs no more than the newest in a row.
+/// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
+/// can hold; Firedancer writes fewer, and requires only the newest in a row.
 fn judge_cached_slots(
     cached: &[u64],
     history: Option<Result<Vec<u64>>>,
@@ -123,7 +123,7 @@ fn judge_cached_slots(
     let history = match history {
         Some(Ok(history)) => history,
         Some(Err(error)) => return findings.add_error(Check::State, Rule::SlotHistory, Place::default(), &error),
-        // A newer version closed it, or there are more accounts than are looked at.
+        // A newer version closed the sysvar, or there are more accounts than are kept.
         None => return Ok(()),
     };
     if history.first() != Some(&bank.slot) {
@@ -144,7 +144,6 @@ fn judge_cached_slots(
     }
 }
 
-/// The state against the bank file.
 fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;

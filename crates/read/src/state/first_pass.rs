@@ -1,5 +1,5 @@
-//! The visitor of every command that reads an archive whole: it applies the rules, logs records for the state, and leaves
-//! to the command what becomes of the contents.
+//! The visitor of all commands that read a whole archive: applies the rules, logs records for the state check, and
+//! leaves the contents to the command.
 
 use slotpress_base::Result;
 use slotpress_format::{Entry, EntryKind};
@@ -8,21 +8,20 @@ use super::accounts::AccountsPass;
 use crate::archive::visit::{NoEntrySink, Problem};
 use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, SizeLimit, Visitor};
 
-/// What a command does with an archive beside checking it. `()` does nothing.
 pub trait Contents: Sync {
-    /// Whether the contents of entries are for a sink.
+    /// True if a sink receives the contents of entries.
     const ARE_FOR_SINK: bool;
 
-    /// An entry that keeps the rules, in the order of the archive.
+    /// Called for each entry that passes the rules, in the order of the archive.
     fn entry(&self, entry: &Entry) -> Result<()>;
 
-    /// A frame, in any order.
+    /// Called for each frame, in any order.
     fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
         let _ = frame;
         Ok(())
     }
 
-    /// What takes contents, see [`Visitor::new_sink`]. The loop that reads in order is given one sink instead.
+    /// Makes a sink for contents, see [`Visitor::new_sink`]. A reading in order is given one sink instead.
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
         Box::new(NoEntrySink)
     }
@@ -36,15 +35,12 @@ impl Contents for () {
     }
 }
 
-/// Reads an archive for the first time.
+/// Visitor for the first reading of an archive.
 pub struct FirstPass<'a, C> {
-    /// What an archive may contain.
     pub rules: ArchiveRules<'a>,
-    /// What it may unpack to.
     pub size_limit: &'a SizeLimit,
-    /// Where its records are logged, if the state is checked.
+    /// Visitor that logs records, if the state is checked.
     pub records: Option<&'a AccountsPass<'a>>,
-    /// What the command does with it.
     pub contents: C,
 }
 

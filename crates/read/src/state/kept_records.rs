@@ -1,10 +1,9 @@
-//! Records that are probably superseded, kept until that is known: what is kept need not be read again.
+//! Keeps records that are probably superseded, so that they need not be read again.
 //!
-//! Where the newest storages are read first, a record of an account that was seen before is an older version of it,
-//! unless two workers overtook each other. Whether an account was seen before tells a table of bits, one per account,
-//! found by its fingerprint: it may say so by chance, never the other way. What is kept by chance is dropped; what is
-//! not kept, for want of room or since workers overtook each other, is read again. So the table decides how much work
-//! there is, and nothing else.
+//! If the newest storages are read first, a record of an account that was seen before is usually an older version. A
+//! table of bits, one per account by its fingerprint, tells whether an account was seen; it may be wrong only in saying
+//! yes. Records that were kept by mistake are dropped; superseded ones that were not kept (no room, or workers overtook
+//! each other) are read again. The table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -15,19 +14,17 @@ use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
 
-/// What the table may take with however little memory: 8 million accounts fill a tenth of its bits.
+/// Limit of the table even with little memory: 8 million accounts fill a tenth of its bits.
 const TABLE_BYTES_LEAST_MAX: u64 = 8 << 20;
 
-/// Bits of the table for each record: so that accounts of which there is one version set a tenth of them.
+/// Bits of the table for each record, so that accounts with one version set at most a tenth of them.
 const TABLE_BITS_PER_RECORD: u64 = 10;
 
-/// The least table.
 const TABLE_BYTES_MIN: u64 = 8 << 10;
 
-/// What a kept record takes beside its bytes: its key, and its place in the map, rather too much.
+/// Upper estimate of the memory for a kept record beside its bytes: key and map entry.
 const KEPT_ITEM_BYTES: u64 = 128;
 
-/// The table, and what is kept.
 pub struct KeptRecords {
     bits: Vec<AtomicU64>,
     kept_bytes_max: u64,
@@ -42,14 +39,14 @@ struct Kept {
 }
 
 impl KeptRecords {
-    /// Keeps to `memory_bytes`, a half for each, with a table for so many records, roughly.
+    /// Uses half of `memory_bytes` for the table and half for records. `records` is an estimate of their number.
     pub fn new(memory_bytes: u64, records: u64) -> Self {
         let bits = (0..table_words(memory_bytes / 2, records)).map(|_| AtomicU64::new(0)).collect();
         Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
     }
 
-    /// Looks at a record of a storage, and keeps it where its account was seen before. A tombstone is seen, but never
-    /// kept: it adds nothing to the state.
+    /// Marks the account of a record as seen, and keeps the record if it was seen before. Never keeps a tombstone,
+    /// which adds nothing to the state.
     pub fn look_at(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
         let Fingerprint([_, second, third]) = *fingerprint;
         let number = u64::from(second) << 32 | u64::from(third);
@@ -71,7 +68,7 @@ impl KeptRecords {
         }
     }
 
-    /// Shows a kept record to `look`, where there is one.
+    /// Passes a kept record to `look`; `false` if it was not kept.
     pub fn show(&self, storage: u32, fingerprint: &Fingerprint, look: &mut dyn FnMut(&RecordHeader, &[u8])) -> bool {
         let kept = self.kept.lock();
         let Some(bytes) = kept.records.get(&(storage, *fingerprint)) else { return false };
@@ -81,7 +78,7 @@ impl KeptRecords {
     }
 }
 
-/// The length of the table, a power of two: only what so many records need, since all of it is written to.
+/// Length of the table in words, a power of two. Not larger than needed, since all of it is written to.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
     let bytes_max = memory_bytes.max(TABLE_BYTES_LEAST_MAX);
     let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);
@@ -128,7 +125,7 @@ mod tests {
                 assert_eq!((found, found_data), (&header, data.as_slice()));
                 shown += 1;
             };
-            // By chance, another account may have set the bit of the first.
+            // Another account may have set the first account's bit by chance.
             kept_records.show(9, &print, &mut look);
             let is_kept = kept_records.show(5, &print, &mut look);
             assert!(number > 0 || !is_kept, "a tombstone is never kept");

@@ -1,23 +1,22 @@
-//! The accounts of a newer archive, to be asked for each account of an older one: a sorted list with a directory by the
-//! first bits, so that an answer costs two reads of memory, not a search.
+//! The accounts of a newer archive, to look up each account of an older one: a sorted list with a directory by the
+//! first bits, so that a look-up costs two memory accesses.
 
 use crate::state::fingerprint::Fingerprint;
 
-/// Fingerprints that one item of the directory leads to, on average.
+/// Average number of fingerprints for each directory item.
 const BUCKET_ITEMS: usize = 4;
 
-/// Accounts that can be asked for, of which the partition by the first bits has been taken off.
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
-    /// Where in the list each bucket starts, and its end.
+    /// Start of each bucket in the list, and the end of the last.
     starts: Vec<u32>,
-    /// Bits of a fingerprint that choose the partition, and after those, the bucket.
+    /// Number of fingerprint bits that choose the partition, and of those after them that choose the bucket.
     partition_bits: u32,
     bucket_bits: u32,
 }
 
 impl KnownPartition {
-    /// Accounts whose fingerprints have their first `partition_bits` bits in common.
+    /// Takes accounts whose fingerprints share their first `partition_bits` bits.
     pub fn new(mut fingerprints: Vec<Fingerprint>, partition_bits: u32) -> Self {
         fingerprints.sort_unstable();
         fingerprints.dedup();
@@ -36,19 +35,18 @@ impl KnownPartition {
         (rest >> 32) as usize
     }
 
-    /// Whether the account is among them.
     pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
         let bucket = self.bucket(fingerprint);
         let range = self.starts[bucket] as usize..self.starts[bucket + 1] as usize;
         self.sorted[range].contains(fingerprint)
     }
 
-    /// Bytes that they take.
+    /// Memory that they take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (self.sorted.len() * size_of::<Fingerprint>() + self.starts.len() * size_of::<u32>()) as u64
     }
 
-    /// Bytes that one takes at most, its share of the directory included.
+    /// Most bytes for each account, including its share of the directory.
     pub const ITEM_BYTES: u64 = (size_of::<Fingerprint>() + size_of::<u32>()) as u64;
 }
 
@@ -66,10 +64,10 @@ mod tests {
             let prints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
             let known = KnownPartition::new(prints.collect(), 1);
             let directory_bytes = known.memory_bytes() - 12 * u64::from(count);
-            // A start for each bucket, and the end.
+            // One start for each bucket, and the end.
             assert_eq!(directory_bytes, 4 * ((1 << known.bucket_bits) + 1));
             assert!(known.memory_bytes() <= u64::from(count) * KnownPartition::ITEM_BYTES + 8);
-            // Accounts are spread over all buckets: a search looks at a few.
+            // Accounts are spread over all buckets, so a look-up compares only a few.
             let largest = known.starts.windows(2).map(|ends| ends[1] - ends[0]).max();
             assert!(largest <= Some(2 * BUCKET_ITEMS as u32), "{largest:?} of {count}");
         }

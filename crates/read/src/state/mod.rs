@@ -1,12 +1,12 @@
-//! The state that the accounts of an archive or a ledger make up: capitalization and lattice hash over the newest version
-//! of every account, in bounded memory.
+//! Computes the state of an archive or a ledger: capitalization and lattice hash over the newest version of every
+//! account, in bounded memory.
 //!
-//! [`accounts`] hashes and logs records as they pass, [`versions`] finds out which of them a newer one supersedes, and
-//! [`finish`] has those subtracted and compares what remains. [`check`] is that
-//! as a part of restoring and recompressing. [`first_pass`] is the visitor of all commands that read archives whole.
+//! [`accounts`] hashes and logs records as they pass, [`versions`] finds superseded ones, and [`finish`] subtracts
+//! those and compares the rest with the bank file. [`check`] does this for restoring and recompressing. [`first_pass`]
+//! is the visitor of all commands that read whole archives.
 
-// It works on parsed records and on its own log, in arrays of fixed sizes, and every record passes here: the lints of this
-// crate would cost time, and find nothing that another wrote.
+// This code handles parsed records and its own log in arrays of fixed sizes, and every record passes through it: bounds
+// checks would cost time, and find nothing that another program wrote.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,

@@ -1,8 +1,8 @@
-//! The second of two passes over a state: every record is shown once more, now that it is known which ones are superseded.
+//! The second pass over a state: every record is visited again, now that superseded ones are known.
 //!
-//! The first pass logs records ([`versions`](super::versions)). What it found is kept in one bit per 136 bytes of storages,
-//! since no two records start closer to each other: a thousandth of what is read. Only the newest versions are hashed, in
-//! this pass, so that a state that is right is the one that was shown.
+//! The first pass logged records ([`versions`](super::versions)). The result is one bit per 136 bytes of storages,
+//! since no two records start closer to each other: a thousandth of the input. Only newest versions are hashed, in this
+//! pass, so the state that is judged is the one that was visited.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,44 +16,38 @@ use super::version::Version;
 use super::versions::VersionLog;
 use crate::StorageRef;
 
-/// Memory that marks may always take: enough for 64 GiB of storages.
+/// Marks may always take this much memory: enough for 64 GiB of storages.
 const BYTES_MAX_MIN: u64 = 64 << 20;
 
-/// Looks at the records of a state.
 pub trait StateVisitor: Sync {
-    /// One worker's part.
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 }
 
-/// One worker's part of a [`StateVisitor`].
+/// State of one worker of a [`StateVisitor`].
 pub trait StateWorker {
-    /// A record, in any order, and whether a newer one supersedes it. The first error ends the reading.
+    /// Called for each record, in any order. The first error ends the reading.
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()>;
 }
 
-/// What records are shown to, and what is known of them.
 pub struct SecondPass<'a> {
-    /// What looks at them.
     pub visitor: &'a dyn StateVisitor,
-    /// Those that are superseded.
     pub marked: SupersededMarks,
-    /// Whether the newest are hashed.
+    /// True if newest versions are hashed to check the state.
     pub is_checked: bool,
 }
 
-/// Superseded records, by their places.
 pub struct SupersededMarks {
     bits: Vec<AtomicU64>,
-    /// The first bit of each storage.
+    /// Index of each storage's first bit.
     starts: Vec<u64>,
-    /// Newest versions with lamports.
+    /// Number of newest versions with lamports.
     pub accounts: u64,
-    /// How many records are superseded, tombstones too.
+    /// Number of superseded records, including tombstones.
     pub superseded: u64,
 }
 
 impl SupersededMarks {
-    /// Takes everything out of a log.
+    /// Takes all records out of a log and marks the superseded ones.
     pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize, bytes_max: u64) -> Result<Self> {
         let mut marked = Self::new(storages, bytes_max)?;
         let (bits, mut accounts, mut superseded, mut duplicates) = (&marked, 0, 0, 0);
@@ -77,7 +71,7 @@ impl SupersededMarks {
             },
         )?;
         if duplicates > 0 {
-            // Which of them counts is not known.
+            // It is undefined which of them counts.
             return Err(Error::damaged("an account is more than once in one storage").with_hint(Hint::UseVerify));
         }
         (marked.accounts, marked.superseded) = (accounts, superseded);
@@ -115,7 +109,7 @@ impl SupersededMarks {
         }
     }
 
-    /// Whether the record at an offset of a storage is superseded.
+    /// True if the record at this offset of a storage is superseded.
     pub fn contains(&self, storage: u32, offset_bytes: u64) -> bool {
         self.bit(storage, offset_bytes).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
@@ -132,7 +126,7 @@ mod tests {
     use crate::state::version::Batch;
 
     proptest! {
-        /// What is not marked is the newest version, as a plain map says.
+        /// Records without a mark are the newest versions, as in a plain map.
         #[test]
         fn the_newest_are_left(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
             let printer = Fingerprinter::new().expect("random bytes");

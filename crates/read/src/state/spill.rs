@@ -1,5 +1,5 @@
-//! The one temporary file for what does not fit in memory: without a name, so that it is gone when slotpress ends,
-//! however it ends; made when it is first needed, after a look at the room.
+//! A temporary file for what does not fit in memory. It has no name, so it vanishes with the process; it is made at the
+//! first use, after checking the free space.
 
 use std::fs::File;
 use std::io;
@@ -12,29 +12,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, quantity};
 
-/// A temporary file that blocks of bytes are put into, by many threads.
+/// A temporary file into which many threads write blocks of bytes.
 #[derive(Debug)]
 pub struct Spill {
     dir: PathBuf,
-    /// What must be free when the file is made.
     pub(super) room_bytes: u64,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
 }
 
 impl Spill {
-    /// A file in `dir`, where `room_bytes` must be free when it is made.
+    /// Prepares a file in `dir`, where `room_bytes` must be free when it is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
         let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
         Self { dir: dir.to_path_buf(), room_bytes, file, bytes }
     }
 
-    /// Bytes in the file.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Puts a block into the file, and tells where.
+    /// Appends a block and returns its offset.
     pub fn write(&self, block: &[u8]) -> Result<u64> {
         let file = self.file()?;
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);
@@ -42,7 +40,6 @@ impl Spill {
         Ok(offset)
     }
 
-    /// Gets a block back.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         self.file()?.read_exact_at(to, offset).map_err(|error| self.error("read", &error))
     }
@@ -58,7 +55,7 @@ impl Spill {
         Ok(file.insert(Arc::new(made)).clone())
     }
 
-    /// Whether there is room for what may come, on a disk: where files are memory, spilling would free none.
+    /// Checks that the directory has enough free space and is not in memory, where spilling would free nothing.
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
             return Err(Error::failed(format!(
@@ -86,8 +83,8 @@ impl Spill {
     }
 }
 
-/// Where to spill beside an output in this directory, or for none: the first on a disk of this directory, the one for
-/// temporary files, and `/var/tmp`; where none is, the first, so that spilling says what to do about it.
+/// Chooses a directory for spilling: the first that is on a disk among the output directory, the system's directory for
+/// temporary files, and `/var/tmp`. If none is, the first of them, so that the error of spilling names it.
 pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
     let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
     let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();
@@ -95,7 +92,7 @@ pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
     dirs.swap_remove(on_disk.unwrap_or(0))
 }
 
-/// Whether a directory is on a file system in memory.
+/// True if the directory is on a file system in memory.
 fn is_in_memory(dir: &Path) -> Result<bool> {
     /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
     const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -116,7 +113,7 @@ mod tests {
         assert_eq!(spill.bytes(), 0);
     }
 
-    /// Where files are memory, spilling would take what it is to spare.
+    /// Spilling into a file system in memory would use up what it should save.
     #[test]
     fn nothing_is_spilled_into_memory() {
         let memory = Path::new("/dev/shm");

@@ -1,8 +1,8 @@
-//! Vote accounts and delegations of a state, collected while its records pass, and compared with those that the bank file
-//! keeps: Agave looks up each of them when it loads a snapshot.
+//! Collects vote accounts and delegations of a state while its records pass, and compares them with the bank file's.
+//! Agave looks up each of them when it loads a snapshot.
 //!
-//! Of each account the newest version is kept that is a vote account or a delegated stake account, about 150 bytes. Whether
-//! it is the newest of all is known when superseded records are ([`StakeAccounts::drop_superseded`]).
+//! For each address, the newest version is kept that is a vote account or delegated stake account (about 150 bytes).
+//! Whether an even newer version exists is known when superseded records are ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,20 +21,18 @@ use super::fingerprint::Fingerprint;
 use super::superseded::{ByStorage, is_listed};
 use crate::{Check, Findings, Place, Rule, StorageRef};
 
-/// Workers seldom wait for each other: stake accounts are one of some hundred.
+/// Enough that workers seldom wait for each other: about one of a hundred accounts is a stake account.
 const SHARDS: usize = 64;
 
-/// Accounts that are kept, at most.
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
-/// What stands behind the stakes of a bank.
+/// An account from which the bank file's stakes, or other fields, follow.
 #[derive(Debug)]
 pub enum Staked {
-    /// A stake account that is delegated.
     Delegation(Delegation),
-    /// A vote account; all of it and where its record is, where that is kept.
+    /// A vote account; with its data and the offset of its record, if these are kept.
     Vote(Box<VoteAccount>, Option<(StoredAccount, u64)>),
-    /// Another account that a bank file follows from.
+    /// A sysvar or feature account, one of `OTHERS`.
     Other(StoredAccount),
 }
 
@@ -47,10 +45,10 @@ impl Staked {
     }
 }
 
-/// The sysvars and the feature that a bank file follows from.
+/// Sysvars and the feature from which fields of a bank file follow.
 const OTHERS: [[u8; 32]; 5] = [CLOCK, STAKE_HISTORY, EPOCH_REWARDS, SLOT_HISTORY, REDUCED_STAKE_CHANGES];
 
-/// Bytes of accounts that are kept whole, at most: mainnet's vote accounts take 25 MB.
+/// Limit on the bytes of accounts that are kept whole: ten times mainnet's vote accounts (25 MB).
 const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -63,34 +61,33 @@ struct Found {
 
 type Shard = HashMap<[u8; 32], Found>;
 
-/// What the accounts of a state tell that Agave wants to have in a bank file or beside it.
+/// Facts from the accounts that Agave requires in or beside a bank file.
 #[derive(Debug)]
 pub struct FoundAccounts {
-    /// The stakes.
     pub staked: StakedAccounts,
-    /// Where the record of each vote account is: the storage's number, and the offset.
+    /// Storage number and offset of each vote account's record.
     pub vote_records: BTreeMap<[u8; 32], (u32, u64)>,
-    /// The first of the storages whose rent epochs are lost; none beyond the last storage.
+    /// From this storage number on, rent epochs are lost; larger than all numbers if none are.
     pub rent_epochs_lost_from: u32,
-    /// The newest slots that have a block, as many as a status cache holds, newest first.
+    /// The newest slots with a block, newest first, as many as a status cache can hold.
     pub newest_slots: Vec<u64>,
-    /// Whether the rewards of the last epoch are being paid out.
+    /// True while the rewards of the last epoch are being paid out.
     pub are_rewards_active: bool,
 }
 
-/// Whether Agave keeps a vote account in its stakes.
+/// True if Agave keeps the vote account in its stakes.
 fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
-/// The vote accounts and delegated stake accounts of a state in the making, by address.
+/// Vote accounts and delegated stake accounts by address.
 #[derive(Debug)]
 pub struct StakeAccounts {
     shards: [Mutex<Shard>; SHARDS],
     count: AtomicUsize,
-    /// Bytes of accounts that are kept whole; `None` where none are.
+    /// Bytes of accounts that are kept whole; `None` if none are to be kept.
     kept_bytes: Option<AtomicUsize>,
-    /// From this storage on, rent epochs are not what Agave has: Firedancer wrote them.
+    /// Storages from this number on were written by Firedancer, which does not keep rent epochs.
     rent_epochs_lost_from: AtomicU32,
 }
 
@@ -107,23 +104,23 @@ impl Default for StakeAccounts {
 }
 
 impl StakeAccounts {
-    /// Keeps what the stakes of a bank file can be made of.
+    /// Also keeps the accounts from which a bank file's stakes can be rebuilt.
     pub fn keeping_accounts() -> Self {
         Self { kept_bytes: Some(AtomicUsize::default()), ..Self::default() }
     }
 
-    /// Firedancer wrote this storage and all that follow: their rent epochs tell nothing.
+    /// Notes that Firedancer wrote the storages from this number on: their rent epochs are meaningless.
     pub fn lose_rent_epochs_from(&self, storage: u32) {
         self.rent_epochs_lost_from.store(storage, Relaxed);
     }
 
     fn shard(&self, address: &[u8; 32]) -> MutexGuard<'_, Shard> {
-        // Made-up addresses may all be of one shard: then workers wait for each other.
+        // Made-up addresses may all fall into one shard; then workers wait for each other.
         let number = usize::from(address[4]) % SHARDS;
         self.shards[number].lock()
     }
 
-    /// A record that is no tombstone.
+    /// Keeps a record with lamports, if it is of a kept kind.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let header = &record.header;
         let is_executable = header.executable != 0;
@@ -154,7 +151,7 @@ impl StakeAccounts {
         let found = Found { staked, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&header.pubkey);
         match shard.get_mut(&header.pubkey) {
-            // Of storages of one slot, the later in the archive.
+            // Among storages of one slot, the later one in the archive counts.
             Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
             Some(_) => {}
             None if self.count.fetch_add(1, Relaxed) < ACCOUNTS_MAX => {
@@ -164,7 +161,6 @@ impl StakeAccounts {
         }
     }
 
-    /// Forgets versions that a newer one supersedes.
     pub fn drop_superseded(&self, superseded: &ByStorage) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -172,10 +168,11 @@ impl StakeAccounts {
         }
     }
 
-    /// What a bank file can be made of, once superseded versions are dropped: vote accounts, delegations, and what sysvars say.
+    /// The kept accounts: vote accounts, delegations, and facts from sysvars. Call after superseded versions were
+    /// dropped.
     ///
     /// # Errors
-    /// There are more than are looked at, or one is missing.
+    /// There are more accounts than are kept, or a sysvar is missing.
     pub fn into_accounts(self) -> Result<FoundAccounts> {
         let is_over = self.kept_bytes.is_none_or(|bytes| bytes.into_inner() > KEPT_BYTES_MAX);
         if is_over || self.count.into_inner() > ACCOUNTS_MAX {
@@ -210,7 +207,6 @@ impl StakeAccounts {
         Ok(FoundAccounts { staked, vote_records, rent_epochs_lost_from, newest_slots, are_rewards_active })
     }
 
-    /// The delegation of a stake account.
     pub fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         match self.shard(address).get(address)?.staked {
             Staked::Delegation(delegation) => Some(delegation),
@@ -218,7 +214,7 @@ impl StakeAccounts {
         }
     }
 
-    /// The newest slots that the SlotHistory sysvar knows, as many as a status cache holds, newest first.
+    /// The newest slots in the SlotHistory sysvar, newest first, as many as a status cache can hold.
     pub fn newest_slots(&self) -> Option<Result<Vec<u64>>> {
         match &self.shard(&SLOT_HISTORY).get(&SLOT_HISTORY)?.staked {
             Staked::Other(account) => Some(parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))),
@@ -226,7 +222,6 @@ impl StakeAccounts {
         }
     }
 
-    /// A vote account, and the number of its storage.
     fn found_vote_account(&self, address: &[u8; 32]) -> Option<(VoteAccount, u32)> {
         let shard = self.shard(address);
         let found = shard.get(address)?;
@@ -236,12 +231,11 @@ impl StakeAccounts {
         }
     }
 
-    /// A vote account.
     pub fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
         self.found_vote_account(address).map(|(account, _)| account)
     }
 
-    /// Compares the stakes of a bank file with the accounts, once superseded versions are dropped.
+    /// Compares the stakes of a bank file with the accounts. Call after superseded versions were dropped.
     pub fn judge(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
         if stakes.has_more || self.count.load(Relaxed) > ACCOUNTS_MAX {
             findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
@@ -251,7 +245,7 @@ impl StakeAccounts {
             let place = Place { account: Some(Address(*address)), ..Place::default() };
             findings.add(Check::State, rule, place, expected, found)
         };
-        // What cannot be read is no entry for Agave 4.2, and ends the load of later versions.
+        // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another rule.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
         let lost_from = self.rent_epochs_lost_from.load(Relaxed);
@@ -283,7 +277,7 @@ impl StakeAccounts {
             };
             add(rule, address, "the delegation that the bank file's stakes hold".to_string(), found)?;
         }
-        // Up to 4.4, Agave looks at the delegations of the bank file here, later at those of the accounts.
+        // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
         let mut missing = self.delegations_to_others(&known);
         missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
@@ -297,7 +291,7 @@ impl StakeAccounts {
         Ok(())
     }
 
-    /// Stake accounts whose vote account is not among these, by address, with it.
+    /// Stake accounts whose vote account is not in `known`, with the address of the vote account.
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
         for shard in &self.shards {
@@ -325,7 +319,7 @@ mod tests {
     use crate::state::superseded::superseded_among;
     use crate::{Superseded, Version};
 
-    /// The data of a stake account that is delegated to a voter (`StakeStateV2::Stake`).
+    /// Data of a stake account delegated to a voter (`StakeStateV2::Stake`).
     fn delegated_to(voter: u8) -> Vec<u8> {
         let mut data = vec![0; 200];
         data[0] = 2;
@@ -344,7 +338,7 @@ mod tests {
         stakes.delegation(&address).map(|delegation| delegation.voter()[0])
     }
 
-    /// Whatever the order in which workers come to them.
+    /// The newest version is kept in whatever order workers see them.
     #[test]
     fn the_newest_stays() {
         let versions = [(5, 0), (7, 1), (6, 2), (7, 3)];
@@ -361,14 +355,14 @@ mod tests {
         look_at(&stakes, STAKE, [9; 32], (5, 0), &delegated_to(1));
         stakes.drop_superseded(&Superseded::default().to_subtract);
         assert_eq!(voter(&stakes, [9; 32]), Some(1), "nothing supersedes it");
-        // A tombstone in a newer storage closes it.
+        // A tombstone in a newer storage closes the account.
         let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
         let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
         stakes.drop_superseded(&superseded.to_subtract);
         assert_eq!(voter(&stakes, [9; 32]), None);
     }
 
-    /// Sysvars and whole vote accounts are kept only where a bank file is to be made, and of other accounts nothing.
+    /// Sysvars and whole vote accounts are kept only if a bank file is to be rebuilt; other accounts never.
     #[test]
     fn what_is_kept() {
         for (stakes, are_kept) in [(StakeAccounts::default(), false), (StakeAccounts::keeping_accounts(), true)] {
@@ -377,7 +371,7 @@ mod tests {
             assert_eq!(kept(), 0, "neither the stake program's nor the vote program's, nor a sysvar");
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
             assert_eq!(kept(), usize::from(are_kept));
-            // One that cannot be read: it is compared, but Agave does not keep it.
+            // An unreadable vote account is compared, although Agave does not keep it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
             assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
             let bytes = stakes.kept_bytes.as_ref().map(|bytes| bytes.load(Relaxed));

@@ -1,23 +1,20 @@
-//! Of all versions of an account, the newest stays; the others are superseded. Pure.
+//! Finds superseded records: all versions of an account but the newest. No I/O.
 
 use crate::Version;
 use crate::state::fingerprint::Fingerprint;
 
-/// What was found out about superseded records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superseded {
-    /// Superseded records with lamports, whose contribution must be subtracted.
+    /// Superseded records with lamports, which must be subtracted.
     pub to_subtract: ByStorage,
-    /// Records of an account that its storage holds more than once.
+    /// Records of accounts that their storage holds more than once.
     pub duplicates: ByStorage,
-    /// How many records are superseded, tombstones too.
+    /// Number of superseded records, including tombstones.
     pub count: u64,
-    /// Newest versions with lamports.
     pub accounts: u64,
 }
 
 impl Superseded {
-    /// Adds what was found among other accounts.
     pub fn add(&mut self, other: Self) {
         self.count += other.count;
         self.accounts += other.accounts;
@@ -25,46 +22,43 @@ impl Superseded {
         self.duplicates.0.extend(other.duplicates.0);
     }
 
-    /// Records to read again.
     pub fn record_count(&self) -> usize {
         self.to_subtract.0.len() + self.duplicates.0.len()
     }
 
-    /// Whether a storage holds an account more than once.
     pub fn has_duplicates(&self) -> bool {
         !self.duplicates.0.is_empty()
     }
 
-    /// The storages that hold them.
+    /// Numbers of the storages to read again, with repetitions.
     pub fn storages(&self) -> impl Iterator<Item = u32> {
         self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
     }
 
-    /// The records to subtract, by storage and place in it.
+    /// The records to subtract, sorted by storage and offset.
     pub fn by_place(&self) -> Vec<Version> {
         let mut versions = self.to_subtract.0.clone();
         versions.sort_unstable_by_key(|version| (version.storage(), version.offset_bytes()));
         versions
     }
 
-    /// Puts them in the order in which they are asked for.
+    /// Sorts both lists for look-ups.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         for list in [&mut self.to_subtract, &mut self.duplicates] {
             list.0.sort_unstable_by_key(|version| (version.storage(), version.fingerprint));
-            // Of an account that a storage holds again and again, one is enough.
+            // One record is enough for an account that a storage holds many times.
             list.0.dedup_by_key(|version| (version.storage(), version.fingerprint));
         }
         self
     }
 }
 
-/// Records, by the storage that they are in.
+/// Records, sorted by storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByStorage(Vec<Version>);
 
 impl ByStorage {
-    /// Takes out the records that `keep` does not keep.
     pub fn retain(&mut self, keep: impl FnMut(&Version) -> bool) {
         self.0.retain(keep);
     }
@@ -77,12 +71,13 @@ impl ByStorage {
     }
 }
 
-/// Whether an account is in the list of one storage.
+/// True if the list of a storage has the account.
 pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// Of records that are sorted by account, those that a newer one supersedes. `slot_of` tells the slot of a storage.
+/// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives the slot of a
+/// storage.
 pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
     let mut found = Superseded::default();
     found.accounts = for_each_superseded(sorted, slot_of, &mut |version, is_twice| {
@@ -96,8 +91,8 @@ pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Sup
     found
 }
 
-/// Tells each of them, tombstones too, and whether its storage holds the account more than once. Returns how many accounts
-/// there are, whose newest versions have lamports.
+/// Calls `on_superseded` for each superseded record, including tombstones; the flag tells that its storage holds the
+/// account more than once. Returns the number of accounts whose newest version has lamports.
 pub fn for_each_superseded(
     sorted: &[Version],
     slot_of: &dyn Fn(u32) -> u64,
@@ -109,7 +104,7 @@ pub fn for_each_superseded(
         let newest = match versions {
             [only] => only,
             _ => {
-                // Of two in one storage the later in the order counts as newest: there is a failure anyway.
+                // Of two in one storage, the later one counts as newest here; they are reported as a failure anyway.
                 let newest = versions.iter().max_by_key(|version| slot_of(version.storage())).unwrap_or(&versions[0]);
                 let mut is_newest_passed = false;
                 for (at, version) in versions.iter().enumerate() {

@@ -1,66 +1,58 @@
-//! What the log of versions holds of a record: 20 bytes; and batches of it, sorted into partitions. Pure.
+//! The log's 20 bytes for a record, and batches of them that are sorted into partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
 
 /// Partitions of the log: by the first 10 bits of the fingerprint.
 pub const PARTITIONS: usize = 1024;
 
-/// Records that a worker collects before it hands them to the log: some 32 for each partition.
+/// Records that a worker collects before it appends them to the log: about 32 for each partition.
 const BATCH_ITEMS: usize = 32 * 1024;
 
-/// As many of one partition in a batch are no chance.
+/// So many of one partition in a batch cannot be chance.
 const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
-/// Bytes of an item.
 pub const ITEM_BYTES: u64 = 20;
 
-/// Records start at multiples of 8: offsets in 16 GiB fit in 31 bits.
+/// Records start at multiples of 8 bytes, so offsets up to 16 GiB fit in 31 bits.
 const OFFSET_UNIT_BYTES: u64 = 8;
 
-/// One record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The account.
     pub fingerprint: Fingerprint,
-    /// Twice the storage's number, and 1 for a tombstone: records of one storage are neighbours when sorted.
+    /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are adjacent when sorted.
     tagged_storage: u32,
-    /// Where in the storage it starts, in units of 8 bytes.
+    /// Offset in the storage, in units of 8 bytes.
     offset_units: u32,
 }
 
 impl Version {
-    /// A record that starts `offset_bytes` into a storage; storages are numbered from 0, below 2^31.
+    /// A record at `offset_bytes` of a storage; storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
         Self { fingerprint, tagged_storage, offset_units: (offset_bytes / OFFSET_UNIT_BYTES) as u32 }
     }
 
-    /// Where in the storage it starts, in bytes.
     pub fn offset_bytes(&self) -> u64 {
         u64::from(self.offset_units) * OFFSET_UNIT_BYTES
     }
 
-    /// Whether it is of the same account in the same storage: one of the two is one too many.
+    /// True if both are of the same account in the same storage.
     fn is_repeated_by(&self, other: &Self) -> bool {
         (self.fingerprint, self.tagged_storage) == (other.fingerprint, other.tagged_storage)
     }
 
-    /// The storage's number.
     pub fn storage(&self) -> u32 {
         self.tagged_storage >> 1
     }
 
-    /// Whether it closes the account.
     pub fn is_tombstone(&self) -> bool {
         self.tagged_storage & 1 == 1
     }
 
-    /// The partition that it belongs into.
     pub fn partition(&self) -> usize {
         partition_of(&self.fingerprint)
     }
 
-    /// As it is spilled.
     pub fn to_bytes(self) -> [u8; ITEM_BYTES as usize] {
         let mut bytes = [0; ITEM_BYTES as usize];
         let [a, b, c] = self.fingerprint.0;
@@ -70,7 +62,6 @@ impl Version {
         bytes
     }
 
-    /// From those bytes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = [0; 5];
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -81,12 +72,11 @@ impl Version {
     }
 }
 
-/// The partition of an account.
 pub fn partition_of(fingerprint: &Fingerprint) -> usize {
     (fingerprint.0[0] >> (32 - PARTITIONS.ilog2())) as usize
 }
 
-/// Records of one worker, on their way into the log.
+/// Records of one worker that are not in the log yet.
 #[derive(Default)]
 pub struct Batch {
     items: Vec<Version>,
@@ -94,18 +84,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a record; `true` when it is time to hand the batch over.
+    /// Adds a record; `true` if the batch is full.
     pub fn push(&mut self, version: Version) -> bool {
         self.items.push(version);
         self.items.len() >= BATCH_ITEMS
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.items.clear();
     }
 
-    /// The records of each partition that has any. They are counted first, so that each is moved only once.
+    /// The records of each non-empty partition. Counts them first, so that each is moved only once.
     pub fn by_partition(&mut self) -> impl Iterator<Item = &[Version]> {
         let mut starts = [0; PARTITIONS];
         self.items.iter().for_each(|version| starts[version.partition()] += 1);
@@ -127,7 +116,7 @@ impl Batch {
     }
 }
 
-/// Of what is there more than twice, two: enough to tell that it is.
+/// Keeps two of each group of repeated records, which is enough to report the repetition.
 fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
     versions.sort_unstable();
     let mut kept = 0;
@@ -141,12 +130,11 @@ fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
     &versions[..kept]
 }
 
-/// Puts records of one partition into `items`, in place of what is there: next to the others of their account, those of
-/// one storage next to each other.
+/// Replaces `items` by the records of one partition, grouped by account and then by storage.
 ///
-/// They are spread by the bits of the fingerprint that follow the partition's, twice where they are many, so that every
-/// write goes to one of a few places that the cache holds; what is left to sort are a few items each. It takes half of
-/// the time of sorting all.
+/// First spreads them by the fingerprint bits after the partition's, in two steps if they are many, so that all writes
+/// go to a few places that the cache holds; then sorts the remaining groups of a few items. Takes half of the time of
+/// sorting everything.
 pub fn group_by_account(chunks: &[Vec<Version>], items: &mut Vec<Version>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / GROUP_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
@@ -169,13 +157,13 @@ pub fn group_by_account(chunks: &[Vec<Version>], items: &mut Vec<Version>) {
     }
 }
 
-/// Items that are left to sort, on average.
+/// Average number of items in a group to sort.
 const GROUP_ITEMS: usize = 2;
 
-/// The most bits to spread by at once: 4,096 places for writing fit in the cache of a core.
+/// Limit on bits for one step of spreading: 4,096 places to write fit in a core's cache.
 const SPREAD_BITS_MAX: u32 = 12;
 
-/// Spreads items by some bits of their fingerprints' first words; tells where each bucket ends.
+/// Spreads items by some bits of their fingerprints' first words; returns the end of each bucket.
 fn spread<'a, I: Iterator<Item = &'a Version>>(
     items: impl Fn() -> I,
     skipped_bits: u32,
@@ -215,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A batch with very many of one partition: repeats are dropped, other accounts are not.
+    /// In a batch with very many records of one partition, repetitions are dropped, other accounts are not.
     #[test]
     fn repeats_are_dropped_and_nothing_else() {
         let version = |account: u32, storage: u32, at: u64| {
@@ -239,7 +227,7 @@ mod tests {
     proptest! {
         #[test]
         fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
-            // Of one partition; with many, those that need two turns.
+            // All of one partition; with `many`, enough for two steps.
             let times = if many { 20 } else { 1 };
             let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {
                 let first = seed.wrapping_mul(2 * time + 1) >> 10 | 5 << 22;
@@ -249,7 +237,7 @@ mod tests {
                 (0..times).map(|time| seeds.iter().map(|seed| version(seed, time)).collect()).collect();
             let mut sorted: Vec<Version> = chunks.iter().flatten().copied().collect();
             sorted.sort_unstable();
-            // What was grouped before is as long, or longer.
+            // Leftovers in the buffer may be as long or longer.
             let mut grouped = chunks.concat();
             grouped.extend_from_slice(&sorted[..sorted.len() / 2]);
             group_by_account(&chunks, &mut grouped);

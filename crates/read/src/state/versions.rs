@@ -1,28 +1,28 @@
-//! Which record is the newest version of its account, for a billion accounts in the memory that is given.
+//! Finds the newest version of each account, for a billion accounts in a given amount of memory.
 //!
-//! # How
+//! # Method
 //!
-//! Every record is hashed as it streams by, in any order, and added to the sum; what it takes to find the superseded
-//! ones afterwards is logged: 20 bytes a record, in 1,024 partitions by fingerprint. At the end each partition is sorted
-//! on its own; of each account the record of the highest slot stays, and the others' storages are read once more to
-//! subtract them. That costs a second hash only for what is superseded: little, since validators cut obsolete records
-//! when they archive. An incremental archive, whose accounts do supersede many of the full one, spread over all of it,
-//! is read before it: what it holds is skipped in the full one before it is hashed or logged.
+//! Every record is hashed as it streams by, in any order, and added to the sum. 20 bytes per record are logged to find
+//! superseded ones later, in 1,024 partitions by fingerprint. At the end, each partition is sorted; of each account the
+//! record of the highest slot stays, and the storages of the others are read again to subtract them. Only superseded
+//! records are hashed twice, which are few, since validators cut obsolete records when they archive. The accounts of an
+//! incremental archive supersede many of the full one, all over it; so it is read first, and its accounts are skipped
+//! in the full one before they are hashed or logged.
 //!
-//! Against the alternatives: a table that is asked for every record costs a cache miss each, needs newest-first order
-//! to spare hashing, which streams do not have, and cannot spill. A pass that finds the newest first would decode
+//! Alternatives: a table with a look-up for every record costs a cache miss each, saves hashing only in newest-first
+//! order, which streams do not have, and cannot be spilled. Finding the newest versions in a first pass would decode
 //! everything twice.
 //!
 //! # Memory
 //!
-//! The log grows to 20 bytes a record (20 GB for a billion) while it fits in three quarters of what was given. Beyond
-//! that, full chunks go to one temporary file ([`spill`](super::spill)). The last quarter is for sorting, so many
-//! partitions at a time as fit in a half of it, and for the superseded records, which are worked off in rounds.
+//! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of the given memory.
+//! Beyond that, full chunks go to one temporary file ([`spill`](super::spill)). Half of the last quarter is for sorting
+//! as many partitions at a time as fit, half for superseded records, which are handled in rounds.
 //!
-//! One partition at least must be sorted in memory: a thousandth of the log, since it cannot be foreseen which accounts
-//! fall into it ([`fingerprint`](super::fingerprint)). One account that is written again and again cannot swell it either: of
-//! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
-//! 5,000,000 storages, which makes 200 MB.
+//! At least one partition must be sorted in memory: a thousandth of the log, since nobody can predict which accounts
+//! fall into it ([`fingerprint`](super::fingerprint)). An account that is repeated in one storage cannot swell it: of
+//! such records in a batch, two are kept (they are a failure anyway). An account in every storage has at most 5,000,000
+//! records, which take 200 MB.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -39,19 +39,18 @@ use crate::state::superseded::superseded_among;
 use crate::state::version::{Batch, ITEM_BYTES, PARTITIONS, group_by_account, partition_of};
 use crate::{Superseded, Version};
 
-/// Items in a chunk: 40 KiB, so that all partitions together take at least 40 MiB.
+/// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
-/// The least memory that the log works in.
+/// Smallest memory with which the log works.
 pub const LOG_BYTES_MIN: u64 = PARTITIONS as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES;
 
-/// Bytes that a superseded record takes in a round, rather too many: its list may have grown by doubling.
+/// Upper estimate of the bytes for a superseded record in a round; its list may have grown by doubling.
 const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
 
-/// The log.
 pub struct VersionLog {
     partitions: Vec<Mutex<Partition>>,
-    /// Bytes that chunks may take.
+    /// Limit on bytes in chunks.
     log_bytes: AtomicU64,
     /// Bytes for sorting, and as many for the superseded records of a round.
     sort_bytes: u64,
@@ -62,19 +61,19 @@ pub struct VersionLog {
 #[derive(Default)]
 struct Partition {
     chunks: Vec<Vec<Version>>,
-    /// Where full chunks of this partition are in the file.
+    /// Offsets of this partition's full chunks in the temporary file.
     spilled: Vec<u64>,
 }
 
 impl Partition {
-    /// Bytes of all that it holds.
+    /// Bytes of all its chunks, in memory and on disk.
     fn bytes(&self) -> u64 {
         (self.chunks.len() + self.spilled.len()) as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES
     }
 }
 
 impl VersionLog {
-    /// Keeps to `memory_bytes`, and spills into `spill_dir` beyond that, where `room_bytes` must be free then.
+    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free at that time.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -85,7 +84,7 @@ impl VersionLog {
         }
     }
 
-    /// Where it is foreseen that not everything fits in memory: whether the disk has room for the rest.
+    /// If not everything is expected to fit in memory, checks that the disk has room.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
         match self.spill.room_bytes > memory_bytes / 4 * 3 {
             true => self.spill.check_room(),
@@ -93,12 +92,11 @@ impl VersionLog {
         }
     }
 
-    /// Bytes in the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
         self.spill.bytes()
     }
 
-    /// Takes a worker's records, and empties the batch.
+    /// Appends a worker's records and empties the batch.
     pub fn append(&self, batch: &mut Batch) -> Result<()> {
         for run in batch.by_partition() {
             let mut run = run;
@@ -117,7 +115,7 @@ impl VersionLog {
         Ok(())
     }
 
-    /// A new chunk for the partition; when memory is full, its full chunks go to the file first.
+    /// Adds a chunk to the partition; if memory is full, spills its full chunks first.
     fn make_room(&self, partition: &mut Partition) -> Result<()> {
         let chunk_bytes = CHUNK_ITEMS as u64 * ITEM_BYTES;
         if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
@@ -129,13 +127,13 @@ impl VersionLog {
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
-        // The partitions' first chunks are always allowed: they are what the least memory is.
+        // The first chunk of each partition is always allowed; together they are the smallest memory.
         partition.chunks.push(Vec::with_capacity(CHUNK_ITEMS));
         self.held_bytes.fetch_add(chunk_bytes, Relaxed);
         Ok(())
     }
 
-    /// Puts everything in one partition into `sorted`, by account; takes it out of the log.
+    /// Takes all records of one partition out of the log and into `sorted`, grouped by account.
     fn take_sorted(&self, partition: &Mutex<Partition>, sorted: &mut Vec<Version>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
@@ -148,8 +146,8 @@ impl VersionLog {
         Ok(())
     }
 
-    /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
-    /// storage. Nothing is left in the log.
+    /// Passes superseded records on in rounds that fit in memory, and empties the log. `slot_of` gives the slot of a
+    /// storage.
     pub fn find_superseded(
         &self,
         threads: usize,
@@ -167,8 +165,8 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
-    /// All versions of an account are in one partition. Nothing is left in the log.
+    /// Sorts each non-empty partition on one of `threads` threads, calls `read` on it there, and passes the result to
+    /// `on_result`. All versions of an account are in one partition. Empties the log.
     pub fn for_each_partition<R: Send>(
         &self,
         threads: usize,
@@ -176,9 +174,9 @@ impl VersionLog {
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
         let pool = Pool::start(threads)?;
-        // A small archive leaves most of them empty, and asking the pool for each takes longer than all else.
+        // A small archive leaves most partitions empty, and scheduling each would take longer than all other work.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
-        // What one partition was sorted in serves the next: the kernel clears memory that is new.
+        // Buffers are reused: the kernel has to clear new memory.
         let spare = Mutex::new(Vec::<Vec<Version>>::new());
         let spare = || spare.lock();
         let mut rest = partitions.as_slice();
@@ -198,7 +196,7 @@ impl VersionLog {
         Ok(())
     }
 
-    /// How many of some partitions fit into the memory for sorting, as chunks and sorted; one at least.
+    /// Number of partitions that fit into the memory for sorting, as chunks and sorted; at least 1.
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
         let mut left_bytes = self.sort_bytes;
         let fits = |partition: &&&Mutex<Partition>| {
@@ -209,8 +207,8 @@ impl VersionLog {
         partitions.iter().take_while(fits).count().max(1)
     }
 
-    /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory, which is taken
-    /// away from the log. The log keeps them. They are put in order by `threads` threads.
+    /// Copies the accounts in the log into a table for look-ups, which `threads` threads build. `None` if it would take
+    /// more than half of the log's memory; otherwise, its memory is taken from the log's.
     pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
         let items_of =
             |partition: &Mutex<Partition>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
@@ -231,11 +229,10 @@ impl VersionLog {
     }
 }
 
-/// Accounts that can be asked for.
+/// Accounts of a newer archive, for look-ups.
 pub struct KnownAccounts(Vec<KnownPartition>);
 
 impl KnownAccounts {
-    /// Whether the account is among them.
     pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
         self.0[partition_of(fingerprint)].contains(fingerprint)
     }
@@ -252,7 +249,7 @@ mod tests {
     use crate::state::superseded::is_listed;
 
     proptest! {
-        /// With much memory or the least, what is superseded is what a plain map says.
+        /// With ample or the least memory, the result equals that of a plain map.
         #[test]
         fn superseded_records_are_found(
             records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
@@ -289,7 +286,6 @@ mod tests {
         }
     }
 
-    /// What does not fit in memory comes back from the file.
     #[test]
     fn spilling_loses_nothing() {
         let printer = Fingerprinter::new().expect("random bytes");
@@ -324,7 +320,7 @@ mod tests {
         assert_eq!(log.held_bytes.load(Relaxed), 0, "nothing is left in it");
     }
 
-    /// A log of accounts that are each in two storages; each partition holds one chunk of them.
+    /// Makes a log of accounts that are each in two storages; each partition holds one chunk of them.
     fn twice_each(accounts: u32) -> VersionLog {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = Batch::default();
@@ -342,7 +338,7 @@ mod tests {
 
     #[test]
     fn room_is_looked_at_where_it_is_foreseen_to_be_needed() {
-        // It is three quarters of the memory that the log may take; a directory that is not there has no room.
+        // The log may take three quarters of the memory; a missing directory has no room.
         for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
             let log = VersionLog::new(4000, Path::new("/not/there"), room_bytes);
             assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
@@ -354,7 +350,7 @@ mod tests {
         let mut log = twice_each(8);
         let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
         assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
-        // Each takes its chunks, and as much sorted.
+        // Each partition takes its chunks, and as much sorted.
         for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
             log.sort_bytes = chunks * CHUNK_BYTES;
             let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
@@ -379,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Accounts are known where they fit in a half of the memory, which is then less for the log.
+    /// The table is built if it fits in half of the memory, which the log then lacks.
     #[test]
     fn known_accounts_keep_to_their_half() {
         const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
@@ -399,7 +395,7 @@ mod tests {
         assert!(log.known_accounts(2).expect("threads").is_none(), "what is spilled is not looked at");
     }
 
-    /// One account in one storage again and again takes next to nothing, and is still found to be there twice.
+    /// An account that is repeated in one storage takes almost no memory, and is still reported.
     #[test]
     fn repetition_takes_no_memory() {
         let printer = Fingerprinter::new().expect("random bytes");

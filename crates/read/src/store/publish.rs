@@ -1,7 +1,8 @@
-//! Making a file appear under its final name whole and on disk, or not at all.
+//! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
-//! A temporary file in the same directory, synced, renamed, and the directory synced. It is removed when it is dropped
-//! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
+//! A temporary file in the same directory is synced and renamed, and the directory is synced. Dropping it unpublished
+//! removes it. Files of killed runs are recognized by their names, told from those of running ones by a lock, and
+//! removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -13,14 +14,14 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
 use slotpress_format::lock_holder;
 
-/// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
-/// slotpress nothing of a killed one stays.
+/// Agave removes files with this prefix from its archives directory when it starts, so files of a killed run disappear
+/// even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
-/// Files that are made before it is given up: each time, another process has to look in the moment between two calls.
+/// Attempts to make a file. An attempt fails if another process interferes between two system calls.
 const ATTEMPTS_MAX: usize = 100;
 
-/// A file that is not there yet.
+/// A file that does not have its final name yet.
 #[derive(Debug)]
 pub struct Unpublished {
     file: File,
@@ -35,16 +36,16 @@ impl Unpublished {
     /// Makes a temporary file in `dir`, and removes those of killed runs.
     ///
     /// # Errors
-    /// It is no directory; the disk fails.
+    /// `dir` is not a directory; the disk fails.
     pub fn create(dir: &Path) -> Result<Self> {
         check_output_dir(dir)?;
         Self::create_in(&Arc::new(KeptDir::open(dir)?))
     }
 
-    /// Makes a temporary file in an open directory for what is to get this name: only one at a time.
+    /// Makes the temporary file for this final name in an open directory; only one process at a time can have it.
     ///
     /// # Errors
-    /// The disk fails; of [`ErrorKind::Exists`] where another run makes a file for this name.
+    /// [`ErrorKind::Exists`] if another run makes a file of this name; the disk fails.
     pub fn create_in_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
         Self::begin(dir, Some(final_name))
     }
@@ -57,7 +58,7 @@ impl Unpublished {
         Self::begin(dir, None)
     }
 
-    /// The name of the temporary file tells that of the final one, where that is known.
+    /// Includes the final name in that of the temporary file, if it is known.
     fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             remove_stale(dir)?;
@@ -70,14 +71,14 @@ impl Unpublished {
                 continue;
             }
             let file = match dir.create_file(&name, 0o666) {
-                // Another run was quicker.
+                // Another run made it first.
                 Err(_) if final_name.is_some() && dir.found(&name)?.is_some() => continue,
                 created => created?,
             };
             let path = dir.path_of(&name);
             Owner::of(dir)?.take(&file).or_path("change the owner of", &path)?;
-            // Held until the file is published or removed: a lock that can be taken marks a stale file. Before it is held,
-            // another process may have taken the file for a stale one.
+            // The lock is held until the file is published or removed: a file without a lock is stale. Before the lock
+            // was taken, another process may have removed the file as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
@@ -90,35 +91,33 @@ impl Unpublished {
         Err(Error::failed(format!("{dir}: files that are made there are removed again by another process")))
     }
 
-    /// The open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Opens it once more, for reading.
+    /// Opens the file again, for reading.
     ///
     /// # Errors
-    /// Another file came to lie under its name; the disk fails.
+    /// Another file has its name now; the disk fails.
     pub fn reopen(&self) -> Result<File> {
         let file = self.dir.open_file(&self.name)?;
         let found = Found::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
         if found.is_same(&self.found) { Ok(file) } else { Err(changed(&self.path)) }
     }
 
-    /// Its temporary path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the file its name. Without `replace`, a file that has the name already stays, and that is an error.
+    /// Gives the file its final name. Without `replace`, an existing file of that name is an error.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another file came to lie under the temporary name, or another directory under
-    /// the path of this one.
+    /// The name is taken; the disk fails; another file took the temporary name, or another directory the path of this
+    /// one.
     pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
-        // It is locked until it has its name, and this is dropped: another process would take it for a stale one.
+        // Stays locked until it has its name, so that no other process removes it as stale.
         if !self.is_there()? {
             return Err(changed(&self.path));
         }
@@ -131,22 +130,22 @@ impl Unpublished {
             Errno::EXIST => already_exists(&path),
             _ => Error::io("publish", &path, &error.into()),
         })?;
-        // The temporary name is gone: nothing is left to remove.
+        // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
         let is_it = self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found));
-        // Another run may have replaced it since, as this one has replaced what was there: then it has no name any more.
+        // Another run may have replaced the published file already; then it has no name any more.
         let is_replaced =
             || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
         if !is_it && !is_replaced()? {
             return Err(changed(&path));
         }
         self.dir.sync()?;
-        // Whoever looks for it looks there.
+        // The caller and others will look for the file under this path.
         self.dir.check_path()?;
         Ok(path)
     }
 
-    /// Whether its name still stands for it.
+    /// True if the temporary name still refers to this file.
     fn is_there(&self) -> Result<bool> {
         Ok(self.dir.found(&self.name)?.is_some_and(|found| found.is_same(&self.found)))
     }
@@ -160,23 +159,21 @@ impl Drop for Unpublished {
     }
 }
 
-/// A file that is elsewhere than where it is to be, or has another name, until everything that depends on it is whole:
-/// a download, for example. Unlike an [`Unpublished`] one it stays when it is not published.
+/// A file that gets its final name only when everything that depends on it is complete, such as a download. Unlike an
+/// [`Unpublished`] file it remains if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
-    /// Where it is now.
     fn path(&self) -> &Path;
 
-    /// Gives it its name, in the directory where it is; returns its path.
+    /// Renames the file within its directory and returns the new path.
     ///
     /// # Errors
     /// The name is taken; the directory cannot be written.
     fn publish(&self, name: &str) -> Result<PathBuf>;
 
-    /// Removes it: something else has been made of it.
+    /// Removes the file after something else was made from it.
     fn remove(&self) -> Result<()>;
 }
 
-/// Refuses what is no directory to put files in.
 pub fn check_output_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -194,7 +191,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// Refuses a temporary file that another run holds; one without a lock is stale, and removed next.
+/// Refuses if another run holds the temporary file; without a lock it is stale and will be removed.
 fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
@@ -209,18 +206,17 @@ fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result
     Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
 }
 
-/// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).with_hint(Hint::Replace)
 }
 
 fn remove_stale(dir: &KeptDir) -> Result<()> {
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
-        // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
+        // Skips other users' files, vanished ones, and anything that is not a file.
         let Ok(file) = dir.open_file(name) else { continue };
         if file.try_lock().is_ok() {
             match dir.remove_file(name) {
-                // It has got its final name since it was opened, or another process has removed it.
+                // It got its final name, or another process removed it.
                 Err(Errno::NOENT) => {}
                 removed => removed.or_path("remove the stale file", &dir.path_of(name))?,
             }
@@ -252,7 +248,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "no temporary file stays");
     }
 
-    /// Each of many that begin at once removes what is stale, and nothing that another has just made.
+    /// Many runs that start at once remove stale files only, never each other's.
     #[test]
     fn many_begin_at_once() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -270,7 +266,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 800);
     }
 
-    /// What is being made under a name is not begun a second time; of a killed run nothing is in the way.
+    /// A second run for the same name is refused; the file of a killed run is not in the way.
     #[test]
     fn one_at_a_time_for_a_name() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Directories that are not there yet: made beside their final place, locked while a run works in them, and emptied
-//! through their open descriptor, so that nothing is removed that has since come to lie under their path.
+//! Directories in the making: made beside their final place, locked while a run works in them, and emptied through
+//! their open descriptor, so that a replacement under the same path is never touched.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,13 +12,13 @@ use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
 
 use super::dir_lock::{Locked, try_lock};
 
-/// How deep a directory of ours is at most: a scratch directory with a ledger in it has five levels.
+/// Limit on the depth of removal: a scratch directory with a ledger in it has five levels.
 const DEPTH_MAX: u32 = 16;
 
-/// A directory may be taken for a dead run's between being made and being locked: then another one is made.
+/// Attempts to make a directory: another run may take one for stale between making and locking it.
 const TRIES_MAX: u32 = 8;
 
-/// A directory of a name of its own, locked. What is in it is removed when it is dropped, unless it is kept.
+/// A locked directory with a random name. Its contents are removed when it is dropped, unless it was kept.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
@@ -30,18 +30,18 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes one in `parent`; its name is `prefix` and something random.
+    /// Makes a directory in `parent`, named `prefix` and random characters.
     ///
     /// # Errors
-    /// The disk fails; others change the directory again and again.
+    /// The disk fails; other processes keep interfering.
     pub fn create(parent: &Path, prefix: &str) -> Result<Self> {
         Self::create_in(&Arc::new(KeptDir::open(parent)?), prefix)
     }
 
-    /// The same in an open directory.
+    /// Like [`create`](Self::create), in an open directory.
     ///
     /// # Errors
-    /// As of [`create`](Self::create).
+    /// See [`create`](Self::create).
     pub fn create_in(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
         let mut last_error = None;
         for _ in 0..TRIES_MAX {
@@ -68,40 +68,36 @@ impl WorkDir {
         Err(last_error.unwrap_or_else(removed))
     }
 
-    /// Where it was made, for messages.
+    /// The path at which it was made, for messages.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Itself, wherever it lies by now.
+    /// The open directory, wherever it is now.
     pub fn dir(&self) -> &KeptDir {
         &self.dir
     }
 
-    /// What it is, wherever it lies.
+    /// Identity of the directory (device and inode).
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// Removes everything in it.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn clear(&self) -> Result<()> {
         remove_contents(self.dir.as_fd(), DEPTH_MAX).or_path("empty", self.path())
     }
 
-    /// Moves it to its final place, where at most an empty directory may be.
+    /// Moves the directory to its final place, where at most an empty directory may be.
     ///
     /// # Errors
-    /// The place is taken; or something else came to lie where this directory was.
+    /// The place is taken; something else has its name now.
     pub fn move_to(&mut self, to_dir: &KeptDir, to: impl AsRef<OsStr>) -> Result<()> {
         self.parent.move_found(&self.name, &self.found, to_dir, to)?;
         self.is_moved = true;
         Ok(())
     }
 
-    /// What is in it stays, and so does it.
+    /// Keeps the directory with its contents.
     pub fn keep(mut self) {
         self.is_kept = true;
     }
@@ -112,7 +108,8 @@ impl Drop for WorkDir {
         if self.is_kept {
             return;
         }
-        // Best effort: the next run tries again. Only an empty directory can go by its name.
+        // Best effort; the next run tries again. `remove_dir` removes only an empty directory, so going by the name is
+        // safe.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         if !self.is_moved {
             let _ = self.parent.remove_dir(&self.name);
@@ -120,7 +117,7 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes the directories of dead runs in `parent`: those of the prefix whose lock can be taken.
+/// Removes directories of dead runs in `parent`: those with the prefix whose lock can be taken.
 ///
 /// # Errors
 /// The disk fails.
@@ -128,13 +125,13 @@ pub fn remove_stale_dirs(parent: &Path, prefix: &str) -> Result<()> {
     remove_stale_dirs_in(&KeptDir::open(parent)?, prefix)
 }
 
-/// The same in an open directory.
+/// Like [`remove_stale_dirs`], in an open directory.
 ///
 /// # Errors
 /// The disk fails.
 pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
-        // A file, or another user's directory, or one that has vanished, is not ours to remove.
+        // Skips files, other users' directories, and vanished ones.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
         // It may have been moved to its final place since it was opened.
@@ -148,8 +145,8 @@ pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the directory of that name if it is the one of this inode, with everything in it; an empty one stays where
-/// `stays`. `first` is the file in it that goes before all others; `doing` is what an error says of it.
+/// Removes a directory with its contents if it has this name and inode; if `stays`, keeps the emptied directory.
+/// Removes the file `first` before all others. `doing` describes the action in errors.
 ///
 /// # Errors
 /// The disk fails.

@@ -1,4 +1,4 @@
-//! One archive: read for the first time, and again for what is superseded.
+//! Verifies one archive: the first reading, and the second one of superseded records.
 
 use std::collections::HashSet;
 
@@ -14,23 +14,18 @@ use crate::{
     ReadError, Rule, SeenSlots, SizeLimit, Task,
 };
 
-/// An archive that has been read, and judged but for its state.
+/// An archive that has been read and judged except for its state.
 pub struct VerifiedArchive {
-    /// The archive.
     pub archive: Archive,
-    /// What is wrong with it.
     pub findings: Findings,
-    /// Its entries, and its bank file.
     pub judged: JudgedArchive,
-    /// Bytes, frames and storages.
     pub tar_bytes: u64,
-    /// Frames that hold tar.
     pub frames: u64,
     first_storage: u32,
 }
 
 impl VerifiedArchive {
-    /// Reads an archive; in order, where its index has turned out to be `distrusted`.
+    /// Reads an archive; in order if `distrusted` tells what is wrong with its index.
     pub fn read(
         archive: &NamedArchive,
         distrusted: Option<&Error>,
@@ -83,7 +78,6 @@ impl VerifiedArchive {
         Ok(Self { archive, findings, judged, tar_bytes: read.tar_bytes, frames: read.frames.frames, first_storage })
     }
 
-    /// Reads the records of some storages again, or of all.
     pub fn read_again(
         &self,
         accounts: &Accounts,
@@ -111,7 +105,6 @@ impl VerifiedArchive {
         )?)
     }
 
-    /// The state's storages that this archive holds: slot and length of each.
     pub fn storages(&self) -> &[(u64, u64)] {
         self.judged.entries.storages()
     }

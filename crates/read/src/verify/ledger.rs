@@ -1,4 +1,4 @@
-//! A ledger's storages, as they would be archived: obsolete records cut, in parallel, straight from their files.
+//! Verifies a ledger's storages as they would be archived: read in parallel from their files, without obsolete records.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -21,11 +21,11 @@ use crate::{
     StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
-/// Verifies a stopped validator's ledger, or an unpacked archive; of an incremental one, `base_slot` says what it builds
-/// on. Holds the ledger's lock all the while.
+/// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock meanwhile. `base_slot` is
+/// the base of an unpacked incremental archive. Faults of the ledger are in the report.
 ///
 /// # Errors
-/// Verifying itself failed: the ledger is in use, or a file cannot be read. What is wrong with the ledger is in the report.
+/// The ledger is in use, or a file cannot be read.
 pub fn verify_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,
@@ -36,7 +36,7 @@ pub fn verify_ledger(
     read_ledger(paths, slot, base_slot, Job::verify(options, progress))
 }
 
-/// Reads a ledger, for any purpose.
+/// Reads a ledger for any [`Job`].
 pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,
@@ -81,7 +81,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     progress.stage("Planning", None);
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
-    // Every rule about storages and the storage map that the ledger must keep to.
+    // The rules for storages and storage map follow.
     judge_layout(snapshot.layout, &findings)?;
     let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
     if let Err(error) = check_startup_hints(&dir) {
@@ -151,20 +151,18 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     Ok(report)
 }
 
-/// Missing storages beyond those of the storages list that are told apart: enough for a report, whatever a bank file
-/// makes up.
+/// Limit on missing storages that are told apart: enough for a report, whatever a bank file makes up.
 const MISSING_MAX: usize = 5_000_000;
 
-/// Storages that are missing, or not as long as they should be.
+/// Reports storages that are missing or have a wrong length.
 struct StorageFaults<'a> {
     findings: &'a Findings,
-    /// The slots of those that are missing: several lists may name them.
+    /// Slots that were reported as missing: several lists may name them.
     missing: RefCell<HashSet<u64>>,
     expected: String,
 }
 
 impl<'a> StorageFaults<'a> {
-    /// Says which storages of the storages list are missing.
     fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Result<Self> {
         for missing in &snapshot.missing {
             let expected = match missing.ending {
@@ -187,7 +185,6 @@ impl<'a> StorageFaults<'a> {
         findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none")
     }
 
-    /// A fault that planning came upon.
     fn add(&self, fault: &StorageFault) -> Result<()> {
         let StorageFault { slot, id, is_missing, error } = fault;
         if *is_missing {
@@ -203,7 +200,7 @@ impl<'a> StorageFaults<'a> {
     }
 }
 
-/// What a ledger's layout means for versions of Agave.
+/// Reports which versions of Agave do not start from the layout.
 fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     let (rule, found) = match layout {
         Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
@@ -214,14 +211,14 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     findings.add(Check::Entries, rule, Place::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
-/// The report of a ledger, from which only Agave starts.
+/// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
 fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
     let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
     report.clients.retain(|verdict| verdict.client.is_agave());
     report
 }
 
-/// The report of a ledger whose storages could not be planned; other errors stay errors.
+/// Makes the report of a ledger whose storages could not be planned; other errors than damage stay errors.
 fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
@@ -234,12 +231,11 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
     Ok(report_of(findings, job.options, PathBuf::from(path)))
 }
 
-/// Read at once: large enough for a disk, small enough for the caches.
+/// Bytes read at once: large enough for a disk, small enough for the caches.
 const READ_BYTES: usize = 1024 * 1024;
 
-/// Shows the records of a ledger's storages to a visitor, or those of the storages that are wanted; they are numbered in
-/// the order of the plan. A storage that turns out to be damaged is told to `on_damage`; the others are read all the same,
-/// unless that returns an error.
+/// Passes the records of all or the wanted storages of a ledger to a visitor; storages are numbered in the order of the
+/// plan. Calls `on_damage` for each damaged storage, and goes on unless that returns an error.
 pub fn read_storages(
     plan: &Plan,
     visitor: &dyn RecordVisitor,
@@ -264,7 +260,7 @@ pub fn read_storages(
                 visitor.check()?;
                 buffer.resize(to_usize(storage.content_bytes.saturating_sub(at).min(READ_BYTES as u64)), 0);
                 match plan.read_storage(storage, at, buffer) {
-                    // A split storage's large data is looked at only here.
+                    // The `.data` file of a split storage is checked only here.
                     Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
                     read => read?,
                 }
@@ -280,7 +276,6 @@ pub fn read_storages(
     visitor.check()
 }
 
-/// Reads the bank file, the status cache and the version of a bank snapshot.
 fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {
     Documents {
         bank: Some(FieldReader::open(bank_file, "the bank file").and_then(parse_bank)),

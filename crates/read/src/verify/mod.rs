@@ -1,11 +1,13 @@
-//! Whether an archive, or a ledger, is good: before a validator finds out.
+//! Verifies an archive or a ledger, before a validator has to load it.
 //!
-//! Six checks, in order: frames, entries, name, bank, records, state. All failures that do not follow from each other
-//! are collected, each with its place. Nothing is written, but for a temporary file where the memory does not suffice.
+//! Six checks in order: frames, entries, name, bank, records, state. Collects all independent failures with their
+//! places. Writes nothing but a temporary file if memory does not suffice.
 //!
-//! An archive is read once ([`read`](crate::archive)), by the rules of [`rules`](crate::rules), and its records are hashed and
-//! logged ([`state`](crate::state)); superseded records are read again and subtracted, and the state is what the bank file
-//! says, or not. A ledger's storages are read as they would be archived ([`ledger`]).
+//! An archive is read once ([`archive`](crate::archive)) under the [`rules`](crate::rules), and its records are hashed
+//! and logged ([`state`](crate::state)); superseded records are read again and subtracted, and the state is compared
+//! with the bank file. A ledger's storages are read as they would be archived ([`ledger`]).
+
+#![warn(missing_docs)]
 
 mod archive;
 pub mod ledger;
@@ -35,31 +37,32 @@ use crate::{
     VerifyReport, judge_base, judge_root, judge_storage_map,
 };
 
-/// How to verify.
+/// Options for verifying.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// The clients that are to load it; none: every departure is a failure.
+    /// Clients that must load the input; if empty, every deviation is a failure.
     #[setters(into)]
     pub clients: Vec<Client>,
-    /// Leave out records and state, and, of what an index tells, everything but the headers of frames. Where roots are
-    /// expected, every frame is read all the same, and compared with its hash.
+    /// Skips records and state; if there is an index, reads only the headers of frames. With expected roots, all frames
+    /// are read anyway and compared with their hashes.
     pub is_quick: bool,
-    /// What is checked of records and state, and what is expected.
+    /// Checks of records and state, and expected values.
     pub check: CheckOptions,
-    /// A part of a state, such as an incremental archive alone, is accepted: everything else is checked of it.
+    /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
     #[setters(skip)]
     pub(crate) allows_part: bool,
     /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
-    /// How archives are read beside other programs.
+    /// Policy for the page cache, rates and priority while reading.
     pub io_policy: IoPolicy,
-    /// The roots that the archives must have, in their order; none for those beyond the list.
+    /// Roots that the archives must have, in their order; archives beyond the list may have any.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
 
-/// For all clients, on all cores, with 1 GiB for finding superseded records and the system's directory for temporary files.
+/// Requires all clients, uses all cores, 1 GiB for finding superseded records, and the system's directory for temporary
+/// files.
 impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
@@ -75,7 +78,7 @@ impl Default for VerifyOptions {
 }
 
 impl VerifyOptions {
-    /// Why records and state are left out; `None` where they are checked.
+    /// Reason for which records and state are not checked; `None` if they are.
     fn why_not_state(&self) -> Option<String> {
         match (self.is_quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
@@ -84,7 +87,7 @@ impl VerifyOptions {
         }
     }
 
-    /// Refuses a part of a state, where the state is to be checked.
+    /// Refuses a part of a state if the state is to be checked.
     fn check_part(&self, is_part: bool) -> Result<()> {
         match is_part && self.why_not_state().is_none() && !self.allows_part {
             true => Err(incremental_alone()),
@@ -93,39 +96,33 @@ impl VerifyOptions {
     }
 }
 
-/// What is done with an archive or a ledger, and who is told.
+/// Purpose of reading an archive or a ledger.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
-    /// How to verify.
     pub options: &'a VerifyOptions,
-    /// What records are shown to, in a second pass; whether the state is checked or not.
+    /// Visitor of records in a second pass, whether the state is checked or not.
     pub visitor: Option<&'a dyn StateVisitor>,
-    /// Receives what is reported.
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> Job<'a> {
-    /// To verify.
     fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
         Self { options, visitor: None, progress }
     }
 
-    /// Whether records are read.
     fn reads_records(&self) -> bool {
         self.options.why_not_state().is_none() || self.visitor.is_some()
     }
 
-    /// What the first pass does with records.
     fn first_task(&self) -> Task<'static> {
         if self.visitor.is_some() { Task::Log } else { Task::Add }
     }
 
-    /// The stage of the first pass.
     fn stage(&self) -> &'static str {
         if self.visitor.is_some() { "Reading" } else { "Verifying" }
     }
 
-    /// The second pass, over the storages of these numbers or all of them, and the judgement of the state.
+    /// Makes the second pass over the necessary storages, and judges the state.
     fn finish_state(
         &self,
         accounts: &Accounts,
@@ -156,19 +153,18 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Reads the records of the storages of these numbers again, or all records.
 type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>;
 
-/// The error for accounts that cannot be shown, since some of them cannot be read.
+/// Error for a visit of accounts of which some cannot be read.
 pub(crate) fn lost_records(path: &Path) -> Error {
     Error::damaged("not all of its records can be read").within(path.shown()).with_hint(Hint::UseVerify)
 }
 
-/// Verifies an archive, or a full and an incremental one. What is wrong with them is in the report.
+/// Verifies an archive, or a full and an incremental one. Faults are in the report.
 ///
 /// # Errors
-/// Verifying itself failed: an archive cannot be read, there is no room for what does not fit into memory, or the state of
-/// an incremental archive without its full one was to be checked.
+/// An archive cannot be read; the disk has no room for what does not fit in memory; or the state of an incremental
+/// archive without its full one was to be checked.
 pub fn verify_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -178,7 +174,7 @@ pub fn verify_archives(
     read_archives(archive, incremental, Job::verify(options, progress))
 }
 
-/// Reads archives, for any purpose.
+/// Reads archives for any [`Job`].
 pub(crate) fn read_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -197,7 +193,7 @@ pub(crate) fn read_archives(
     }
     job.options
         .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
-    // The newer archive first: of what it holds, older versions need not be hashed.
+    // The newer archive first: older versions of its accounts need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
     let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
     loop {
@@ -208,7 +204,7 @@ pub(crate) fn read_archives(
                 report.elapsed = stopwatch.elapsed();
                 return Ok(report);
             }
-            // The tar stream is the truth, the index a hint: once more without it.
+            // The tar stream counts, the index is only a hint: read again without it.
             Err(FailedRead { archive, error }) => {
                 match (archive.and_then(|number| distrusted.get_mut(number)), error) {
                     (Some(distrusted @ None), ReadError::Index(error)) => *distrusted = Some(error),
@@ -248,7 +244,7 @@ fn try_archives(
     Ok(judge(read, &accounts, &job)?)
 }
 
-/// Judges what can only be judged when everything has been read, the newest archive first in `read`.
+/// Makes the checks that need all archives. `read` has the newest first.
 fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
@@ -262,7 +258,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     if let Some(bank) = bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
     }
-    // The newest archive comes last in the arguments.
+    // The newest archive is the last one in the arguments.
     for (one, number) in read.iter().rev().zip(0..) {
         judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
     }
@@ -316,8 +312,8 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     Ok(report)
 }
 
-/// Refuses a full archive that is newer than the incremental one on it, where a name does not say that it is meant so: then
-/// nothing that could be said of the state would help.
+/// Refuses a full archive that is newer than the incremental one, unless the latter's name says that it is meant so: a
+/// judgement of the state would not help.
 fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
     let slot_of = |one: &VerifiedArchive| one.judged.bank.as_ref().map(|(bank, _)| bank.slot);
     let is_meant = newest.archive.base_slot().is_some();
@@ -329,7 +325,7 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
     }
 }
 
-/// Each archive's storages against its own bank file's storage map; for an incremental one, the storages of both.
+/// Compares each archive's storages with its bank file's storage map; for an incremental one, the storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
     for one in [Some(newest), base].into_iter().flatten() {
@@ -347,7 +343,7 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     if let Some((_, map)) = newest.judged.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
         let mut storages = newest.storages().to_vec();
         storages.extend(base.into_iter().flat_map(|base| base.storages()));
-        // Where the full archive has no map, its storages may be others than those that the newer map names: Firedancer's are.
+        // A full archive without a map, such as Firedancer's, may have other storages than the newer map names.
         let has_map = |base: &VerifiedArchive| base.judged.bank.as_ref().is_some_and(|(_, map)| !map.is_empty());
         let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts() && has_map(base));
         judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
@@ -355,22 +351,23 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     Ok(())
 }
 
-/// Bytes that the archives decode to, roughly.
+/// Estimate of the archives' decoded size.
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     archives
         .iter()
         .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
 }
 
-/// A state in the making, of this many bytes of storages. A temporary directory that was chosen must have room for what
-/// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
+/// Prepares the state check for storages of this size. A temporary directory that the user chose must have room for
+/// what is expected not to fit in memory; for the system's, there is only a warning, because its room may suffice after
+/// all.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
     let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
     let accounts = match job.visitor {
         None => Accounts::keeping_records(*memory_bytes, &spill_dir, room_bytes, records)?,
-        // The other half is for marking what is superseded.
+        // The other half is for marks of superseded records.
         Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, room_bytes)?,
     };
     if !job.reads_records() {

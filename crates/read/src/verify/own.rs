@@ -1,4 +1,4 @@
-//! Reading back what slotpress itself has just written, before it counts as written.
+//! Reads back and verifies what slotpress has written, before it is published.
 
 use serde::Serialize;
 use slotpress_base::{Progress, Result, ShowPath};
@@ -10,17 +10,17 @@ use crate::{
     Check, CheckOptions, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
 };
 
-/// What was read back, and found to be right.
+/// Result of reading back.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
     /// Storages that were read.
     pub storages: u64,
-    /// Accounts in the state, where it was checked.
+    /// Accounts in the state, if it was checked.
     pub accounts: Option<u64>,
-    /// The checks that were made to their end, by name.
+    /// Names of checks that were made to their end.
     pub checks: Vec<&'static str>,
-    /// The checks that were not, each with the reason.
+    /// Names of checks that were not, each with the reason.
     pub unknown: Vec<String>,
 }
 
@@ -29,14 +29,14 @@ fn options(check: &CheckOptions, clients: &[Client], threads: usize) -> VerifyOp
         clients: clients.to_vec(),
         threads,
         check: check.clone(),
-        // The state is known elsewhere; the report says that it is not checked.
+        // The caller knows about the state; the report says that it was not checked.
         allows_part: true,
         ..VerifyOptions::default()
     }
 }
 
-/// Checks an archive that was written, on the full one below it, where its state is wanted too; these clients must load
-/// it, and its index must be right.
+/// Verifies a written archive, with the full archive `base` if its state is to be checked; `clients` must load it, and
+/// its index must be right.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -51,8 +51,8 @@ pub fn read_back_archive_on(
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
     let report = verify_archives(full, incremental, &options(check, clients, threads), progress)?;
     let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    // What is below it need not have a name yet; and what Firedancer wrote is converted before it is used, without storages
-    // that hold nothing.
+    // The full archive may not have its name yet; and one of Firedancer, which is converted before use, may have empty
+    // storages.
     let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
     let is_usual_below = |rule| match rule {
         Rule::NameUnknown => true,
@@ -71,8 +71,8 @@ pub fn read_back_archive_on(
     Ok(summary_of(&report))
 }
 
-/// Checks an archive that was written: every client that reads archives of its kind must load it, and its index must be
-/// right. An incremental one is checked on its full archive, where that is given.
+/// Verifies a written archive: every client that reads its format must load it, and its index must be right. An
+/// incremental one is verified with its full archive, if that is given.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -87,8 +87,8 @@ pub fn read_back_archive(
     read_back_archive_on(check, archive, base, &clients, threads, progress)
 }
 
-/// Checks a bank snapshot that is not complete yet. `base_slot` is the slot of the full archive below an incremental one
-/// that was restored alone.
+/// Verifies a bank snapshot that is not complete yet. `base_slot` is the base of an incremental archive that was
+/// restored alone.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -105,9 +105,8 @@ pub fn read_back_snapshot(
     Ok(summary_of(&report))
 }
 
-/// What was checked.
 fn summary_of(report: &VerifyReport) -> ReadBackReport {
-    // A ledger has no frames: nothing about them is unknown.
+    // A ledger has no frames, so that check is not missing.
     let checks = || report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
     let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
     ReadBackReport {
@@ -118,7 +117,7 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
     }
 }
 
-/// What a result must not be kept for: not how the version that wrote its source writes.
+/// Failures for which a result must be discarded. How the source's writer version writes is not one.
 fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
     report.failures.iter().filter(|failure| !failure.rule.is_of_version())
 }
@@ -128,7 +127,6 @@ fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<
     Err(failure.to_error().within(format!("{what} is not valid, and was removed")).with_hint(hint))
 }
 
-/// Where to look for the fault.
 const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
 const HINT_OF_A_PAIR: &str =
     "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";

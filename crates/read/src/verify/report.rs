@@ -1,4 +1,4 @@
-//! The report of a verification: checks, failures with their place, and each client's verdict.
+//! Report of a verification: checks, failures with their places, and each client's verdict.
 
 use std::path::PathBuf;
 
@@ -12,60 +12,60 @@ use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
 use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
-/// Whether a check was made, and what it said.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckResult {
     /// The check.
     pub name: Check,
-    /// Whether nothing was wrong, as far as it was made.
+    /// True if no failure was found.
     pub ok: bool,
-    /// Why it was not made, or not to its end.
+    /// Reason for which it was not made to its end.
     pub skipped: Option<String>,
 }
 
-/// Everything that verifying found out.
+/// Report of a verification.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// What was verified: an archive, a full and an incremental one, or a ledger.
+    /// What was verified: an archive; a full and an incremental one; or a ledger.
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
-    /// Whether everything that was asked about is right.
+    /// True if there are no failures.
     pub ok: bool,
-    /// The clients that were asked about; empty for all, and without any departure.
+    /// Clients for which it was verified; empty for all of them.
     pub asked: Vec<Client>,
-    /// The snapshot hash that the state was compared with.
+    /// Snapshot hash that the state was required to have.
     pub expected_hash: Option<Hash>,
-    /// The slot that it was compared with.
+    /// Slot that the state was required to have.
     pub expected_slot: Option<u64>,
-    /// What stands for all bytes of each archive that has frame hashes, in the order of the paths.
+    /// Root of each archive that has frame hashes, in the order of the paths.
     pub roots: Vec<Option<Root>>,
-    /// The state's slot.
+    /// Slot of the state.
     pub slot: Option<u64>,
-    /// The base slot, for an incremental archive.
+    /// Base slot of an incremental archive.
     pub base_slot: Option<u64>,
-    /// The snapshot hash of the state, as the bank file gives it.
+    /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
-    /// Lamports in existence, as recomputed, or as the bank file says.
+    /// Sum of all lamports, recomputed, or else from the bank file.
     #[serde(flatten, serialize_with = "text::capitalization")]
     pub capitalization: Option<u64>,
-    /// What tells that no storage is missing; `None` where the bank file could not be read.
+    /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
-    /// The checks, in order.
+    /// The checks in order.
     pub checks: Vec<CheckResult>,
-    /// What is wrong.
+    /// Deviations that are not tolerated.
     pub failures: Vec<Failure>,
-    /// What is odd, but tolerated by every client that was asked about.
+    /// Deviations that all required clients tolerate.
     pub warnings: Vec<Failure>,
-    /// Failures and warnings beyond those listed, which are of the same kinds.
+    /// Number of failures and warnings that are not listed because there are many of the same rule.
     pub unlisted_count: u64,
-    /// Each client's verdict.
+    /// Verdict of each client.
     pub clients: Vec<ClientVerdict>,
-    /// What was counted.
+    /// Totals.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Time and CPU time.
+    /// Elapsed time and CPU time.
     #[serde(flatten)]
     pub elapsed: Elapsed,
 }
@@ -74,41 +74,41 @@ pub struct VerifyReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
-    /// How many there are.
+    /// Number of obsolete records.
     pub records: u64,
     /// Their bytes, as records of an append vec.
     pub bytes: u64,
 }
 
-/// What was counted on the way.
+/// Totals of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Bytes of archives or storages read.
+    /// Bytes of archives or storages that were read.
     pub input_bytes: u64,
     /// Bytes of tar, or of storages.
     pub tar_bytes: u64,
-    /// Frames that hold tar.
+    /// Frames with tar data.
     pub frames: u64,
     /// Storages.
     pub storages: u64,
-    /// Records of all versions.
+    /// Records, of all versions.
     pub records: u64,
-    /// Accounts in the state: with lamports, newest version.
+    /// Accounts in the state: newest versions with lamports.
     pub accounts: u64,
     /// Records that close an account.
     pub tombstones: u64,
-    /// Records that a newer one supersedes, as far as they were counted.
+    /// Superseded records, if they were counted.
     pub superseded: u64,
     /// Bytes spilled to a temporary directory.
     pub spilled_bytes: u64,
-    /// Of a ledger: what an archive of it would not hold.
+    /// Obsolete records of a ledger, which an archive of it would not hold.
     #[serde(skip)]
     pub obsolete: Option<ObsoleteTotals>,
 }
 
 impl Counts {
-    /// Adds what was counted of the state.
+    /// Adds the totals of the state check.
     pub(crate) fn add_state(&mut self, counted: &StateCounts, accounts: &Accounts) {
         let sums = accounts.sums();
         self.records = sums.records;
@@ -120,21 +120,21 @@ impl Counts {
 }
 
 impl VerifyReport {
-    /// Puts everything together. With `asked`, what all of those clients tolerate is a warning.
+    /// Makes a report. With `asked`, deviations that all these clients tolerate are warnings.
     pub(crate) fn of_findings(findings: Findings, asked: &[Client], paths: Vec<PathBuf>) -> Self {
         let (mut failures, per_rule, skipped) = findings.into_parts();
         failures.sort_by(|a, b| {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
             key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))
         });
-        // Expected values are compared for the caller, not for a client.
+        // Expected values matter to the caller, whatever clients tolerate.
         let is_minded = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
         let is_failure = |rule: Rule| match rule {
             Rule::NotExpected | Rule::RootNotExpected => true,
             rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
         };
         let clients = verdicts(per_rule.keys().copied());
-        // How another version writes is nothing to warn of: the verdicts say it.
+        // Normal behaviour of another version deserves no warning: the verdicts tell it.
         let is_told = |rule: Rule| is_failure(rule) || !rule.is_of_version();
         failures.retain(|failure| is_told(failure.rule));
         let found: u64 = per_rule.iter().filter(|(rule, _)| is_told(**rule)).map(|(_, count)| count).sum();
@@ -171,18 +171,18 @@ impl VerifyReport {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Succeeds if there is no failure.
     ///
     /// # Errors
-    /// The first of what is.
+    /// The first failure.
     pub fn require_ok(&self) -> Result<()> {
         let Some(failure) = self.failures.first() else { return Ok(()) };
         let place = failure.place.path.as_ref().or(self.paths.last());
         Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.shown())))
     }
 
-    /// Says what tells that nothing is missing: the state where it was checked, else the storage map, else an index (of
-    /// a ledger, its storages list).
+    /// Determines the evidence that no storage is missing: the state if it was checked, else the storage map, else an
+    /// index (for a ledger, its storages list).
     pub fn set_completeness(&mut self, bank: Option<&BankFile>, has_index: bool) {
         let Some(bank) = bank else { return };
         let outcome = match self.was_made(Check::State) {
@@ -192,12 +192,12 @@ impl VerifyReport {
         self.complete = Some(Assurance::new(outcome, bank, has_index).complete);
     }
 
-    /// Whether it is about a ledger, which has no frames.
+    /// True for a ledger, which has no frames.
     pub fn is_ledger(&self) -> bool {
         self.counts.frames == 0
     }
 
-    /// Whether a check was made to its end.
+    /// True if the check was made to its end.
     pub fn was_made(&self, check: Check) -> bool {
         self.checks.iter().any(|result| result.name == check && result.skipped.is_none())
     }
