@@ -276,9 +276,9 @@ fn cell(
 }
 
 /// Every directory layout x every reader: the directory itself, and archives of it by slotpress, verbatim and clustered,
-/// full and incremental. Prints the table of docs/interop.md. Each answer must be what `verify` says of that version.
+/// full and incremental. Prints the answers that docs/interop.md sums up. Each answer must be what `verify` says of that version.
 #[test]
-#[ignore = "prints the table of docs/interop.md"]
+#[ignore = "prints the answers of docs/interop.md"]
 fn interop_table() {
     let oracles = Oracle::required();
     assert!(!oracles.is_empty(), "AGAVE_ORACLE names the readers");
@@ -342,9 +342,9 @@ fn interop_table() {
 }
 
 /// Archives of Firedancer's, as they are and made for Agave, alone and with Agave's own; and the ledgers that are restored
-/// from them. Prints the rows of docs/interop.md about them. Each answer must be what `verify` says of that version.
+/// from them. Prints the answers that docs/interop.md sums up. Each answer must be what `verify` says of that version.
 #[test]
-#[ignore = "prints the table of docs/interop.md"]
+#[ignore = "prints the answers of docs/interop.md"]
 fn interop_firedancer() {
     let oracles = Oracle::required();
     for (chain, agave, base_slot, slot) in [
