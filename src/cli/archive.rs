@@ -13,7 +13,7 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::codec::{self, CodecArgs};
-use super::manners::MannersArgs;
+use super::io_policy::IoPolicyArgs;
 use super::network::ConnectionArgs;
 use super::output::Output;
 use super::ui::Ui;
@@ -62,7 +62,7 @@ pub struct ArchiveArgs {
     #[arg(long)]
     force_base: bool,
     #[command(flatten)]
-    manners: MannersArgs,
+    io_policy: IoPolicyArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -84,7 +84,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         .threads(threads)
         .memory_bytes(output.left_of(args.memory))
         .read_back(args.verify.then(|| values::read_back(args.memory)))
-        .io_policy(args.manners.apply(ui));
+        .io_policy(args.io_policy.apply(ui));
     if args.dry_run {
         if is_stdout || output.is_store() {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));

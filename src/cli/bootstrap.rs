@@ -13,7 +13,7 @@ use slotpress_base::text::ShowPath;
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::CheckArgs;
 use super::fetch::{print_checked, print_fetched};
-use super::manners::MannersArgs;
+use super::io_policy::IoPolicyArgs;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
 use super::ui::Ui;
@@ -53,13 +53,13 @@ pub struct BootstrapArgs {
     #[command(flatten)]
     transfer: TransferArgs,
     #[command(flatten)]
-    manners: MannersArgs,
+    io_policy: IoPolicyArgs,
 }
 
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
-    let mut manners = args.manners.clone();
-    let max_rate = manners.take_max_rate();
-    let io_policy = manners.apply(ui);
+    let mut io_policy = args.io_policy.clone();
+    let max_rate = io_policy.take_max_rate();
+    let io_policy = io_policy.apply(ui);
     let check = args.check.options(args.memory);
     let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
     let paths = args.target.paths();

@@ -7,7 +7,7 @@ use slotpress::net::{Fetched, GivenBytes};
 use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
 use slotpress_base::text::ShowPath;
 
-use super::manners::rate;
+use super::io_policy::rate;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{self, STREAM_BYTES};
 use super::ui::Ui;

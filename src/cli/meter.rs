@@ -27,10 +27,10 @@ const COLUMNS_FREE: usize = 4;
 pub struct Meter {
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<MeterState>,
 }
 
-struct State {
+struct MeterState {
     name: String,
     stage_start: Instant,
     total_bytes: Option<u64>,
@@ -45,7 +45,7 @@ struct State {
 
 /// What is known at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct MeterReading {
     /// What is being done.
     pub name: String,
     /// Which step of how many, from 1.
@@ -71,7 +71,7 @@ pub struct Reading {
 impl Meter {
     /// Nothing is done yet.
     pub fn new() -> Self {
-        let state = State {
+        let state = MeterState {
             name: String::new(),
             stage_start: Instant::now(),
             total_bytes: None,
@@ -84,7 +84,7 @@ impl Meter {
         Self { input_bytes: AtomicU64::new(0), output_bytes: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MeterState> {
         self.state.lock()
     }
 
@@ -135,7 +135,7 @@ impl Meter {
     }
 
     /// How far the work is now.
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> MeterReading {
         let state = self.state();
         let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
         let elapsed = state.stage_start.elapsed();
@@ -153,7 +153,7 @@ impl Meter {
         let done = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
         let is_known = |done: &f64| *done >= TIME_LEFT_PART && *done < 1.0 && since >= TIME_LEFT_AFTER;
         let left = done.filter(is_known).map(|done| since.mul_f64((1.0 - done) / done));
-        Reading {
+        MeterReading {
             name: state.name.clone(),
             step: state.step.map(|step| (step + 1, state.steps.len())),
             elapsed,
@@ -168,7 +168,7 @@ impl Meter {
     }
 }
 
-impl Reading {
+impl MeterReading {
     /// `2 of 4 Restoring`
     fn label(&self) -> String {
         match self.step {
@@ -277,8 +277,8 @@ fn show_whole_seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn restoring() -> Reading {
-        Reading {
+    fn restoring() -> MeterReading {
+        MeterReading {
             name: "Restoring".to_string(),
             step: Some((2, 4)),
             elapsed: Duration::from_secs(100),
@@ -296,9 +296,9 @@ mod tests {
     fn lines_fit_every_terminal() {
         let notes = ["", "45 % fetched, 1118.2 MiB/s, the network is slower"];
         let readings = notes.iter().flat_map(|note| {
-            let known = Reading { note: note.to_string(), ..restoring() };
-            let unknown = Reading { done: None, left: None, total_bytes: None, ..known.clone() };
-            [known, unknown, Reading { name: "Checking on held-out frames".into(), ..restoring() }]
+            let known = MeterReading { note: note.to_string(), ..restoring() };
+            let unknown = MeterReading { done: None, left: None, total_bytes: None, ..known.clone() };
+            [known, unknown, MeterReading { name: "Checking on held-out frames".into(), ..restoring() }]
         });
         for reading in readings {
             for columns in 1..200 {
@@ -322,13 +322,13 @@ mod tests {
         );
         assert!(reading.bar_line(80, false).contains("[#########-----------]"));
         assert_eq!(reading.bar_line(40, true), "Restoring 45 %, 2 min 02 s left");
-        let noted = Reading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
+        let noted = MeterReading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
         assert_eq!(noted.bar_line(80, true), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");
     }
 
     #[test]
     fn no_ratio_but_where_something_gets_smaller_and_no_time_left_but_where_it_is_known() {
-        let archiving = Reading { output_bytes: 15 << 30, ..restoring() };
+        let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
         assert!(
             archiving.bar_line(120, true).contains("ratio 3.000") && archiving.plain_line().contains("ratio 3.000")
         );

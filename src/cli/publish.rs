@@ -20,8 +20,8 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::codec::CodecArgs;
+use super::io_policy::IoPolicyArgs;
 use super::lines::time_now;
-use super::manners::MannersArgs;
 use super::network::ConnectionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
@@ -121,7 +121,7 @@ pub struct PublishArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
-    manners: MannersArgs,
+    io_policy: IoPolicyArgs,
 }
 
 const WRITERS: &[(&str, Writer, &str)] = &[
@@ -176,7 +176,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         .threads(threads)
         .memory_bytes(args.memory)
         .check(CheckOptions::default().memory_bytes(memory_bytes))
-        .io_policy(args.manners.apply(ui));
+        .io_policy(args.io_policy.apply(ui));
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }

@@ -13,7 +13,7 @@ use super::archive::{print_root, skip_existing};
 use super::arguments::WorkerArgs;
 use super::check::{self, CheckArgs};
 use super::codec::{self, CodecArgs};
-use super::manners::MannersArgs;
+use super::io_policy::IoPolicyArgs;
 use super::network::{ConnectionArgs, refuse_url};
 use super::output::Output;
 use super::ui::Ui;
@@ -64,7 +64,7 @@ pub struct RecompressArgs {
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
-    manners: MannersArgs,
+    io_policy: IoPolicyArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -104,7 +104,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         .genesis(args.genesis.clone())
         .for_agave(args.client.is_some())
         .check(check)
-        .io_policy(args.manners.apply(ui));
+        .io_policy(args.io_policy.apply(ui));
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
         Some(stdout) => Sink::stream(stdout),

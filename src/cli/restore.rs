@@ -13,7 +13,7 @@ use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::{self, CheckArgs};
-use super::manners::MannersArgs;
+use super::io_policy::IoPolicyArgs;
 use super::network::refuse_url;
 use super::planned::DECODING_WORKER_BYTES;
 use super::ui::Ui;
@@ -56,7 +56,7 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
-    manners: MannersArgs,
+    io_policy: IoPolicyArgs,
 }
 
 const TREES: &[(&str, RestoreLayout, &str)] = &[
@@ -86,7 +86,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .read_back(args.verify.then(|| values::read_back(None)))
-        .io_policy(args.manners.apply(ui))
+        .io_policy(args.io_policy.apply(ui))
         .convert(Some(recompress_for_agave));
     let options = RestoreOptions::new(&args.archive, target)
         .incremental(args.incremental_archive.clone())

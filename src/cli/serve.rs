@@ -18,8 +18,8 @@ use slotpress::serve::{
 };
 use slotpress::{Error, IoHint, Progress, Result};
 
+use super::io_policy::{IO_HINTS, rate};
 use super::lines::time_now;
-use super::manners::{IO_HINTS, rate};
 use super::ui::Ui;
 use super::values;
 

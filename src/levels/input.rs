@@ -12,7 +12,7 @@ use slotpress_format::FrameCutter;
 use crate::archive::layout::Carry;
 use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
-use crate::levels::source::{Chosen, Source};
+use crate::levels::source::{Chosen, OpenInput};
 
 /// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
 /// (docs/levels.md).
@@ -91,7 +91,7 @@ impl Input {
     /// It cannot be read, is damaged, or the sample is none.
     pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
-        let source = Source::open(options, progress)?;
+        let source = OpenInput::open(options, progress)?;
         let total_bytes: u64 = source.entry_lengths().sum();
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;

@@ -42,7 +42,7 @@ impl Chosen {
 }
 
 /// An open input, with its entries.
-pub struct Source {
+pub struct OpenInput {
     /// The kind of input.
     pub kind: InputKind,
     /// The entries of a tar stream; none of another file.
@@ -64,7 +64,7 @@ enum Content {
     Stream(Archive),
 }
 
-impl Source {
+impl OpenInput {
     /// Bytes of the stream that each entry takes; then the bytes behind the last entry.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])

@@ -8,7 +8,7 @@ use serde::Serialize;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Root};
 
-use super::journal::State;
+use super::journal::StateCheck;
 
 /// What happens. [`Event::kind`] is the type of the report.
 #[derive(Clone, Debug, Serialize)]
@@ -43,7 +43,7 @@ pub enum Event {
         /// Its new name.
         name: ArchiveName,
         /// How its state was checked.
-        state: State,
+        state: StateCheck,
         /// Its length now, in bytes.
         #[serde(rename = "size_bytes")]
         bytes: u64,
@@ -102,7 +102,7 @@ pub struct Published {
     #[serde(rename = "kept")]
     pub is_kept: bool,
     /// How its state was checked.
-    pub state: State,
+    pub state: StateCheck,
     /// Its length in bytes.
     #[serde(rename = "size_bytes")]
     pub bytes: u64,

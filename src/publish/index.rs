@@ -14,7 +14,7 @@ use slotpress_read::catalog::prune::plan;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::journal::State;
+use super::journal::StateCheck;
 use super::plan::ArchiveSet;
 
 /// What a program reads: the end of the path where `serve` has its list.
@@ -45,7 +45,7 @@ pub struct Ready {
     /// The file.
     pub archive: Archive,
     /// How its state was checked.
-    pub state: State,
+    pub state: StateCheck,
     /// How long slots take, where it tells.
     pub slot_time: SlotTime,
 }

@@ -37,7 +37,7 @@ pub struct Journal {
 #[serde(default)]
 pub struct Entries {
     /// How the state of what is ready was checked, by name: written before the archive is made.
-    pub states: BTreeMap<String, State>,
+    pub states: BTreeMap<String, StateCheck>,
     /// What the validator's files were when they were pinned, by name.
     pub pins: BTreeMap<String, Identity>,
     /// What failed its checks, by name.
@@ -49,7 +49,7 @@ pub struct Entries {
     /// What each target is to go on with, by its name.
     pub targets: BTreeMap<String, TargetEntries>,
     /// Uploads that were begun, by the store's file. The tags of their parts are in a file of their own ([`PartsLog`]).
-    pub uploads: BTreeMap<String, Begun>,
+    pub uploads: BTreeMap<String, BegunUpload>,
 }
 
 /// What is known of a target.
@@ -63,7 +63,7 @@ pub struct TargetEntries {
 
 /// An upload that was begun: of which bytes, and what the store needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct BegunUpload {
     /// The tag of the archive: another one of this name is not gone on with. Empty where nothing is.
     pub of: String,
     /// How far it is.
@@ -73,14 +73,14 @@ pub struct Begun {
 /// How a state was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum StateCheck {
     /// Capitalization and lattice hash are the bank file's.
     Checked,
     /// Everything else was.
     Unchecked,
 }
 
-impl State {
+impl StateCheck {
     /// As the index has it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -204,7 +204,7 @@ impl Journal {
         log.append(&tags)?;
         // The parts first: an upload without them is begun anew.
         new.publish(&name, true)?;
-        self.change(|entries| drop(entries.uploads.insert(key.to_string(), Begun { of, state })))?;
+        self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
         Ok(log)
     }
 
@@ -212,7 +212,7 @@ impl Journal {
     ///
     /// # Errors
     /// The disk fails.
-    pub fn upload(&self, key: &str) -> Result<Option<Begun>> {
+    pub fn upload(&self, key: &str) -> Result<Option<BegunUpload>> {
         let Some(mut begun) = self.read(|entries| entries.uploads.get(key).cloned()) else { return Ok(None) };
         let name = PartsLog::name_of(key);
         if self.dir.found(&name)?.is_some() {

@@ -21,7 +21,7 @@ use slotpress_stores::{Store, Target};
 use super::PublishOptions;
 use super::event::Event;
 use super::index::{IndexedStore, Ready};
-use super::journal::{Identity, Journal, State};
+use super::journal::{Identity, Journal, StateCheck};
 use super::metrics::Metrics;
 use super::pins::{PinDir, Pinned, Writers, WrittenBy, check_dirs};
 use super::plan::{ArchiveSet, Key, PlanOptions, Situation, epoch_ends, key};
@@ -555,7 +555,7 @@ impl Publisher<'_> {
     fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
         let archive = self.ready.find(&name.to_string())?.clone();
         let state = self.journal.read(|entries| entries.states.get(&name.to_string()).copied());
-        Some(Ready { archive, state: state.unwrap_or(State::Unchecked), slot_time: self.ready.slot_time })
+        Some(Ready { archive, state: state.unwrap_or(StateCheck::Unchecked), slot_time: self.ready.slot_time })
     }
 
     fn has_room_to_keep(&mut self, at: usize, archive: &Archive) -> bool {

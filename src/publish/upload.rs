@@ -18,7 +18,7 @@ use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::index::Ready;
-use super::journal::{Journal, PartsLog, State};
+use super::journal::{Journal, PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
 /// Read at a time.
@@ -35,7 +35,7 @@ pub type Sent = (Upload, u64);
 pub struct Making {
     /// The name that it gets.
     pub name: ArchiveName,
-    state: State,
+    state: StateCheck,
     stage: Mutex<Stage>,
 }
 
@@ -52,7 +52,7 @@ enum Stage {
 
 impl Making {
     /// Of which nothing is there.
-    pub fn new(name: ArchiveName, state: State) -> Self {
+    pub fn new(name: ArchiveName, state: StateCheck) -> Self {
         Self { name, state, stage: Mutex::new(Stage::Begun) }
     }
 
@@ -199,7 +199,7 @@ impl Uploader<'_> {
     }
 
     /// Begins to send an archive of at most so many bytes.
-    fn begin(&self, name: &ArchiveName, root: Option<Root>, state: State, bytes_max: u64) -> Result<Upload> {
+    fn begin(&self, name: &ArchiveName, root: Option<Root>, state: StateCheck, bytes_max: u64) -> Result<Upload> {
         let mut metadata = Metadata::of_archive(name, root);
         metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
         self.store.upload(&name.to_string(), &metadata, bytes_max, false, self.progress)

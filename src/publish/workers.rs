@@ -20,7 +20,7 @@ use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
 
 use super::PublishOptions;
 use super::event::Event;
-use super::journal::State;
+use super::journal::StateCheck;
 use super::pins::PinDir;
 use super::target::{TargetContents, TargetWorker, Task};
 use super::upload::Making;
@@ -151,10 +151,10 @@ impl Workers {
 }
 
 /// How the state of an archive will have been checked. An incremental one's takes reading its full one.
-pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> State {
+pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     match name.base_slot.is_none() || options.checks_pairs {
-        true => State::Checked,
-        false => State::Unchecked,
+        true => StateCheck::Checked,
+        false => StateCheck::Unchecked,
     }
 }
 
@@ -171,7 +171,7 @@ fn prepare(
 ) -> Result<ArchiveName> {
     let mut how = options.recompress.clone();
     how.base = base.map(|base| pins.pinned_path(base));
-    if state_of(name, options) == State::Unchecked {
+    if state_of(name, options) == StateCheck::Unchecked {
         how.check.mode = CheckMode::Frames;
     } else if name.base_slot.is_some() && base.is_none() {
         return Err(Error::failed(format!("the full archive below {name} is not there any more")));

@@ -26,13 +26,13 @@ const STORAGES_MIN: u64 = 512;
 
 const PURPOSE_SIZE: u64 = 101;
 const PURPOSE_CLASS: u64 = 102;
-const PURPOSE_FATE: u64 = 103;
+const PURPOSE_SUPERSEDED: u64 = 103;
 const PURPOSE_CHANGE: u64 = 104;
 const PURPOSE_ID: u64 = 105;
 
 /// What has become of an account since it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct RecordChange {
     /// Whether its record is marked as obsolete.
     pub is_obsolete: bool,
     /// What took its place.
@@ -263,7 +263,7 @@ impl Layout {
     }
 
     /// What has become of the accounts of a storage within the state in which they are born, and by which storage.
-    pub fn fates(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<Fate> + '_) {
+    pub fn changes(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<RecordChange> + '_) {
         let class = self.class(storage);
         let by = self.successor(storage).unwrap_or(storage);
         (by, move |origin: Origin, shape: Shape| {
@@ -273,17 +273,17 @@ impl Layout {
                 Class::Stale => 30,
                 Class::Emptied => 1000,
             };
-            let mut rng = Rng::new(mix(self.universe.number(PURPOSE_FATE, storage), origin.index));
+            let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, storage), origin.index));
             if !rng.permille(share) {
                 return None;
             }
             let is_obsolete = class != Class::Stale;
-            Some(Fate { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
+            Some(RecordChange { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
         })
     }
 
     /// What became of an account of the full state in the incremental one, where it was still the newest version.
-    pub fn change(&self, origin: Origin, shape: Shape) -> Option<Fate> {
+    pub fn change(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
         }
@@ -293,7 +293,7 @@ impl Layout {
         }
         let is_obsolete = rng.permille(800);
         let successor = if rng.permille(800) { Successor::Version } else { Successor::Tombstone };
-        Some(Fate { is_obsolete, successor })
+        Some(RecordChange { is_obsolete, successor })
     }
 }
 

@@ -125,7 +125,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
     let is_incremental = layout.is_incremental(storage);
 
     // Accounts that are born here.
-    let (fate_by, fate) = layout.fates(storage);
+    let (superseded_by, change_in_state) = layout.changes(storage);
     let changed_by = layout.replacing(storage);
     for (origin, shape) in layout.born(storage) {
         let offset = start_record(&mut bytes);
@@ -139,14 +139,15 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
                 in_full,
             });
         };
-        if let Some(fate) = fate(origin, shape) {
-            if fate.is_obsolete {
-                mark(fate_by, !is_incremental);
+        if let Some(change_in_state) = change_in_state(origin, shape) {
+            if change_in_state.is_obsolete {
+                mark(superseded_by, !is_incremental);
             }
         } else if is_incremental {
             sums.newer.add_account(&header, data);
-        } else if let Some((by, fate)) = changed_by.and_then(|by| Some((by, layout.change(origin, shape)?))) {
-            if fate.is_obsolete {
+        } else if let Some((by, change_in_state)) = changed_by.and_then(|by| Some((by, layout.change(origin, shape)?)))
+        {
+            if change_in_state.is_obsolete {
                 mark(by, false);
             }
             sums.full.add_account(&header, data);
@@ -170,17 +171,17 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
         Successor::Nothing => {}
     };
     if let Some(older) = layout.predecessor(storage) {
-        let (_, fate) = layout.fates(older);
+        let (_, change_in_state) = layout.changes(older);
         for (origin, shape) in layout.born(older) {
-            if let Some(fate) = fate(origin, shape) {
-                replace(origin, shape, fate.successor);
+            if let Some(change_in_state) = change_in_state(origin, shape) {
+                replace(origin, shape, change_in_state.successor);
             }
         }
     }
     for older in layout.replaced(storage) {
-        let (_, fate) = layout.fates(older);
+        let (_, change_in_state) = layout.changes(older);
         for (origin, shape) in layout.born(older) {
-            if let (None, Some(change)) = (fate(origin, shape), layout.change(origin, shape)) {
+            if let (None, Some(change)) = (change_in_state(origin, shape), layout.change(origin, shape)) {
                 replace(origin, shape, change.successor);
             }
         }

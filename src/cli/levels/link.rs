@@ -13,7 +13,7 @@ use slotpress_base::quantity::{self, TimeUnit};
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::page::ExportArgs;
 use super::report::{Advice, Report, Table, TableOf, Unit};
-use super::{doubts, is_interrupted, show};
+use super::{is_interrupted, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -144,7 +144,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     if ui.is_json() {
         ui.print_report("link", &link);
     }
-    let report = Report { doubts: doubts(&rows), ..report(&link) };
+    let report = Report { warnings: warnings(&rows), ..report(&link) };
     show(&report, &subject, &args.exports, ui)?;
     if ui.is_json() {
         link.break_evens.iter().for_each(|line| ui.print_json(line));

@@ -88,7 +88,7 @@ fn print_name(subject: &Subject, ui: &Ui) {
 
 /// Writes the files, and prints what was found: as text, or the rows as lines of JSON. Warnings come first.
 fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
-    report.doubts.iter().for_each(|line| ui.warn(line));
+    report.warnings.iter().for_each(|line| ui.warn(line));
     exports.write(subject, report)?;
     if ui.is_json() {
         report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
@@ -100,7 +100,7 @@ fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Re
 }
 
 /// One sentence for each kind of warning, with the rows that it applies to.
-fn doubts(rows: &[LevelRow]) -> Vec<String> {
+fn warnings(rows: &[LevelRow]) -> Vec<String> {
     let mut told: Vec<Discriminant<Warning>> = Vec::new();
     let mut lines = Vec::new();
     for warning in rows.iter().flat_map(|row| &row.warnings) {

@@ -109,7 +109,7 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
         "caption": report.chart.as_ref().map(|chart| &chart.caption),
         "tables": report.tables.iter().map(Table::for_page).collect::<Vec<Value>>(),
         "text": report.text,
-        "doubts": report.doubts,
+        "warnings": report.warnings,
         "advice": report.advice,
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -161,7 +161,7 @@ mod tests {
             }),
             tables: vec![TableOf::new("t", "", &items).shown(name.clone(), Unit::Text, String::clone).finish()],
             text: vec![name.clone()],
-            doubts: vec![name.clone()],
+            warnings: vec![name.clone()],
             advice: vec![Advice { what: name.clone(), choice: name.clone(), reason: name.clone() }],
         };
         let subject = Subject { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };

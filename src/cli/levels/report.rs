@@ -22,7 +22,7 @@ pub struct Report {
     /// Sentences.
     pub text: Vec<String>,
     /// Warnings. On the terminal, the command prints these.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
     pub advice: Vec<Advice>,
 }
 

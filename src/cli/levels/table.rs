@@ -15,7 +15,7 @@ use super::chart::{Chart, Series};
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::page::{ExportArgs, Subject};
 use super::report::{Advice, Report, Table, TableOf, Unit, advice_lines, json};
-use super::{doubts, is_interrupted, print_name};
+use super::{is_interrupted, print_name, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -116,7 +116,7 @@ impl Screen<'_> {
             report.tables.iter().flat_map(|table| &table.notes).for_each(|note| self.ui.print(note));
         }
         // Warnings come before the advice that depends on them.
-        report.doubts.iter().for_each(|line| self.ui.warn(line));
+        report.warnings.iter().for_each(|line| self.ui.warn(line));
         let load = self.load.and_then(|load| load.others());
         if let Some(load) = load {
             self.subject.provenance.push(("load", format!("{load} meanwhile")));
@@ -155,7 +155,7 @@ fn report(rows: &[LevelRow]) -> Report {
         (_, None) => (Vec::new(), Vec::new()),
     };
     let chart = (rows.len() > 1).then(|| chart(&sorted, sorted.iter().copied().find(is_best)));
-    Report { chart, tables: vec![table], text, doubts: doubts(rows), advice, ..Report::default() }
+    Report { chart, tables: vec![table], text, warnings: warnings(rows), advice, ..Report::default() }
 }
 
 /// Rows compared with a reference.
@@ -346,16 +346,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_kind_of_doubt_once() {
+    fn each_kind_of_warning_once() {
         let mut rows = vec![row("zstd", 1), row("zstd", 3), row("lz4", 0)];
-        assert!(doubts(&rows).is_empty());
+        assert!(warnings(&rows).is_empty());
         for (row, lost_percent) in rows.iter_mut().skip(1).zip([20.0, 30.0]) {
             row.warnings = vec![Warning::OtherLoad { lost_percent }];
         }
-        let said = doubts(&rows);
+        let said = warnings(&rows);
         assert!(said.len() == 1 && said[0].starts_with("zstd 3, lz4: the workers waited 20 %"), "{said:?}");
         rows[0].warnings = rows[1].warnings.clone();
-        assert!(doubts(&rows)[0].starts_with("all: "));
+        assert!(warnings(&rows)[0].starts_with("all: "));
     }
 
     proptest! {

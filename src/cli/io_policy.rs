@@ -12,7 +12,7 @@ use super::values;
 /// Limits on the use of the processor, the disk and the page cache.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
-pub struct MannersArgs {
+pub struct IoPolicyArgs {
     /// How to use the page cache, which a validator on the same machine needs
     #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHint,
@@ -31,7 +31,7 @@ pub const IO_HINTS: &[(&str, IoHint, &str)] = &[
     ("none", IoHint::None, "Use the cache as any program does"),
 ];
 
-impl MannersArgs {
+impl IoPolicyArgs {
     /// Bytes per second at most, for commands that limit the network by it.
     pub fn take_max_rate(&mut self) -> Option<u64> {
         self.max_rate.take()
