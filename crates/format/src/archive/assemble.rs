@@ -1,4 +1,4 @@
-//! Putting entries that arrive as a stream into frames, cut exactly as [`FrameCutter`] cuts a plan.
+//! Puts entries that arrive as a stream into frames, cut exactly as [`FrameCutter`] cuts a plan.
 //!
 //! [`FrameCutter`]: crate::archive::frames::FrameCutter
 
@@ -6,40 +6,39 @@ use slotpress_base::{Result, split_at_most, to_usize};
 
 use crate::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
 
-/// Collects the tar bytes of entries into frames of at most the frame size.
+/// Collects tar bytes of entries into frames of limited size.
 #[derive(Debug)]
 pub struct FrameAssembler {
     frame_size_bytes: usize,
     frame: Vec<u8>,
 }
 
-/// Takes a finished frame, and gives back a buffer for the next one.
+/// Receives a finished frame, and returns a buffer for the next one.
 pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
 
 impl FrameAssembler {
-    /// Frames of at most `frame_size_bytes` bytes of tar; `buffer` will hold the first.
+    /// Makes frames of at most `frame_size_bytes` tar bytes; `buffer` is used for the first one.
     pub fn new(frame_size_bytes: u64, buffer: Vec<u8>) -> Self {
         Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
     }
 
-    /// An entry begins: writes its header, in a new frame where it does not fit into the current one.
+    /// Writes the header of an entry, in a new frame if the whole entry does not fit into the current one.
     pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.begin_part(entry.tar_bytes(), on_frame)?;
         self.append(&entry.header(), on_frame)
     }
 
-    /// Some of the current entry's content.
     pub fn content(&mut self, bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.append(bytes, on_frame)
     }
 
-    /// The current entry ends: pads it.
+    /// Pads the current entry.
     pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
         self.append(padding, on_frame)
     }
 
-    /// The stream ends: writes the end of archive and hands over the last frame.
+    /// Writes the end of the archive and passes the last frame on.
     pub fn finish(mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.begin_part(END_OF_ARCHIVE_BYTES, on_frame)?;
         self.append(&END_OF_ARCHIVE, on_frame)?;
@@ -54,7 +53,7 @@ impl FrameAssembler {
         Ok(())
     }
 
-    /// Appends bytes of the current entry; only an entry that is larger than a frame can fill one.
+    /// Appends bytes of the current entry. Only an entry larger than a frame is cut.
     fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         while !bytes.is_empty() {
             if self.frame.len() == self.frame_size_bytes {
@@ -82,7 +81,7 @@ mod tests {
     use crate::{EntryKind, FrameCutter};
 
     proptest! {
-        /// A stream is cut as a plan is cut, whatever the pieces in which contents arrive.
+        /// Streams are cut as plans, whatever the pieces in which contents arrive.
         #[test]
         fn streams_are_cut_as_plans(
             lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece in 1usize..3000,

@@ -1,4 +1,4 @@
-//! Tar entries: the few names that a snapshot archive may hold, and their headers (docs/snapshot-format.md#archive).
+//! Tar entries: the names that a snapshot archive may contain, and their headers (docs/snapshot-format.md#archive).
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use slotpress_base::{Error, Result};
 
 use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
-/// The same as [`BLOCK_BYTES`], as a length in memory.
+/// [`BLOCK_BYTES`] as a length in memory.
 pub const BLOCK: usize = 512;
 
-/// Tar's unit: headers take one block, contents are padded to whole blocks.
+/// Unit of tar: a header takes one block, and contents are padded to whole blocks.
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
-/// What an archive ends in.
+/// The bytes at the end of an archive.
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
+/// Length of the zero bytes at the end of an archive: Firedancer refuses fewer, and sometimes more.
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
-/// The slot of a bank file whose name tells none.
+/// Stands for the slot of a bank file whose name contains none.
 pub const UNNAMED_SLOT: u64 = u64::MAX;
 
-/// What an entry is: everything that a snapshot archive may hold.
+/// Kinds of entries that a snapshot archive may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// `version`
@@ -38,15 +38,15 @@ pub enum EntryKind {
     AccountsDir,
     /// `accounts/<slot>.<id>`
     Storage {
-        /// The slot.
+        /// Slot of the storage.
         slot: u64,
-        /// The id on the node that made the archive.
+        /// Id on the node that made the archive.
         id: u32,
     },
 }
 
 impl EntryKind {
-    /// Reads an entry's path; `None` when a snapshot archive must not hold it.
+    /// Parses an entry's path; `None` if a snapshot archive must not contain it.
     pub fn parse(path: &str) -> Option<Self> {
         match path {
             "version" => return Some(Self::Version),
@@ -67,9 +67,9 @@ impl EntryKind {
         }
     }
 
-    /// What Firedancer takes a path for that [`EntryKind::parse`] refuses: it looks at the beginning of a name, takes any file in
-    /// `snapshots/` for the bank file, and reads numbers with a plus sign, leading zeros and up to 2^64 - 1. An id that is
-    /// larger than ours is the largest.
+    /// Parses a path as Firedancer does, if [`EntryKind::parse`] refuses it: only the beginning of a name counts, any
+    /// file in `snapshots/` is the bank file, and numbers may have a plus sign and leading zeros, up to 2^64 - 1. A
+    /// larger id becomes the largest `u32`.
     fn parse_loosely(path: &str, is_file: bool) -> Option<Self> {
         let number = |text: &str| {
             let digits = text.strip_prefix('+').unwrap_or(text);
@@ -93,13 +93,12 @@ impl EntryKind {
         }
     }
 
-    /// Whether it is a directory.
     pub fn is_dir(self) -> bool {
         matches!(self, Self::SnapshotsDir | Self::SlotDir(_) | Self::AccountsDir)
     }
 }
 
-/// The path in the archive.
+/// Writes the path in the archive.
 impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,25 +113,23 @@ impl fmt::Display for EntryKind {
     }
 }
 
-/// An entry: what it is, and how many bytes it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
     pub kind: EntryKind,
-    /// Length of its content in bytes, without header and padding.
+    /// Length of the content in bytes, without header and padding.
     pub content_bytes: u64,
 }
 
 impl Entry {
-    /// Bytes that it takes in the tar stream: header, content and padding.
+    /// Length in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
         BLOCK_BYTES.saturating_add(padded(self.content_bytes))
     }
 
-    /// Its header. Time, owner and mode are fixed, so that the same content makes the same archive.
+    /// Makes the tar header. Time, owner and mode are fixed, so equal contents give equal archives.
     pub fn header(&self) -> [u8; BLOCK] {
         let mut header = tar::Header::new_gnu();
-        // The path is at most 10 + 20 + 1 + 20 bytes long, of the 100 that fit: it cannot fail.
+        // Cannot fail: the path has at most 10 + 20 + 1 + 20 bytes, and 100 fit.
         let path_result = header.set_path(self.kind.to_string());
         debug_assert!(path_result.is_ok(), "every path of an archive fits");
         header.set_entry_type(if self.kind.is_dir() { tar::EntryType::Directory } else { tar::EntryType::Regular });
@@ -145,7 +142,7 @@ impl Entry {
         *header.as_bytes()
     }
 
-    /// Reads a header; refuses whatever Agave or Firedancer would refuse for its kind, name or size.
+    /// Parses a header; refuses any kind, name or size that Agave or Firedancer refuses.
     pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
         let header = TarHeader::parse(block)?;
         match header.oddity() {
@@ -155,56 +152,51 @@ impl Entry {
     }
 }
 
-/// Where a header has its size.
+/// Position of the size field.
 const SIZE: std::ops::Range<usize> = 124..136;
 
-/// Where a header says that it is of ustar, or a descendant: Firedancer looks at no more, Agave at nothing.
+/// Position of the magic, of which Firedancer requires `ustar` at the beginning, and Agave nothing.
 const MAGIC: std::ops::Range<usize> = 257..262;
 
-/// A tar header as it stands, before anything is asked of it but that it can be read.
+/// A tar header that could be parsed, without further checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarHeader {
-    /// The path.
     pub path: Vec<u8>,
-    /// The type flag, for example `b'0'`.
+    /// Type flag, for example `b'0'`.
     pub flag: u8,
-    /// Bytes of content that follow.
+    /// Length of the content in bytes.
     pub content_bytes: u64,
-    /// Whether it is of a kind that both clients read: GNU or ustar, or something else that begins with `ustar`.
+    /// True if the magic begins with `ustar`, as both clients accept it: GNU, ustar, or a variant.
     pub is_ustar: bool,
-    /// Whether its name is split into the prefix field.
+    /// True if the name continues in the prefix field.
     pub is_split: bool,
-    /// Whether its checksum is that of its bytes.
     pub is_sum_right: bool,
-    /// Whether its size field holds a number.
+    /// True if the size field contains a number.
     pub has_size: bool,
 }
 
-/// Why a header does not belong into an archive that every client reads.
+/// A peculiarity for which some client refuses a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Oddity {
-    /// Its name has no place in a snapshot archive.
+    /// The name does not belong into a snapshot archive.
     Foreign,
-    /// Neither a file nor a directory, or a file where a directory belongs, or the reverse.
     Kind,
-    /// A PAX header or a GNU long name, which says something about the next entry.
+    /// A PAX header or GNU long name, which describes the next entry.
     Extension,
-    /// A header from before ustar.
+    /// A header older than ustar.
     Old,
-    /// A name that is split into the prefix field of a ustar header.
+    /// The name continues in the prefix field of a ustar header.
     Split,
-    /// A size that nothing in an archive can have.
     Size,
-    /// A checksum that is not that of the header, which can be read all the same.
+    /// The checksum is wrong, although the header can be parsed.
     Checksum,
-    /// A name that only Firedancer takes for one of a snapshot archive.
+    /// Only Firedancer accepts the name.
     Loose,
-    /// A directory without a size.
+    /// A directory without a size field.
     NoSize,
 }
 
 impl Oddity {
-    /// The error for it.
     pub fn error(self, header: &TarHeader) -> Error {
         let shown = header.shown_path();
         match self {
@@ -228,7 +220,10 @@ impl Oddity {
 }
 
 impl TarHeader {
-    /// Reads a header; an error when it is none.
+    /// Parses a header.
+    ///
+    /// # Errors
+    /// The checksum is wrong, or a field is not a number.
     pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
@@ -241,11 +236,11 @@ impl TarHeader {
         Ok(Self { content_bytes, ..Self::unchecked(block) })
     }
 
-    /// Reads a header as Firedancer does, which looks at no checksum and at no size of a directory: what is a header of a
-    /// snapshot archive but for these is one, and odd. Damage that spares the name is taken for that, too.
+    /// Parses a header as Firedancer does, without checksum and size of directories. A header that only lacks these is
+    /// odd, not an error; so is damage that spares the name.
     ///
     /// # Errors
-    /// As of [`TarHeader::parse`].
+    /// See [`TarHeader::parse`].
     pub fn parse_tolerantly(block: &[u8; BLOCK]) -> Result<Self> {
         Self::parse(block).or_else(|error| {
             let header = tar::Header::from_byte_slice(block);
@@ -265,7 +260,7 @@ impl TarHeader {
         })
     }
 
-    /// All but its size, and as if its checksum were right.
+    /// Parses all but the size, assuming a right checksum.
     fn unchecked(block: &[u8; BLOCK]) -> Self {
         let header = tar::Header::from_byte_slice(block);
         Self {
@@ -279,13 +274,13 @@ impl TarHeader {
         }
     }
 
-    /// The path, for people.
+    /// The path as one printable line.
     pub fn shown_path(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect();
         slotpress_base::text::one_line(&text)
     }
 
-    /// What is odd about it, the gravest first.
+    /// The most serious peculiarity.
     pub fn oddity(&self) -> Option<Oddity> {
         if matches!(self.flag, b'x' | b'L' | b'K') {
             return Some(Oddity::Extension);
@@ -308,7 +303,7 @@ impl TarHeader {
         }
     }
 
-    /// The entry that it begins, unless something other than the kind of its header is odd.
+    /// The entry that the header begins; `None` if it has no such place in an archive.
     pub fn entry(&self) -> Option<Entry> {
         use Oddity::*;
         let is_readable = matches!(self.oddity(), None | Some(Old | Split | Checksum | Loose | NoSize));
@@ -327,17 +322,17 @@ impl TarHeader {
     }
 }
 
-/// Rounds up to whole blocks. Saturates, so that hostile lengths stay large instead of wrapping.
+/// Rounds up to whole blocks; saturates, so that hostile lengths stay large.
 pub fn padded(content_bytes: u64) -> u64 {
     content_bytes.saturating_add(padding_bytes(content_bytes))
 }
 
-/// Bytes from the end of a content to the end of its last block.
+/// Bytes of padding after a content.
 pub fn padding_bytes(content_bytes: u64) -> u64 {
     content_bytes.wrapping_neg() % BLOCK_BYTES
 }
 
-/// The sum of a header's bytes, with spaces in place of the checksum's own (POSIX ustar).
+/// Sum of a header's bytes, with spaces in the checksum field (POSIX ustar).
 fn checksum(block: &[u8; BLOCK]) -> u32 {
     let own = 148..156;
     block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u32::from(*byte) }).sum()
@@ -373,14 +368,14 @@ mod tests {
             let _ = Entry::parse_header(&bytes.try_into().expect("exact length"));
         }
 
-        /// Any single flipped bit of a header is noticed, by its checksum.
+        /// The checksum detects any flipped bit.
         #[test]
         fn flipped_bits_are_found(kind in kinds(), bit in 0usize..512 * 8) {
             let entry = Entry { kind, content_bytes: 0 };
             let mut header = entry.header();
             header[bit / 8] ^= 1 << (bit % 8);
             if let Ok(read) = Entry::parse_header(&header) {
-                // Only a different spelling of the same checksum can pass.
+                // Only another spelling of the same checksum can pass.
                 prop_assert!((148..156).contains(&(bit / 8)));
                 prop_assert_eq!(read, entry);
             }

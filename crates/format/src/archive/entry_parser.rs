@@ -1,7 +1,7 @@
-//! Reading a tar stream that arrives in pieces of any size, without copying contents: the bytes of an entry are handed
-//! on as they lie in the piece.
+//! Parses a tar stream that arrives in pieces of any size, without copying contents.
 //!
-//! A parser can start at the stream's beginning, or inside a known entry, as a frame in the middle of an archive does.
+//! A parser can start at the beginning of a stream, or inside a known entry, as for a frame in the middle of an
+//! archive.
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
@@ -11,51 +11,43 @@ use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
 
-/// What the parser found, in the order of the stream.
+/// An event of the parser, in the order of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
-    /// An entry begins.
     Begin(Entry),
-    /// Some of its content.
     Content {
-        /// Where in the entry's content these bytes belong.
+        /// Offset in the entry's content.
         offset_bytes: u64,
-        /// The bytes.
         bytes: &'a [u8],
     },
-    /// The entry's content is complete.
     End(Entry),
 }
 
-/// How a tar stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TarEnd {
-    /// It has not ended: a header, or the rest of an entry, would have to come.
+    /// The stream has not ended: a header or the rest of an entry is missing.
     Inside,
-    /// As it should: with exactly as many zeros as belong there.
+    /// Exactly the required zeros end it.
     Clean,
-    /// With too few zeros.
+    /// Too few zeros end it.
     Short,
-    /// With more zeros than belong there.
     Long,
-    /// With something other than zeros after them.
     Junk,
 }
 
-/// A push parser of tar streams.
+/// A push parser for tar streams.
 #[derive(Debug)]
 pub struct EntryParser {
     state: ParserState,
-    /// Bytes of tar seen so far, from where this parser started.
     position: u64,
-    /// A block that came in pieces.
+    /// Part of a block, whose rest is in the next piece.
     block: Vec<u8>,
     entries: u64,
-    /// Zero bytes at the end, and other bytes after them.
+    /// Zero bytes at the end; and whether other bytes follow them.
     end_zero_bytes: u64,
     has_junk: bool,
     extension: Extension,
-    /// What is odd, since it was last taken; `None` when an oddity is an error.
+    /// Peculiarities since they were last taken; `None` if each is an error.
     oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
 
@@ -69,7 +61,7 @@ enum ParserState {
 }
 
 impl ParserState {
-    /// So much padding, and then a header.
+    /// State before padding of this length and the next header.
     fn padding(left_bytes: u64) -> Self {
         match left_bytes {
             0 => Self::Header,
@@ -85,7 +77,7 @@ impl Default for EntryParser {
 }
 
 impl EntryParser {
-    /// Starts at the beginning of a tar stream, or at the header of any entry.
+    /// Starts at the beginning of a stream, or at the header of an entry.
     pub fn new() -> Self {
         Self {
             state: ParserState::Header,
@@ -99,18 +91,19 @@ impl EntryParser {
         }
     }
 
-    /// The same, passing over what not every client reads; [`EntryParser::take_oddities`] tells of it.
+    /// Like [`new`](Self::new), but accepts headers that some clients refuse, and reports them through
+    /// [`EntryParser::take_oddities`].
     pub fn tolerant() -> Self {
         Self { oddities: Some(Vec::new()), ..Self::new() }
     }
 
-    /// The headers since the last call that not every client reads.
+    /// Headers since the last call that some clients refuse.
     pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
         self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Starts inside an entry, `offset_bytes` after the beginning of its header; `None` when that is inside the
-    /// header, or after the entry.
+    /// Starts inside an entry, `offset_bytes` after the start of its header; `None` if that is inside the header or
+    /// behind the entry.
     pub fn inside(entry: Entry, offset_bytes: u64) -> Option<Self> {
         let mut parser = Self::new();
         if offset_bytes == 0 {
@@ -125,7 +118,8 @@ impl EntryParser {
         Some(parser)
     }
 
-    /// Some of the stream is lost, so many bytes as far as is known: the next byte is the first of a header.
+    /// Continues after a lost part of the stream, at a header. `lost_bytes` is the length of the part as far as it is
+    /// known.
     pub fn restart_after(&mut self, lost_bytes: u64) {
         self.state = ParserState::Header;
         self.position = self.position.saturating_add(lost_bytes);
@@ -134,22 +128,21 @@ impl EntryParser {
         (self.end_zero_bytes, self.has_junk) = (0, false);
     }
 
-    /// Bytes of tar seen so far.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Whether it has taken as many entries as any client reads.
+    /// True if there are more entries than any client reads.
     pub fn is_full(&self) -> bool {
         self.entries > ENTRIES_MAX
     }
 
-    /// Zero bytes after the last entry, until something else came.
+    /// Zero bytes after the last entry so far.
     pub fn end_zero_bytes(&self) -> u64 {
         self.end_zero_bytes
     }
 
-    /// How the stream ends, if it ends here.
+    /// State if the stream ends here.
     pub fn end(&self) -> TarEnd {
         match self.end_zero_bytes {
             _ if self.state != ParserState::End => TarEnd::Inside,
@@ -160,7 +153,7 @@ impl EntryParser {
         }
     }
 
-    /// Takes the next piece of the stream, and hands what it finds to `on_event`.
+    /// Parses the next piece of the stream.
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
@@ -182,7 +175,7 @@ impl EntryParser {
         Ok(())
     }
 
-    /// Takes bytes of which none belongs behind what the state is about.
+    /// Parses bytes that all belong to the current state.
     fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         let length_bytes = bytes.len() as u64;
         match self.state {
@@ -212,7 +205,7 @@ impl EntryParser {
         Ok(())
     }
 
-    /// Whether the stream may end here: after the end of the archive.
+    /// Checks that the stream may end here, after the end of the archive.
     pub fn finish(&self) -> Result<()> {
         match self.state {
             ParserState::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
@@ -229,7 +222,7 @@ impl EntryParser {
         }
     }
 
-    /// Whether the stream is at the start of an entry, or after the end: where a frame may be cut off without loss.
+    /// True at the start of an entry or after the end, where a frame can be cut without loss.
     pub fn is_between_entries(&self) -> bool {
         matches!(self.state, ParserState::Header | ParserState::End) && self.block.is_empty()
     }
@@ -253,7 +246,6 @@ impl EntryParser {
         Ok(())
     }
 
-    /// A header is complete.
     fn begin(&mut self, header: &mut TarHeader, on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         let is_extension = header.oddity() == Some(Oddity::Extension);
         if !is_extension {
@@ -315,7 +307,7 @@ mod tests {
     use super::*;
     use crate::EntryKind;
 
-    /// How much is lost may be a false claim: positions stay large, and nothing overflows.
+    /// A claimed loss may be any number: positions saturate.
     #[test]
     fn any_loss() {
         let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
@@ -328,7 +320,6 @@ mod tests {
 
     const VERSION: Entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
 
-    /// What a parser finds: entries, as they begin and end.
     fn found_by(parser: &mut EntryParser, tar: &[u8]) -> Result<Vec<(bool, Entry)>> {
         let mut found = Vec::new();
         parser.feed(tar, &mut |event| {
@@ -342,7 +333,6 @@ mod tests {
         Ok(found)
     }
 
-    /// A header of any kind, with its content and padding.
     fn entry_of(path: &str, flag: u8, content: &[u8]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_path(path).expect("short");
@@ -405,7 +395,7 @@ mod tests {
         assert_eq!(found, [(true, VERSION), (false, VERSION)]);
     }
 
-    /// What extensions say of the next entry is taken over by a tolerant parser, and refused by any other.
+    /// A tolerant parser applies extensions to the next entry; a strict one refuses them.
     #[test]
     fn extensions() {
         let records = b"12 path=xyz\n16 path=version\n9 size=5\n11 other=1\n";
@@ -424,7 +414,7 @@ mod tests {
             let mut parser = EntryParser::tolerant();
             let found = found_by(&mut parser, &tar).expect("passed over");
             assert_eq!(!found.is_empty(), is_version, "{extensions:?}");
-            // A name that is none of a snapshot's is one more.
+            // A foreign name is one more oddity.
             assert_eq!(parser.take_oddities().len(), oddities + usize::from(!is_version), "{extensions:?}");
             assert!(parser.take_oddities().is_empty());
             assert_eq!(parser.end(), TarEnd::Clean, "{extensions:?}");
@@ -439,7 +429,7 @@ mod tests {
         assert!(EntryParser::tolerant().feed(&longer, &mut |_| Ok(())).is_err());
     }
 
-    /// Entries that have no place in a snapshot are passed over by a tolerant parser.
+    /// A tolerant parser skips foreign entries.
     #[test]
     fn foreign_entries() {
         let tar = [entry_of("genesis.bin", b'0', &[7; 600]), entry_of("version", b'0', b"1.2.0")].concat();
@@ -472,7 +462,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut into pieces, the same entries come out.
+        /// The result does not depend on how the stream is cut into pieces.
         #[test]
         fn pieces_do_not_matter(contents in contents(), piece in 1usize..2000) {
             let (tar, expected) = tar_of(&contents);
@@ -499,7 +489,7 @@ mod tests {
             prop_assert_eq!(found, expected);
         }
 
-        /// A stream that is cut off anywhere is noticed.
+        /// A stream that is cut off anywhere is refused.
         #[test]
         fn truncation_is_found(contents in contents(), at in any::<prop::sample::Index>()) {
             let (tar, _) = tar_of(&contents);

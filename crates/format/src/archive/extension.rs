@@ -1,12 +1,11 @@
-//! PAX headers and GNU long names, which say something about the entry that follows them. No client needs them; Agave
-//! reads them.
+//! PAX headers and GNU long names, which describe the entry after them. No archive needs them; Agave reads them.
 
 use crate::TarHeader;
 
-/// The most that an extension may say: no path or number in an archive needs a hundredth of it.
+/// Limit on the length of an extension: no path or number in an archive needs a hundredth of it.
 pub const EXTENSION_BYTES_MAX: u64 = 64 * 1024;
 
-/// What PAX headers and GNU long names said about the entry that follows them.
+/// Description of the next entry by PAX headers and GNU long names.
 #[derive(Debug, Default)]
 pub struct Extension {
     content: Vec<u8>,
@@ -15,17 +14,14 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Some of its content.
     pub fn push(&mut self, bytes: &[u8]) {
         self.content.extend_from_slice(bytes);
     }
 
-    /// Bytes of its content so far.
     pub fn content_bytes(&self) -> u64 {
         self.content.len() as u64
     }
 
-    /// An extension is complete: keeps what it says.
     pub fn take(&mut self, flag: u8) {
         match flag {
             b'L' => {
@@ -34,7 +30,7 @@ impl Extension {
             b'x' => {
                 for (key, value) in pax_records(&self.content) {
                     match key {
-                        // A long name of GNU's comes first where there are both, as in the tar library of Agave.
+                        // A GNU long name takes precedence, as in Agave's tar library.
                         b"path" if self.path.is_none() => self.path = Some(value.to_vec()),
                         b"size" => self.stated_bytes = std::str::from_utf8(value).ok().and_then(|s| s.parse().ok()),
                         _ => {}
@@ -46,7 +42,6 @@ impl Extension {
         self.content.clear();
     }
 
-    /// Changes the header that they are about.
     pub fn apply(&mut self, header: &mut TarHeader) {
         if let Some(path) = self.path.take() {
             header.path = path;
@@ -57,7 +52,8 @@ impl Extension {
     }
 }
 
-/// The records of a PAX header, `<length> <key>=<value>\n`; ends at what makes no sense.
+/// Records of a PAX header, `<length> <key>=<value>
+/// `; skips malformed ones.
 fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     content.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\n")?;
@@ -66,7 +62,6 @@ fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What is in front of the first separator, and what is behind it.
 fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     let mut parts = bytes.splitn(2, |byte| *byte == separator);
     Some((parts.next()?, parts.next()?))

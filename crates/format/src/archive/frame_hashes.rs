@@ -1,8 +1,8 @@
-//! Hashes of the frames of an archive, in a skippable frame between the last frame and the index: so that a client that
-//! downloads an archive can check each frame as it arrives, against one number, the [`Root`]. Checksums inside frames
-//! find damage; these find frames that were replaced.
+//! Hashes of an archive's frames, in a skippable frame between the last data frame and the index. A client that
+//! downloads an archive can check each frame as it arrives against one number, the [`Root`]. Checksums inside frames
+//! find damage; these hashes find frames that were replaced.
 //!
-//! Layout in `docs/format.md`.
+//! For the layout see `docs/format.md`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,72 +11,71 @@ use slotpress_base::{Error, Result};
 
 use crate::{SKIPPABLE_HEADER_BYTES, skippable_frame};
 
-/// The kind of skippable frame that holds the hashes.
+/// Kind of the skippable frame that contains the hashes.
 pub const FRAME_HASHES_KIND: u8 = 12;
 
 const MAGIC: &[u8; 8] = b"slothsh1";
 
-/// The hash of a frame with what stands in front of it: blake3, 32 bytes.
+/// blake3 hash of a frame with the skippable bytes in front of it.
 pub type FrameHash = [u8; 32];
 
-/// The length of the frame that holds the hashes of so many frames, in bytes.
+/// Length in bytes of the skippable frame with this number of hashes.
 pub fn hashes_frame_bytes(frames: usize) -> u64 {
     const FIXED_BYTES: usize = SKIPPABLE_HEADER_BYTES + MAGIC.len();
     frames.saturating_mul(size_of::<FrameHash>()).saturating_add(FIXED_BYTES) as u64
 }
 
-/// The hash of a frame: of all bytes from the end of the frame before it (a mark of `pzstd`, padding) to its own end.
+/// Hashes a frame and its gap: all bytes since the end of the frame before (a `pzstd` mark, padding).
 pub fn frame_hash(gap: &[u8], frame: &[u8]) -> FrameHash {
     *blake3::Hasher::new().update(gap).update(frame).finalize().as_bytes()
 }
 
-/// The hash of a frame that comes in pieces.
+/// Hashes a frame that arrives in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct FrameHasher(blake3::Hasher);
 
 impl FrameHasher {
-    /// Some more bytes, from the end of the frame before on.
+    /// Adds bytes, starting at the end of the frame before.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The frame ends here: its hash. The next one begins.
+    /// Returns the hash of the frame, and starts the next one.
     pub fn finish(&mut self) -> FrameHash {
         std::mem::take(&mut self.0).finalize().into()
     }
 }
 
-/// What stands for the hashes of any number of frames, in their order: for comparing without keeping them.
+/// Digest of frame hashes in order, to compare them without keeping them.
 #[derive(Clone, Debug, Default)]
 pub struct HashesDigest(blake3::Hasher);
 
 impl HashesDigest {
-    /// The hash of the next frame.
     pub fn add(&mut self, hash: &FrameHash) {
         self.0.update(hash);
     }
 
-    /// Whether exactly these were added.
+    /// True if exactly these hashes were added.
     pub fn is_of(&self, hashes: &[FrameHash]) -> bool {
         self.0.finalize() == blake3::hash(hashes.as_flattened())
     }
 }
 
-/// The hashes as a skippable frame; `None` when that would be 4 GiB or more.
+/// Makes the skippable frame; `None` if it would be 4 GiB or more.
 pub fn to_frame(hashes: &[FrameHash]) -> Option<Vec<u8>> {
     let content: Vec<u8> = MAGIC.iter().chain(hashes.as_flattened()).copied().collect();
     skippable_frame(FRAME_HASHES_KIND, &content)
 }
 
-/// Whether the content of a skippable frame begins as that of frame hashes does.
+/// True if a skippable frame begins like one of frame hashes.
 pub fn is_begin_of_hashes(kind: u8, content: &[u8]) -> bool {
     kind == FRAME_HASHES_KIND && content.starts_with(MAGIC)
 }
 
-/// Reads such a frame, of an archive with so many frames that hold tar.
+/// Parses the hashes of an archive with this number of data frames.
 ///
 /// # Errors
-/// It is of an unknown version, or of another archive.
+/// The version is unknown, or the number differs.
 pub fn parse_frame(frame: &[u8], frames: usize) -> Result<Vec<FrameHash>> {
     let wrong = |why| Error::damaged(format!("the archive's frame hashes are damaged: {why}"));
     let content = frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
@@ -88,13 +87,15 @@ pub fn parse_frame(frame: &[u8], frames: usize) -> Result<Vec<FrameHash>> {
     }
 }
 
-/// The one number that stands for every byte of an archive: blake3 over the archive's length (u64, little-endian) and all
-/// bytes from its frame hashes to its end. These hold a hash of every frame.
+/// One number that stands for every byte of an archive: blake3 over the archive's length (u64, little-endian) and all
+/// bytes from the frame hashes, which include a hash of every frame, to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[warn(missing_docs)]
 pub struct Root(blake3::Hash);
 
+#[warn(missing_docs)]
 impl Root {
-    /// The root of an archive of `length_bytes` that ends in `end`, the bytes from its frame hashes on, in pieces.
+    /// Computes the root from the archive's length and its last bytes, from the frame hashes on, in pieces.
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&length_bytes.to_le_bytes());

@@ -1,42 +1,43 @@
-//! Cutting a tar stream into frames: at entry boundaries where entries fit, inside them where they do not.
+//! Cuts a tar stream into frames: between entries if they fit, inside larger ones.
 
 use std::iter::Enumerate;
 
-/// The default size of a frame: bytes of tar in one independent zstd frame. Measured: 0.06 % larger than one frame for
-/// all, and small enough that a worker's buffers fit in tens of megabytes.
+/// Default size of a frame: bytes of tar in one independent zstd frame. As measured, archives are 0.06 % larger than
+/// with a single frame, and a worker's buffers fit in tens of megabytes.
 pub const FRAME_SIZE_BYTES_DEFAULT: u64 = 8 * 1024 * 1024;
 
-/// The smallest frame: below it, the headers of frames and the seek table begin to show.
+/// Smallest frame size: below it, frame headers and the seek table become a noticeable part of the archive.
 pub const FRAME_SIZE_BYTES_MIN: u64 = 64 * 1024;
 
-/// The largest frame: both clients give the window that its content takes at most.
+/// Largest frame size: both clients decode frames with a window of this size.
 pub const FRAME_SIZE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// What one frame covers of the tar stream.
+/// Part of the tar stream in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct FrameSpan {
-    /// The entry that the frame starts with, or in.
+    /// Number of the entry in which the frame starts.
     pub first_entry: u64,
-    /// Where in that entry it starts: 0 is the entry's header.
+    /// Offset in that entry's tar bytes at which it starts; the header is at 0.
     pub offset_bytes: u64,
-    /// Bytes of tar in the frame: at least 1, at most the frame size.
+    /// Bytes of tar in the frame, from 1 to the frame size.
     pub length_bytes: u64,
 }
 
-/// Cuts entries, whose lengths in the tar stream come one by one, into frames. The cut depends on the lengths and the
-/// frame size only.
+/// Cuts entries into frames, given their lengths in the tar stream. The result depends only on the lengths and the
+/// frame size.
 ///
-/// Entries are put together while they fit. An entry larger than a frame starts a frame of its own and is cut at the
-/// frame size; what remains of it shares its frame with the entries that follow.
+/// As many entries as fit are put into one frame. A larger entry starts a new frame and is cut at the frame size; its
+/// rest shares a frame with the next entries.
 pub struct FrameCutter<I> {
     entry_lengths: Enumerate<I>,
     frame_size_bytes: u64,
-    /// The entry that does not fit in the frames so far: its number, the offset and the bytes that are left.
+    /// An entry that does not fit in the frames so far: number, offset and remaining bytes.
     pending: Option<(u64, u64, u64)>,
 }
 
 impl<I: Iterator<Item = u64>> FrameCutter<I> {
-    /// Cuts into frames of at most `frame_size_bytes`.
+    /// Makes frames of at most `frame_size_bytes`.
     pub fn new(entry_lengths: I, frame_size_bytes: u64) -> Self {
         Self { entry_lengths: entry_lengths.enumerate(), frame_size_bytes: frame_size_bytes.max(1), pending: None }
     }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Frames cover the stream without gap or overlap, keep to their size, and cut only entries that do not fit.
+        /// Frames cover the stream without gap or overlap, respect their size, and cut only entries that do not fit.
         #[test]
         fn frames_cover_the_stream(lengths in proptest::collection::vec(1u64..300, 0..60), size in 1u64..200) {
             let starts: Vec<u64> =

@@ -1,25 +1,25 @@
-//! The archive that a cluster's genesis is served in (`genesis.tar.bz2`): what is taken out of it. Pure.
+//! Extracts `genesis.bin` from the archive of a cluster's genesis (`genesis.tar.bz2`). No I/O.
 
 use std::io::Read;
 
 use slotpress_base::{Error, Result};
 
-/// What servers and ledgers call the archive.
+/// Name of the archive on servers and in ledgers.
 pub const ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
-/// What a ledger, and the archive, calls it.
+/// Name of the file in the archive and in a ledger.
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 
-/// The most bytes of the file, and of its archive: Agave unpacks at most 10 MiB.
+/// Limit on the length of the file and of its archive: Agave unpacks at most 10 MiB.
 pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Takes `genesis.bin` out of an archive, and nothing else. What it unpacks to is bounded.
+/// Extracts `genesis.bin`. Decompression is bounded.
 ///
 /// # Errors
-/// It is none, it holds none, or it is larger than Agave takes.
+/// The archive is invalid, does not contain it, or it is larger than Agave allows.
 pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
     let wrong = |why: &str| Error::damaged(format!("the genesis archive is invalid: {why}"));
-    // Headers and padding of a handful of entries beside it.
+    // Room for headers and padding of a few other entries.
     let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
     let mut tar = tar::Archive::new(tar);
     for entry in tar.entries().map_err(|error| wrong(&error.to_string()))?.take(8) {
@@ -69,12 +69,12 @@ mod tests {
         for bad in [archive("other", b"abc"), archive("genesis.bin", b""), b"no archive".to_vec(), Vec::new()] {
             assert!(unpack(&bad).is_err());
         }
-        // As large as Agave takes, behind others that are small.
+        // The largest file that Agave accepts, behind small ones.
         let largest = vec![7; 10 << 20];
         let found = unpack(&archive_of(&[("rocksdb/CURRENT", &[1; 9000]), ("genesis.bin", &largest)]));
         assert!(found.expect("unpacked") == largest);
         assert!(unpack(&archive("genesis.bin", &vec![7; (10 << 20) + 1])).is_err());
-        // A bomb: 64 MiB of zeros in a few bytes.
+        // A decompression bomb: 64 MiB of zeros in a few bytes.
         let bomb = archive("genesis.bin", &vec![0; 64 << 20]);
         assert!(bomb.len() < 10_000 && unpack(&bomb).is_err());
     }

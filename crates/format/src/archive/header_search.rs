@@ -1,25 +1,24 @@
-//! Finding the next tar header after a part of the stream is lost: where it starts is not known then, not even to a
-//! multiple of 512 bytes, since makers cut frames wherever they like and need not say how much is in them. Pure.
+//! Finds the next tar header after a lost part of the stream. Its position is unknown then, even modulo 512: other
+//! programs cut frames anywhere, and need not state their content size. No I/O.
 
 use crate::{BLOCK, TarHeader};
 
-/// What every header of GNU's and POSIX's kind holds, and where.
+/// Magic of GNU and POSIX headers, and its offset.
 const MAGIC: &[u8] = b"ustar";
 const MAGIC_OFFSET: usize = 257;
 
-/// Looks for a header in bytes that come in pieces.
 #[derive(Debug, Default)]
 pub struct HeaderSearch {
-    /// Bytes that may be the beginning of a header.
+    /// Bytes that may be the start of a header.
     carried: Vec<u8>,
     passed_bytes: u64,
 }
 
 impl HeaderSearch {
-    /// Takes the next piece, and returns everything from the first header on; `None` where there is none yet.
+    /// Takes the next piece; returns all bytes from the first header on, or `None` if there is none yet.
     ///
-    /// A header is one whose checksum is right and whose name belongs into a snapshot archive. Data of an account may
-    /// look like one: writing that only makes a damaged archive look worse.
+    /// A header must have a right checksum and a name that belongs into a snapshot archive. Account data may imitate
+    /// one, which can only make a damaged archive look worse.
     pub fn look_into(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.carried.extend_from_slice(bytes);
         let all = &self.carried;
@@ -36,7 +35,7 @@ impl HeaderSearch {
         found.map(|_| std::mem::take(&mut self.carried))
     }
 
-    /// Bytes in front of the header that was found, or that cannot be one.
+    /// Number of bytes in front of the header, or that cannot belong to one.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }
@@ -50,7 +49,7 @@ mod tests {
     use crate::{Entry, EntryKind};
 
     proptest! {
-        /// Wherever it is, and however the stream is cut, the header is found, and what follows it is kept.
+        /// The header and the bytes after it are found at any position, however the stream is cut.
         #[test]
         fn headers_are_found(
             before in proptest::collection::vec(any::<u8>(), 0..1500),

@@ -1,8 +1,8 @@
-//! The index of entries that slotpress leaves near the end of an archive, in a skippable frame that every other
-//! reader passes over. With the seek table it tells where each entry lies, so that one storage can be read from a
-//! 110 GB archive, and frames can be unpacked independently.
+//! The index of entries that slotpress writes near the end of an archive, in a skippable frame that other readers
+//! ignore. With the seek table it gives the position of each entry, so that one storage can be read out of a 110 GB
+//! archive, and frames can be unpacked independently.
 //!
-//! It is a hint: whatever is decoded is checked against the tar headers. Layout in `docs/format.md`.
+//! It is a hint: everything that is decoded is checked against the tar headers. For the layout see `docs/format.md`.
 
 use slotpress_base::{Error, Result, array_at, split_at_most, to_usize, u64_at};
 
@@ -10,43 +10,44 @@ use crate::{
     END_OF_ARCHIVE_BYTES, ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, EntryKind, SKIPPABLE_HEADER_BYTES, skippable_frame,
 };
 
-/// The kind of skippable frame that holds the index.
+/// Kind of the skippable frame that contains the index.
 pub const INDEX_FRAME_KIND: u8 = 13;
 
-/// The most bytes of an index frame: 5,000,000 entries take about 30 MB; the rest is room.
+/// Limit on the length of an index frame: 5,000,000 entries take about 30 MB; the rest is margin.
 pub const INDEX_FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const MAGIC: &[u8; 8] = b"slotidx1";
 
-/// Fixed fields: magic, entries, tar bytes, frame size, table bytes, blake3 of the table.
+/// Fixed fields: magic, number of entries, tar bytes, frame size, table bytes, blake3 of the table.
 const HEADER_BYTES: usize = 8 + 8 * 4 + 32;
 
-/// One entry takes at most this many bytes in the table: a tag and three numbers of at most 10 bytes.
+/// Most bytes of an entry in the table: a tag, and three numbers of at most 10 bytes.
 const ENTRY_TABLE_BYTES_MAX: u64 = 31;
 
-/// The level at which the table is compressed: quick, and the table is small.
+/// Compression level of the table: fast, since it is small.
 const TABLE_LEVEL: i32 = 3;
 
-/// What an index says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// What wrote the archive, for example "slotpress 0.2.0".
+    /// Program that wrote the archive, for example "slotpress 0.2.0".
     pub writer: String,
-    /// The settings it was written with, for example "zstd-level=1".
+    /// Settings of the writer, for example "zstd-level=1".
     pub settings: String,
-    /// The most bytes of tar in a frame.
+    /// Largest number of tar bytes in a frame.
     pub frame_size_bytes: u64,
-    /// Every entry, in the order of the archive.
     pub entries: Vec<Entry>,
 }
 
 impl Index {
-    /// Bytes of the tar stream, with the end of archive.
+    /// Length of the tar stream in bytes, including its end.
     pub fn tar_bytes(&self) -> u64 {
         self.entries.iter().map(Entry::tar_bytes).fold(END_OF_ARCHIVE_BYTES, u64::saturating_add)
     }
 
-    /// The index as a skippable frame.
+    /// Makes the skippable frame.
+    ///
+    /// # Errors
+    /// The frame would be 4 GiB or more.
     pub fn to_frame(&self) -> Result<Vec<u8>> {
         let too_large = || Error::failed("the archive has too many entries for its index");
         let table = write_table(&self.entries);
@@ -67,7 +68,10 @@ impl Index {
         skippable_frame(INDEX_FRAME_KIND, &content).ok_or_else(too_large)
     }
 
-    /// Reads an index frame; an error when it is damaged or of an unknown version.
+    /// Parses an index frame.
+    ///
+    /// # Errors
+    /// It is damaged, or of an unknown version.
     pub fn parse_frame(frame: &[u8]) -> Result<Self> {
         Self::parse_content(frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default())
     }
@@ -88,7 +92,7 @@ impl Index {
             let (length, after) = rest.split_first().ok_or_else(too_short)?;
             let (bytes, after) = after.split_at_checked(usize::from(*length)).ok_or_else(too_short)?;
             rest = after;
-            // Shown to people: nothing that could move a cursor may pass.
+            // This text is shown to people: control characters, which could move a cursor, are removed.
             Ok(String::from_utf8_lossy(bytes).chars().filter(|char| !char.is_control()).collect())
         };
         let (writer, settings) = (text()?, text()?);
@@ -189,7 +193,7 @@ fn read_number(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Maps a difference, as a wrapping number, to a small number where it is small in either direction.
+/// Maps a wrapping difference to a number that is small if the difference is small in either direction.
 fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
 }
@@ -220,7 +224,7 @@ mod tests {
         proptest::collection::vec(entry, 0..100)
     }
 
-    /// What a header claims is refused before anything is unpacked or made for it.
+    /// Impossible claims of the header are refused before anything is unpacked or allocated.
     #[test]
     fn impossible_counts() {
         let index = Index { writer: String::new(), settings: String::new(), frame_size_bytes: 1, entries: Vec::new() };
@@ -240,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A table that another wrote may claim what no archive holds.
+    /// A table made by an attacker may claim impossible entries.
     #[test]
     fn impossible_entries() {
         let table = |kind, content_bytes| {
@@ -261,7 +265,7 @@ mod tests {
             prop_assert_eq!(Index::parse_frame(&frame).expect("own frame"), index);
         }
 
-        /// A damaged index is refused, or says the same where the damage has no meaning (labels, frame size).
+        /// A damaged index is refused, unless the damage concerns labels or frame size only.
         #[test]
         fn damage_is_found(entries in entries(), at in any::<prop::sample::Index>(), flip in 1u8..) {
             let index = Index { writer: "w".into(), settings: "s".into(), frame_size_bytes: 1 << 20, entries };

@@ -1,27 +1,26 @@
-//! What each client accepts at most, each number with its source: docs/snapshot-format.md#archive says how it was found
-//! out. The rules that use them stand above, in the book of rules.
+//! Limits of each client, with their sources; docs/snapshot-format.md#archive tells how they were found. The rules that
+//! use them are in `slotpress-read`.
 
 use crate::STORAGE_BYTES_MAX;
 
-/// The most entries of an archive that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in `agave-snapshots`).
+/// Most entries that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in `agave-snapshots`).
 pub const ENTRIES_MAX: u64 = 5_000_000;
 
-/// The most bytes that Agave unpacks in all, as the headers state them (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
+/// Most bytes that Agave unpacks in total, by the headers (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 40;
 
-/// The most that one entry may hold. Storages end at 16 GiB in both clients; the bank file and the status cache are
-/// about 1 GB.
+/// Most bytes of one entry. Storages are limited to 16 GiB in both clients; bank file and status cache take about 1 GB.
 pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 
-/// The largest window that Agave gives a frame, as a power of two: what the zstd library gives unless told otherwise
+/// Largest window that Agave allows for a frame, as a power of two: the default of the zstd library
 /// (`ZSTD_WINDOWLOG_LIMIT_DEFAULT`).
 pub const AGAVE_WINDOW_LOG_MAX: u32 = 27;
 
-/// The same in bytes.
+/// [`AGAVE_WINDOW_LOG_MAX`] in bytes.
 pub const AGAVE_WINDOW_BYTES_MAX: u64 = 1 << AGAVE_WINDOW_LOG_MAX;
 
-/// The largest window that Firedancer gives, in bytes (its snapshot decompression tile).
+/// Largest window that Firedancer allows, in bytes (its snapshot decompression tile).
 pub const FIREDANCER_WINDOW_BYTES_MAX: u64 = 1 << 25;
 
-/// Slots from here on make Firedancer abort.
+/// Firedancer aborts on this and larger slots.
 pub const FIREDANCER_SLOTS: u64 = 1 << 32;

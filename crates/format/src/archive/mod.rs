@@ -1,7 +1,6 @@
-//! What an archive file is made of: tar entries, frames, the index, the seek table.
+//! Parts of an archive file: tar entries, frames, index, seek table.
 //!
-//! Shared by what writes archives (`archive`) and what reads them (`restore`). Pure: bytes in, bytes out; no files, no
-//! threads. `docs/format.md` describes the same for people.
+//! Used for writing and reading. Bytes in, bytes out; no files, no threads. `docs/format.md` describes the format.
 
 pub mod assemble;
 pub mod entry;

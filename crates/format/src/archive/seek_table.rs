@@ -1,8 +1,8 @@
 //! The seek table of the zstd seekable format: the last frame of an archive, which lists every frame before it.
 //!
-//! Layout (zstd's `contrib/seekable_format`): a skippable frame of kind 14 that holds, per frame, u32 compressed and
-//! u32 decompressed bytes (and a u32 checksum where the descriptor says so), then u32 number of frames, u8 descriptor,
-//! u32 magic. Skippable frames are listed with 0 decompressed bytes: offsets are running sums.
+//! Layout (zstd's `contrib/seekable_format`): a skippable frame of kind 14 with, for each frame, u32 compressed and u32
+//! decompressed bytes (and a u32 checksum if the descriptor says so); then u32 number of frames, u8 descriptor, u32
+//! magic. Skippable frames are listed with 0 decompressed bytes, so offsets are running sums.
 
 use slotpress_base::{Error, Result, to_usize, u32_at};
 
@@ -11,24 +11,23 @@ use crate::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, skippable_frame};
 /// The last four bytes of a seekable archive.
 pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 
-/// Bytes after the items: number of frames, descriptor, magic.
+/// Length of the fields after the items: number of frames, descriptor, magic.
 pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 
-/// The most frames that the format allows.
+/// Most frames that the format allows.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
 const SEEK_TABLE_KIND: u8 = 14;
 
-/// One frame of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekTableItem {
-    /// Bytes in the file.
+    /// Length in the file.
     pub compressed_bytes: u32,
     /// Bytes of tar; 0 for a skippable frame.
     pub content_bytes: u32,
 }
 
-/// The whole table as a frame; `None` when there are more frames than the format allows.
+/// Makes the seek table frame; `None` if there are more frames than the format allows.
 pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
     let count = u32::try_from(items.len()).ok().filter(|count| *count <= SEEK_TABLE_FRAMES_MAX)?;
     let mut content = Vec::with_capacity(items.len().saturating_mul(8).saturating_add(SEEK_TABLE_FOOTER_BYTES));
@@ -42,7 +41,7 @@ pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
     skippable_frame(SEEK_TABLE_KIND, &content)
 }
 
-/// Reads the footer: the length of the whole seek table frame in bytes, or `None` when there is no seek table.
+/// Length in bytes of the seek table frame that ends in `footer`; `None` if there is none.
 pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     let count = u32_at::<0, _>(footer);
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
@@ -52,7 +51,10 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
-/// Reads a whole seek table frame, as long as [`seek_table_bytes`] said.
+/// Parses a seek table frame of the length that [`seek_table_bytes`] gave.
+///
+/// # Errors
+/// Its numbers contradict each other.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
     let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(wrong)?;
@@ -94,7 +96,7 @@ mod tests {
             prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
         }
 
-        /// Each of the numbers that must agree is looked at.
+        /// Each number that must agree with another is checked.
         #[test]
         fn tables_that_contradict_themselves(count in 0u32..20, at in 0usize..8) {
             let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];

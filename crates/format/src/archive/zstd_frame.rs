@@ -1,31 +1,31 @@
-//! The shape of zstd frames: headers, block headers, skippable frames (RFC 8878). Nothing is decompressed here.
+//! Headers of zstd frames, blocks and skippable frames (RFC 8878). Nothing is decompressed here.
 
 use slotpress_base::{Error, Result};
 
 /// The first bytes of a zstd frame.
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 
-/// Skippable frames start with this or one of the 15 values that follow.
+/// First magic number of skippable frames; the 15 next ones are also valid.
 pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 
-/// Bytes in front of a skippable frame's content: magic and length.
+/// Length of a skippable frame's magic and length fields.
 pub const SKIPPABLE_HEADER_BYTES: usize = 8;
 
-/// The most bytes that a frame header takes: magic, descriptor, window, dictionary id, content size.
+/// Most bytes of a frame header: magic, descriptor, window, dictionary id, content size.
 pub const FRAME_HEADER_BYTES_MAX: usize = 4 + 1 + 1 + 4 + 8;
 
-/// The most bytes that one block expands to.
+/// Most bytes to which a block expands.
 pub const BLOCK_CONTENT_BYTES_MAX: u64 = 128 * 1024;
 
-/// What a mark of `pzstd` says: the length of the frame after it, in bytes. The mark is a skippable frame of kind 0 that
-/// holds this length as a u32. Archives by older slotpress have them too. `None` for any other frame: others pad with
-/// zeros, and no frame is that short.
+/// Parses a `pzstd` mark: a skippable frame of kind 0 with the length in bytes (u32) of the next frame. Archives of
+/// older slotpress versions have them too. `None` for other frames, including padding of four zeros, since no frame has
+/// the length 0.
 pub fn pzstd_mark(frame: FrameStart, content: &[u8]) -> Option<u32> {
     let length = content.first_chunk().filter(|_| frame == FrameStart::Skippable { kind: 0, content_bytes: 4 })?;
     Some(u32::from_le_bytes(*length)).filter(|length| *length > 0)
 }
 
-/// A skippable frame of the given kind (0 to 15) around some content; `None` when that is 4 GiB or more.
+/// Makes a skippable frame of the given kind (0 to 15); `None` if the content is 4 GiB or more.
 pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     let length = u32::try_from(content.len()).ok()?;
     let mut frame = Vec::with_capacity(content.len().saturating_add(SKIPPABLE_HEADER_BYTES));
@@ -35,41 +35,35 @@ pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// The length of a skippable frame with so many bytes of content, in bytes.
+/// Length in bytes of a skippable frame with this content length.
 pub fn skippable_frame_bytes(content_bytes: u32) -> u64 {
     u64::from(content_bytes).saturating_add(SKIPPABLE_HEADER_BYTES as u64)
 }
 
-/// What starts at some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameStart {
-    /// A zstd frame.
     Zstd(FrameHeader),
-    /// A skippable frame.
     Skippable {
-        /// 0 to 15, the low bits of its magic.
+        /// 0 to 15, the low bits of the magic.
         kind: u8,
-        /// Length of its content in bytes.
         content_bytes: u32,
     },
 }
 
-/// The header of a zstd frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Length of the header in bytes.
     pub header_bytes: usize,
-    /// Bytes of content, where the frame states it.
+    /// Content bytes, if the header states them.
     pub content_bytes: Option<u64>,
-    /// The window that a decoder needs, in bytes.
+    /// Window that a decoder needs, in bytes.
     pub window_bytes: u64,
-    /// Whether four bytes of checksum follow the last block.
+    /// True if a checksum of four bytes follows the last block.
     pub has_checksum: bool,
-    /// The most bytes that one block of this frame can expand to.
+    /// Most bytes to which a block of this frame expands.
     pub block_bytes_max: u64,
 }
 
-/// Reads the start of a frame. `bytes` holds [`FRAME_HEADER_BYTES_MAX`] bytes, or all that are left.
+/// Parses the start of a frame. `bytes` must have [`FRAME_HEADER_BYTES_MAX`] bytes, or all that are left.
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let short = || Error::damaged("the archive is cut off inside a frame header");
     let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
@@ -83,7 +77,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     }
     let (&descriptor, after) = rest.split_first().ok_or_else(short)?;
     rest = after;
-    // The next field, of at most 8 bytes.
+    // Reads the next field, of at most 8 bytes.
     let mut field = |length: usize| -> Result<u64> {
         let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
         rest = after;
@@ -96,7 +90,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let mut window_bytes = 0;
     if !is_single_segment {
         let window = field(1)?;
-        // 1 KiB and so many eighths of it, times a power of two.
+        // (1 KiB + n eighths of it) * 2^exponent.
         window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
     }
     let dictionary_bytes = match descriptor & 3 {
@@ -125,16 +119,13 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     }))
 }
 
-/// The three bytes in front of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Whether it is the frame's last.
     pub is_last: bool,
-    /// Bytes of the block after its header.
+    /// Length of the block after its header.
     pub stored_bytes: u32,
 }
 
-/// Reads the header of a block.
 pub fn parse_block_header(bytes: [u8; 3]) -> Result<BlockHeader> {
     let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
     let size = value >> 3;
@@ -172,7 +163,7 @@ mod tests {
             let _ = parse_frame_start(&framed);
         }
 
-        /// What the header says is what zstd wrote.
+        /// Headers that zstd wrote are parsed right.
         #[test]
         fn real_headers(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
             let compressed = zstd::bulk::compress(&content, level).expect("compresses");
