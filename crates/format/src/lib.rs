@@ -2,7 +2,7 @@
 //!
 //! The files of a ledger ([`ledger`]) and of an archive ([`archive`]): what their bytes mean, and how they are written.
 
-// Everything here reads what others wrote.
+// These lints apply because the crate parses bytes that others wrote.
 #![cfg_attr(
     not(test),
     warn(

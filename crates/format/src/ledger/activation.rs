@@ -1,49 +1,46 @@
-//! How much of a delegation is in effect in an epoch. Pure.
+//! Computes the effective stake of a delegation in an epoch. No I/O.
 //!
-//! The rule (read in the `solana-stake-interface` crate, `Delegation::stake_v2`): what is delegated becomes effective, and ceases
-//! to be, over epochs; in each, all that changes is at most a share of the stake that was effective in the epoch before.
+//! The rule (from the `solana-stake-interface` crate, `Delegation::stake_v2`): stake becomes effective, and ceases to
+//! be, over several epochs; in each, the total change is limited to a share of the stake that was effective in the
+//! epoch before.
 
 use std::collections::BTreeMap;
 
-/// Stake of the whole cluster in an epoch that is over: effective, activating, deactivating.
+/// Stake of the whole cluster in a past epoch, in lamports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStake {
-    /// In effect.
     pub effective: u64,
-    /// On its way to that.
     pub activating: u64,
-    /// On its way from that.
     pub deactivating: u64,
 }
 
-/// The stake history: epochs and their stakes.
 pub type StakeHistory = BTreeMap<u64, ClusterStake>;
 
-/// When a delegation is in effect.
+/// Amount and term of a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Lamports that are delegated.
     pub stake: u64,
-    /// The epoch in which that was asked for; `u64::MAX` for one from genesis, which is in effect at once.
+    /// Epoch of the delegation; `u64::MAX` for one from genesis, which is effective at once.
     pub activation_epoch: u64,
-    /// The epoch in which its end was asked for, or `u64::MAX`.
+    /// Epoch in which its end was requested; `u64::MAX` if it was not.
     pub deactivation_epoch: u64,
 }
 
-/// The share that may change in an epoch, in ten thousandths, before and after the feature `reduce_stake_warmup_cooldown`.
+/// Share of the effective stake that may change in an epoch, in ten thousandths, before and after the feature
+/// `reduce_stake_warmup_cooldown`.
 const RATE_FIRST: u128 = 2_500;
 const RATE_REDUCED: u128 = 900;
 const RATE_UNIT: u128 = 10_000;
 
 impl Term {
-    /// The lamports in effect in `epoch`; `reduced_from` is the epoch since which less may change at a time.
+    /// Lamports in effect in `epoch`; `reduced_from` is the epoch since which the reduced share applies.
     pub fn effective(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
         let Self { deactivation_epoch, .. } = *self;
         let activated = self.activated(epoch, history, reduced_from);
         if epoch <= deactivation_epoch {
             return activated;
         }
-        // Of an epoch that the history does not know any more, all is over.
+        // All is over if the history does not reach back so far.
         let Some(first) = history.get(&deactivation_epoch) else { return 0 };
         let mut left = activated;
         walk(deactivation_epoch, epoch, *first, history, &mut |current, cluster| {
@@ -57,7 +54,7 @@ impl Term {
         left
     }
 
-    /// The lamports that have become effective up to `epoch`, before any deactivation.
+    /// Lamports that were activated by `epoch`, ignoring deactivation.
     fn activated(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
         let Self { stake, activation_epoch, deactivation_epoch } = *self;
         if activation_epoch == u64::MAX {
@@ -66,7 +63,7 @@ impl Term {
         if activation_epoch == deactivation_epoch || epoch <= activation_epoch {
             return 0;
         }
-        // Of an epoch that the history does not know any more, all is in effect.
+        // All is in effect if the history does not reach back so far.
         let Some(first) = history.get(&activation_epoch) else { return stake };
         let mut activated = 0u64;
         walk(activation_epoch, epoch.min(deactivation_epoch), *first, history, &mut |current, cluster| {
@@ -82,8 +79,8 @@ impl Term {
     }
 }
 
-/// Goes from epoch to epoch, as far as the history reaches and `step` wants: `step` gets an epoch, and the cluster's stake in
-/// the one before.
+/// Calls `step` with each epoch and the cluster's stake in the epoch before, while the history reaches and `step`
+/// returns true.
 fn walk(
     start: u64,
     until: u64,
@@ -101,7 +98,8 @@ fn walk(
     }
 }
 
-/// What of `own` lamports may change in an epoch: its part of all that changes, of the share of what is in effect.
+/// Lamports of `own` that may change in an epoch: its part of the total change, which is limited to a share of the
+/// effective stake.
 fn allowance(own: u64, all: u64, effective: u64, epoch: u64, reduced_from: Option<u64>) -> u64 {
     let rate = if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
     let product = u128::from(own).saturating_mul(u128::from(effective)).saturating_mul(rate);
@@ -133,7 +131,7 @@ mod tests {
         assert_eq!([5, 6].map(|epoch| term(7, 3, 5).effective(epoch, &none, None)), [7, 0]);
     }
 
-    /// A quarter of what is in effect may become so in an epoch, or cease to be, and 9 % from the reduction on.
+    /// At most a quarter of the effective stake changes in an epoch, and 9 % after the reduction.
     #[test]
     fn no_more_than_a_share_changes_at_a_time() {
         let warming = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1562, 438, 0)]);

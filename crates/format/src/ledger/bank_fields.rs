@@ -1,5 +1,4 @@
-//! A bank file as reports have it: what an operator asks about. Its lists and its lattice hash are left out; the snapshot
-//! hash stands for the latter.
+//! Fields of a bank file in reports. Omits its lists and the lattice hash, for which the snapshot hash stands.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -17,7 +16,7 @@ impl Serialize for BankFile {
         fields.serialize_field("parent_slot", &self.parent_slot)?;
         fields.serialize_field("parent_hash", &self.parent_hash)?;
         fields.serialize_field("capitalization_lamports", &self.capitalization)?;
-        // The same as text: many readers of JSON keep 53 bits of a number.
+        // The same as text: many JSON parsers keep only 53 bits of a number.
         fields.serialize_field("capitalization_lamports_text", &self.capitalization.to_string())?;
         fields.serialize_field("transaction_count", &self.transaction_count)?;
         fields.end()

@@ -1,8 +1,8 @@
-//! The bank file, `snapshots/<slot>/<slot>`: read as a stream, field by field, to its last byte
+//! Parses the bank file, `snapshots/<slot>/<slot>`, as a stream of fields to its last byte
 //! (docs/snapshot-format.md#bank-file).
 //!
-//! About 1 GB on mainnet; nothing but the small fields is kept. The storage map, the largest part that others need,
-//! goes to a callback. Writing one (for synthetic ledgers) lives in `synth`.
+//! The file has about 1 GB on mainnet; only small fields are kept. The storage map, its largest part that is needed
+//! elsewhere, is passed to a callback. The crate `slotpress-synth` writes bank files.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -19,133 +19,131 @@ use crate::ledger::leaders::leader;
 use crate::ledger::stakes::{Keep, StakesSummary, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, Stakes, hard_forks_between};
 
-/// The fields that other parts of slotpress, or an operator, look at.
+/// Fields of a bank file that slotpress or an operator needs.
 #[derive(Clone, Debug, Default)]
+#[warn(missing_docs)]
 pub struct BankFile {
-    /// The blockhashes that transactions may still name; the last is the hash of the last block's entries.
+    /// Blockhashes that transactions may still use; the last one is the hash of the last block's entries.
     pub blockhashes: BlockhashQueue,
-    /// The bank hash.
+    /// Bank hash, which covers parent, signatures, blockhash and accounts.
     pub hash: Hash,
-    /// The parent's bank hash.
+    /// Bank hash of the parent.
     pub parent_hash: Hash,
-    /// The parent's slot.
+    /// Slot of the parent.
     pub parent_slot: u64,
     /// Hard forks above the parent's slot: slot and count.
     pub hard_forks_since_parent: Vec<(u64, u64)>,
-    /// Transactions since genesis.
+    /// Number of transactions since genesis.
     pub transaction_count: u64,
-    /// Ticks since genesis.
+    /// Number of ticks since genesis.
     pub tick_height: u64,
-    /// Signatures in this slot.
+    /// Number of signatures in this slot.
     pub signature_count: u64,
     /// Lamports in existence.
     pub capitalization: u64,
-    /// The tick at which this slot ends.
+    /// Tick at which this slot ends.
     pub max_tick_height: u64,
-    /// Ticks in a slot.
+    /// Number of ticks in a slot.
     pub ticks_per_slot: u64,
-    /// Seconds since 1970 at which the chain began.
+    /// Time of the genesis, in seconds since 1970.
     pub genesis_creation_time: i64,
-    /// Bytes of data of all accounts.
+    /// Total bytes of account data.
     pub accounts_data_bytes: u64,
-    /// The bank's slot.
+    /// Slot of the bank.
     pub slot: u64,
-    /// Blocks since genesis.
+    /// Number of blocks since genesis.
     pub block_height: u64,
-    /// The leader of this slot.
+    /// Identity of this slot's leader.
     pub leader: Hash,
-    /// The bank's stakes, where they are kept.
+    /// Stakes of the bank; empty unless they were to be kept.
     pub stakes: Arc<Stakes>,
-    /// Who it must be by the epoch stakes.
+    /// The leader that the epoch stakes give this slot.
     pub scheduled_leader: ScheduledLeader,
-    /// A vote account in the stakes, of the bank or of an epoch, that Agave cannot read.
+    /// A vote account in the bank's or an epoch's stakes that Agave cannot parse.
     pub invalid_vote_account: Option<Address>,
-    /// How long a slot is meant to take, in nanoseconds.
+    /// Intended duration of a slot in nanoseconds.
     pub ns_per_slot: u128,
-    /// Slots in an epoch, after the warm-up.
+    /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
-    /// So many slots before an epoch, its leaders are known.
+    /// Number of slots before an epoch at which its leaders become known.
     pub leader_schedule_slot_offset: u64,
-    /// The first epoch of full length.
+    /// First epoch of full length, after the warm-up.
     pub first_normal_epoch: u64,
-    /// The first slot of that epoch.
+    /// First slot of that epoch.
     pub first_normal_slot: u64,
-    /// Whether epochs start short and grow.
+    /// True if epochs start short and grow.
     pub is_warmup: bool,
-    /// Vote accounts in the stakes cache.
+    /// Number of vote accounts in the stakes cache.
     pub vote_account_count: u64,
-    /// Stake delegations in the stakes cache.
+    /// Number of delegations in the stakes cache.
     pub delegation_count: u64,
-    /// The epoch of the stakes cache: the bank's own epoch.
+    /// Epoch of the stakes cache: the bank's own epoch.
     pub stakes_epoch: u64,
-    /// Storages in the storage map.
+    /// Number of storages in the storage map.
     pub storage_count: u64,
-    /// The slot of the accounts database: that of the bank, though no client looks at it.
+    /// Slot of the accounts database. Equals the bank's; no client checks it.
     pub accounts_slot: u64,
-    /// Epochs in the epoch stakes.
+    /// Number of epochs in the epoch stakes.
     pub epoch_stakes_count: u64,
-    /// The sum over all accounts; every version since 3.0 writes it.
+    /// Sum over all accounts. Written by every version since 3.0.
     pub lattice_hash: LatticeHash,
-    /// The block's id; written by 4.1 and later.
+    /// Id of the block; written since 4.1.
     pub block_id: Option<Hash>,
-    /// The file's length in bytes.
+    /// Length of the file in bytes.
     pub length_bytes: u64,
-    /// What clients refuse of it.
+    /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
-    /// The slots of the status cache beside it, where that was read.
+    /// Slots of the status cache, if that was read.
     pub cached_slots: Option<Arc<[u64]>>,
-    /// Where in the file some of its fields are.
+    /// Offsets of some fields in the file.
     pub places: BankPlaces,
 }
 
-/// Offsets in a bank file, in bytes: of what a bank file of Firedancer's lacks.
+/// Offsets in a bank file, in bytes, of the fields that one of Firedancer lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankPlaces {
-    /// The flag in front of the hashes per tick.
     pub hashes_per_tick: u64,
-    /// The time of a slot, 16 bytes; the slots of a year follow 8 bytes behind it.
+    /// The duration of a slot, 16 bytes; the slots of a year follow after 8 more bytes.
     pub ns_per_slot: u64,
-    /// The slot's leader, 32 bytes.
+    /// The leader, 32 bytes.
     pub leader: u64,
-    /// The slots of a year in the rent collector, 8 bytes.
     pub rent_slots_per_year: u64,
-    /// The first byte of the bank's stakes.
     pub stakes: u64,
-    /// The byte after them.
+    /// The byte after the bank's stakes.
     pub stakes_end: u64,
-    /// The flag `is_delta`.
     pub is_delta: u64,
-    /// The first byte of the epoch stakes.
     pub epoch_stakes: u64,
-    /// The byte after them.
+    /// The byte after the epoch stakes.
     pub epoch_stakes_end: u64,
 }
 
-/// The leader of a bank's slot by the stakes of its epoch.
+/// Leader of the bank's slot by the stakes of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum ScheduledLeader {
-    /// It is not known: slot 0 has none, and more voters, or slots of an epoch, than are looked at tell nothing.
+    /// Unknown: slot 0 has no leader, and very many voters or slots of an epoch are not evaluated.
     #[default]
     Unknown,
-    /// There are no stakes of this epoch, or no stake in them.
+    /// No stakes of this epoch, or no stake in them.
     NoStake,
-    /// This one.
+    /// Identity of the leader.
     Node(Hash),
 }
 
+#[warn(missing_docs)]
 impl BankFile {
-    /// The hash that an archive of this bank carries in its name.
+    /// The hash in the name of an archive of this bank.
     pub fn snapshot_hash(&self) -> Hash {
         self.lattice_hash.snapshot_hash()
     }
 
-    /// Whether Firedancer wrote it: its bank files hold no vote accounts and no delegations, since its loader takes those from
-    /// the accounts, and no storage map. Every chain of Agave's has a vote account from its genesis on.
+    /// True if Firedancer wrote the file: its bank files have no vote accounts and delegations, which its loader takes
+    /// from the accounts, and no storage map. Every chain of Agave has a vote account from its genesis on.
     pub fn is_of_firedancer(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 
-    /// What the bank hash must be, by its parts; `None` without a blockhash.
+    /// Recomputes the bank hash from its parts; `None` without a blockhash.
     pub fn computed_hash(&self) -> Option<Hash> {
         let parts = BankHashParts {
             parent_hash: self.parent_hash,
@@ -157,27 +155,27 @@ impl BankFile {
         Some(parts.hash())
     }
 
-    /// The bank's epoch, by the epoch schedule.
+    /// Epoch of the bank by the epoch schedule.
     pub fn epoch(&self) -> u64 {
         self.epoch_and_index().0
     }
 
-    /// The bank's epoch, and its slot's place in it.
+    /// Epoch of the bank, and index of its slot in it.
     fn epoch_and_index(&self) -> (u64, u64) {
         self.epoch_and_index_of(self.slot)
     }
 
-    /// The first slot of the bank's epoch.
+    /// First slot of the bank's epoch.
     pub fn first_slot_of_epoch(&self) -> u64 {
         self.slot.saturating_sub(self.epoch_and_index().1)
     }
 
-    /// The epoch of any slot.
+    /// Epoch of any slot.
     pub fn epoch_of(&self, slot: u64) -> u64 {
         self.epoch_and_index_of(slot).0
     }
 
-    /// The last epoch whose leaders are known.
+    /// Last epoch with known leaders.
     fn leader_schedule_epoch(&self) -> u64 {
         match self.slot.checked_sub(self.first_normal_slot) {
             None => self.epoch().saturating_add(1),
@@ -188,7 +186,7 @@ impl BankFile {
         }
     }
 
-    /// The first and the last slot of the epoch of any slot.
+    /// First and last slot of the epoch that contains `slot`.
     pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
         let (epoch, index) = self.epoch_and_index_of(slot);
         let first = slot.saturating_sub(index);
@@ -196,7 +194,7 @@ impl BankFile {
             true => u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?)),
             false => Some(self.slots_per_epoch),
         };
-        // A bank file may claim epochs beyond the last slot that there is.
+        // A bank file may claim epochs beyond the largest slot.
         first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
     }
 
@@ -214,23 +212,20 @@ impl BankFile {
     }
 }
 
-/// One item of the storage map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageMapItem {
-    /// The storage's slot.
     pub slot: u64,
-    /// The storage's id on the node that wrote the bank file.
+    /// Id of the storage on the node that wrote the bank file.
     pub id: u64,
-    /// `accounts_current_len`: the storage's length in bytes, without its obsolete records.
+    /// `accounts_current_len`: length of the storage in bytes, without obsolete records.
     pub length_bytes: u64,
 }
 
-/// Reads a bank file from disk. `on_storage` gets every item of the storage map.
+/// Reads a bank file from disk. Calls `on_storage` for each item of the storage map.
 pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>) -> Result<BankFile> {
     parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
 }
 
-/// Reads a bank file from a stream of fields, to its end.
 pub fn parse_bank_file<R: BufRead>(
     r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
@@ -241,8 +236,8 @@ pub fn parse_bank_file<R: BufRead>(
     }
 }
 
-/// The same, but what is wrong after the lattice hash comes beside the bank: Agave does not mind it. `keeps_stakes` tells
-/// whether the bank's stakes are kept: about 100 bytes for each delegation.
+/// Like [`parse_bank_file`], but returns an error after the lattice hash beside the bank: Agave ignores such faults.
+/// `keeps_stakes` keeps the bank's stakes, which take about 100 bytes for each delegation.
 pub fn parse_bank_file_and_end<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
@@ -259,10 +254,10 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     Ok((bank, end_error))
 }
 
-/// The first bytes of a bank file: the time that a slot is meant to take, and whether there are any stakes.
+/// Parses the first bytes of a bank file, up to the slot duration and the number of stakes.
 ///
 /// # Errors
-/// They make no sense, or `r` ends before.
+/// The bytes are invalid, or `r` ends too early.
 pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
     read_front(&mut r, &mut bank)?;
@@ -274,7 +269,7 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     Ok(bank)
 }
 
-/// The first bank fields: from the blockhash queue to the time of a slot.
+/// Parses the first fields: from the blockhash queue to the slot duration.
 fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
@@ -299,7 +294,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     Ok(())
 }
 
-/// The bank fields that follow, to the stakes.
+/// Parses the fields from there to the stakes and beyond.
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
     read_middle(r, bank)?;
     bank.places.stakes = r.position();
@@ -324,7 +319,7 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     Ok(())
 }
 
-/// The bank fields between its front and its stakes.
+/// Parses the fields between the first ones and the stakes.
 fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     r.skip(8)?; // slots per year
@@ -354,10 +349,10 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(6 * 8) // inflation
 }
 
-/// Hard forks above the parent's slot that are kept: a cluster has had a handful since genesis.
+/// Limit on hard forks above the parent's slot: a cluster has had a handful since genesis.
 const HARD_FORKS_MAX: usize = 1024;
 
-/// The hard forks above the parent's slot, which the bank hash may cover.
+/// Reads the hard forks above the parent's slot, which the bank hash may cover.
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let count = r.count("the hard forks", 16)?;
@@ -375,7 +370,7 @@ fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Resu
     Ok(found)
 }
 
-/// The accounts-db fields: above all the storage map.
+/// Parses the accounts-db fields, mainly the storage map.
 fn read_accounts_fields<R: BufRead>(
     r: &mut FieldReader<R>,
     bank: &mut BankFile,
@@ -403,7 +398,7 @@ fn read_accounts_fields<R: BufRead>(
     Ok(())
 }
 
-/// The extra fields. Returns what is wrong behind the lattice hash.
+/// Parses the extra fields. Returns the first error behind the lattice hash.
 fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
@@ -438,7 +433,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
         return Err(Error::damaged("the bank file holds no accounts lattice hash")
             .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
-    // 4.0 and earlier end here.
+    // Agave up to 4.0 ends here.
     let has_block_id = r.remaining() > 0 && r.flag("the block id")?;
     let block_id = if has_block_id { r.array().map(|hash| Some(Hash(hash))) } else { Ok(None) };
     match block_id {
@@ -453,15 +448,15 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
 }
 
-/// Slots of the first epoch where epochs warm up, each of which has twice as many as the one before
-/// (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
+/// Slots of the first warm-up epoch; each next one has twice as many (MINIMUM_SLOTS_PER_EPOCH in the
+/// solana-epoch-schedule crate).
 const WARMUP_SLOTS: u64 = 32;
 
-/// Slots of an epoch whose leaders are drawn: clusters have 432,000.
+/// Limit on the slots of an epoch for which leaders are computed: clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-/// The first epoch and slot of full length (`EpochSchedule::custom` in the `solana-epoch-schedule` crate); `None` where there is
-/// no such schedule.
+/// First epoch and slot of full length (`EpochSchedule::custom` in the `solana-epoch-schedule` crate); `None` for an
+/// impossible schedule.
 fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
     if slots_per_epoch < WARMUP_SLOTS {
         return None;
@@ -474,7 +469,7 @@ fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
     Some((u64::from(epoch), slots.saturating_sub(WARMUP_SLOTS)))
 }
 
-/// Says where the epoch schedule contradicts itself: no chain began with such a one.
+/// Reports an epoch schedule that contradicts itself.
 fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
     let found = (bank.first_normal_epoch, bank.first_normal_slot);
     match first_normal(bank.slots_per_epoch, bank.is_warmup) {
@@ -490,10 +485,10 @@ fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
     }
 }
 
-/// Epochs that the epoch stakes must have, at most: clusters have two.
+/// Limit on epochs that the epoch stakes must have: clusters have two.
 const EPOCHS_MAX: usize = 1024;
 
-/// Says which of the epochs that are wanted is missing in the epoch stakes.
+/// Reports an epoch that is missing in the epoch stakes.
 fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>, found: &BTreeSet<u64>) {
     let (first, last) = (*wanted.start(), *wanted.end());
     let there = wanted.clone().zip(found).take_while(|(wanted, found)| wanted == *found).count();
@@ -513,7 +508,8 @@ fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>
     );
 }
 
-/// Reads the stakes of an epoch; `voters` gets those of the first epoch that is wanted, the bank's own. Returns the epoch.
+/// Parses the stakes of an epoch and returns the epoch. `voters` receives those of the first wanted epoch, which is the
+/// bank's.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
@@ -529,7 +525,7 @@ fn read_epoch_stakes<R: BufRead>(
     }
     let keep = match epoch == *wanted.start() {
         true => {
-            *voters = Voters::default(); // of two, the later counts
+            *voters = Voters::default(); // Of two, the later one counts.
             Keep::Voters(voters)
         }
         false => Keep::Nothing,
@@ -541,7 +537,7 @@ fn read_epoch_stakes<R: BufRead>(
         r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
     }
     r.limit("delegations of an epoch", stakes.delegation_count, firedancer::EPOCH_DELEGATIONS_MAX);
-    // Firedancer keeps those of three epochs, and makes the rewards of the last.
+    // Firedancer keeps the stakes of three epochs, and computes rewards from the last.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
@@ -562,7 +558,7 @@ mod tests {
         BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
     }
 
-    /// Those up to the parent's slot do not count, however many; above it there is a limit.
+    /// Hard forks up to the parent's slot are ignored, however many; those above it are limited.
     #[test]
     fn hard_forks_above_the_parent() {
         let read = |slots: &[u64]| {

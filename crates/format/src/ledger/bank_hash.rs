@@ -1,29 +1,25 @@
-//! The bank hash: what one block makes of its parent, its signatures, its blockhash and all accounts
+//! Computes the bank hash from the parent, the signatures, the blockhash and all accounts of a block
 //! (docs/snapshot-format.md#hashes).
 //!
-//! Other fields of the bank file, and the status cache, are covered by no hash.
+//! No hash covers the other fields of the bank file, nor the status cache.
 
 use sha2::{Digest, Sha256};
 
 use crate::{Hash, LatticeHash};
 
-/// What a bank hash is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct BankHashParts<'a> {
-    /// The parent's bank hash.
     pub parent_hash: Hash,
-    /// Signatures in the block.
     pub signature_count: u64,
-    /// The block's own blockhash: the newest of the blockhash queue.
+    /// Blockhash of the block itself: the newest in the blockhash queue.
     pub last_blockhash: Hash,
-    /// The sum over all accounts.
     pub lattice_hash: &'a LatticeHash,
-    /// Hard forks since the parent, by [`hard_forks_between`].
+    /// Hard forks since the parent, from [`hard_forks_between`].
     pub hard_fork_count: u64,
 }
 
 impl BankHashParts<'_> {
-    /// The hash that the bank file's `hash` must be.
+    /// Computes the bank hash.
     pub fn hash(&self) -> Hash {
         let inner = Sha256::new()
             .chain_update(self.parent_hash.0)
@@ -38,8 +34,8 @@ impl BankHashParts<'_> {
     }
 }
 
-/// Counts the hard forks that lie after the parent's slot, up to and with the bank's own. `hard_forks` holds pairs of
-/// slot and count, as the bank file does.
+/// Counts the hard forks after the parent's slot, up to and including the bank's own. `hard_forks` holds pairs of slot
+/// and count, as in the bank file.
 pub fn hard_forks_between(hard_forks: &[(u64, u64)], parent_slot: u64, slot: u64) -> u64 {
     let between = hard_forks.iter().filter(|(at, _)| parent_slot < *at && *at <= slot);
     between.fold(0, |sum, (_, count)| sum.wrapping_add(*count))
@@ -55,7 +51,7 @@ mod tests {
     use crate::FieldReader;
     use crate::ledger::bank_file::parse_bank_file;
 
-    /// The bank hashes that Agave reports for the fixtures (their `expected.json`).
+    /// Bank hashes that Agave reported for the fixtures (`expected.json`).
     #[test]
     fn agave_s_own_banks() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/agave-4.2.2");
@@ -86,7 +82,7 @@ mod tests {
             assert_eq!(bank.computed_hash(), Some(bank.hash));
             assert_eq!(parts.hash(), bank.hash);
             assert_eq!(parts.hash().to_string(), expected[slot]["bank_hash"].as_str().expect("a hash"));
-            // Every part counts.
+            // Every part changes the hash.
             parts.signature_count += 1;
             assert_ne!(parts.hash(), bank.hash);
             parts.signature_count -= 1;

@@ -1,5 +1,5 @@
-//! The blockhash queue of a bank file: the blockhashes that transactions may still name, each with its index
-//! (docs/snapshot-format.md#bank-file). The file holds them in no order.
+//! The blockhash queue of a bank file: blockhashes that transactions may still use, each with its index
+//! (docs/snapshot-format.md#bank-file), in no particular order.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -8,28 +8,30 @@ use slotpress_base::Result;
 
 use crate::{FieldReader, Hash};
 
-/// The most blockhashes that a validator keeps: those of 300 blocks, and the newest.
+/// Most blockhashes that a validator keeps: those of 300 blocks, and the newest.
 pub const BLOCKHASHES_MAX: u64 = 301;
 
-/// Of the newest so many, Firedancer refuses one that is there twice: those that a transaction may name.
+/// Number of newest blockhashes that transactions may use; Firedancer refuses duplicates among them.
 pub const BLOCKHASHES_RECENT: usize = 151;
 
-/// The queue.
+/// Blockhash queue of a bank file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct BlockhashQueue {
-    /// The hash of the last block's entries.
+    /// Hash of the last block's entries.
     pub last: Option<Hash>,
-    /// Blockhashes that the file holds.
+    /// Number of blockhashes in the file.
     pub count: u64,
-    /// When the node that wrote the file got its newest blockhash, in milliseconds since 1970; 0 where it does not say, as
-    /// Firedancer. The clock is that of the node.
+    /// Time of the newest blockhash by the clock of the node that wrote the file, in milliseconds since 1970; 0 if
+    /// unknown, as in Firedancer's files.
     pub newest_ms: u64,
-    /// Index and blockhash, ascending; of a queue that is too long, the first of the file.
+    /// Index and blockhash, ascending; of a queue that is too long, only the first ones in the file.
     hashes: Vec<(u64, Hash)>,
 }
 
+#[warn(missing_docs)]
 impl BlockhashQueue {
-    /// Reads a queue, and keeps no more of it than [`BLOCKHASHES_MAX`].
+    /// Parses a queue, and keeps at most [`BLOCKHASHES_MAX`] items.
     pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
         let _last_index = r.u64()?;
         let last = r.optional_hash("the last blockhash")?;
@@ -49,30 +51,30 @@ impl BlockhashQueue {
         Ok(Self { last, count, newest_ms: newest.1, hashes })
     }
 
-    /// The first pair of neighbours whose indexes do not follow each other.
+    /// The first two neighbouring indexes that are not consecutive.
     pub fn gap(&self) -> Option<(u64, u64)> {
         let indexes = || self.hashes.iter().map(|(index, _)| *index);
         indexes().zip(indexes().skip(1)).find(|(one, next)| one.checked_add(1) != Some(*next))
     }
 
-    /// The newest blockhash, which Firedancer takes for the last; `None` of a queue that is too long.
+    /// The newest blockhash, which Firedancer uses as the last one; `None` if the queue is too long.
     pub fn newest(&self) -> Option<Hash> {
         self.hashes.last().map(|(_, hash)| *hash).filter(|_| self.count <= BLOCKHASHES_MAX)
     }
 
-    /// The blockhashes that a transaction may name, the newest first.
+    /// Blockhashes that a transaction may use, newest first.
     pub fn recent(&self) -> impl Iterator<Item = Hash> {
         self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash)
     }
 
-    /// A blockhash that is there twice among the newest `BLOCKHASHES_RECENT`.
+    /// A duplicate among the newest `BLOCKHASHES_RECENT`.
     pub fn duplicate(&self) -> Option<Hash> {
         let mut seen = HashSet::new();
         self.recent().find(|hash| !seen.insert(*hash))
     }
 }
 
-/// Hash, lamports per signature, index, timestamp.
+/// Length of hash, lamports per signature, index, and timestamp.
 const ITEM_BYTES: u64 = 32 + 8 + 8 + 8;
 
 #[cfg(test)]
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!((queue(&[]).gap(), queue(&[]).duplicate()), (None, None));
     }
 
-    /// What is older than the newest 151 may be there twice.
+    /// Duplicates beyond the newest 151 are accepted.
     #[test]
     fn old_duplicates_do_not_matter() {
         let items = |twice: u64| (0..200).map(|at| (at, if at == twice { 199 } else { at as u8 })).collect::<Vec<_>>();
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(queue(&items(49)).duplicate(), Some(Hash([199; 32])));
     }
 
-    /// A queue that is too long is read to its end, and not kept.
+    /// A queue that is too long is read to its end but not kept.
     #[test]
     fn bounded() {
         let items: Vec<(u64, u8)> = (0..1000).map(|at| (at, at as u8)).collect();

@@ -1,56 +1,51 @@
-//! What clients ask of the fields of bank file and status cache, beyond that they can be read; docs/snapshot-format.md lists
-//! all of it.
+//! Demands of clients on fields of bank file and status cache, beyond their syntax. docs/snapshot-format.md lists them
+//! all.
 
 use crate::Address;
 
-/// Something that a client asks of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// The unused epoch stakes of the bank are empty.
     UnusedEpochStakes,
     /// The flag in the unused rent collector is 0 or 1.
     RentCollectorFlag,
-    /// The first epoch and slot of full length follow from the rest of the epoch schedule.
+    /// First epoch and slot of full length follow from the rest of the epoch schedule.
     EpochSchedule,
-    /// The epoch stakes are those of the epochs whose leaders are known, and of none beyond.
+    /// The epoch stakes cover exactly the epochs with known leaders.
     EpochStakesEpochs,
-    /// A vote account in the stakes of the epoch that comes next has stake.
+    /// Every vote account in the stakes of the next epoch has stake.
     NoStake,
-    /// There are no more vote accounts in the stakes of an epoch than Firedancer takes.
+    /// An epoch's stakes have no more vote accounts than Firedancer allows.
     VoteAccountLimit,
-    /// Firedancer can read a vote account's state.
+    /// Firedancer can parse the vote accounts.
     FiredancerVoteState,
-    /// A number is one that Firedancer takes.
+    /// A number is within Firedancer's limit.
     FiredancerLimit,
-    /// The block's id is not all zeros.
+    /// The block id is not zero.
     BlockId,
 }
 
-/// A field that does not meet a demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// The demand.
     pub demand: Demand,
-    /// What would meet it.
+    /// Value that meets the demand.
     pub expected: String,
-    /// What is there.
+    /// Value in the file.
     pub found: String,
-    /// The byte behind the field.
+    /// Offset after the field.
     pub offset_bytes: u64,
-    /// The account that the field is about.
     pub account: Option<Address>,
 }
 
-/// Breaches of one demand that are kept: a damaged file may hold one in each of its items.
+/// Limit on kept breaches of one demand: a damaged file may have one in each item.
 pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 
-/// What Firedancer takes (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c` and `fd_runtime_const.h`).
+/// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c` and `fd_runtime_const.h`).
 pub mod firedancer {
-    /// Ancestors.
     pub const ANCESTORS_MAX: u64 = 8192;
     /// Hard forks since genesis.
     pub const HARD_FORKS_MAX: u64 = 64;
-    /// Lamports in existence.
+    /// Largest capitalization, in lamports.
     pub const CAPITALIZATION_MAX: u64 = i64::MAX as u64;
     /// Vote accounts in the stakes of the bank.
     pub const VOTE_ACCOUNTS_MAX: u64 = 40_200;
@@ -60,22 +55,22 @@ pub mod firedancer {
     pub const DELEGATIONS_MAX: u64 = 2_150_000;
     /// Delegations in the stakes of an epoch.
     pub const EPOCH_DELEGATIONS_MAX: u64 = 1 << 22;
-    /// Items of lists that it passes over.
+    /// Items of lists that are skipped.
     pub const ITEMS_MAX: u64 = 1 << 20;
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
     /// Epochs in the epoch stakes.
     pub const EPOCHS_MAX: u64 = 6;
-    /// Epochs from the one before the bank's to the last whose leaders are known.
+    /// Epochs from the one before the bank's to the last with known leaders.
     pub const KNOWN_EPOCHS_MAX: u64 = 3;
-    /// Votes, authorized voters and epochs of credits of a vote account.
+    /// Votes, authorized voters, and epochs of credits of a vote account.
     pub const VOTE_STATE_ITEMS_MAX: [usize; 3] = [31, 1024, 64];
-    /// The last epoch that it has credits of.
+    /// Largest epoch with credits.
     pub const CREDITS_EPOCH_MAX: u64 = u16::MAX as u64;
-    /// Where the kept part of a transaction's hash begins.
+    /// Largest offset at which transaction hashes are cut.
     pub const TRANSACTION_OFFSET_MAX: u64 = 11;
     /// Blockhashes in the status cache, over all slots.
     pub const CACHED_BLOCKHASHES_MAX: u64 = 300 * 151;
-    /// Transactions of one slot in the status cache, where Agave has each twice.
+    /// Transactions of one slot in the status cache; Agave writes each twice.
     pub const SLOT_TRANSACTIONS_MAX: u64 = 2 * 98_039;
 }

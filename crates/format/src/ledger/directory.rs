@@ -1,8 +1,8 @@
-//! Finding a complete bank snapshot on disk, and every storage that belongs to it.
+//! Finds a complete bank snapshot on disk, and its storages.
 //!
-//! Four layouts are known (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot 3.x), one that
-//! tells append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. What the storages hold is
-//! not looked at here.
+//! Four layouts are known (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot 3.x), a list that
+//! distinguishes append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. Contents of
+//! storages are not read here.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -15,53 +15,56 @@ use crate::ledger::lists::read_tagged_storages_list;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
 use crate::{ObsoleteFormat, StorageFile, StorageRoot, parse_number, read_storages_list};
 
-/// How to stop a validator so that what it leaves is complete.
+/// Advice for stopping a validator so that it leaves a complete bank snapshot.
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
      process is gone; a killed validator leaves no complete bank snapshot";
 
-/// Where to look. `None` and empty mean the validator's defaults.
+/// Directories of a ledger. `None` and empty stand for the validator's defaults.
 #[derive(Clone, Debug, Default)]
+#[warn(missing_docs)]
 pub struct LedgerPaths {
     /// The ledger directory, or an unpacked archive.
     pub ledger: PathBuf,
-    /// What `agave-validator --snapshots` says: the directory that holds archives and `snapshots/`.
+    /// Value of `agave-validator --snapshots`: the directory with the archives and `snapshots/`.
     pub snapshots: Option<PathBuf>,
-    /// What `agave-validator --accounts` says, each holding `run/`.
+    /// Values of `agave-validator --accounts`: directories that contain `run/`.
     pub accounts: Vec<PathBuf>,
 }
 
+#[warn(missing_docs)]
 impl LedgerPaths {
     /// A ledger with the validator's defaults.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self { ledger: ledger.into(), ..Self::default() }
     }
 
-    /// The directory that holds archives and the `snapshots/` directory.
+    /// The directory with the archives and `snapshots/`.
     pub fn snapshots_dir(&self) -> &Path {
         self.snapshots.as_deref().unwrap_or(&self.ledger)
     }
 
-    /// The accounts paths, or the default one.
+    /// The accounts directories, or the default one.
     pub fn accounts_dirs(&self) -> Vec<PathBuf> {
         if self.accounts.is_empty() { vec![self.ledger.join("accounts")] } else { self.accounts.clone() }
     }
 
-    /// Whether the ledger is an unpacked archive.
+    /// True if the ledger directory is an unpacked archive.
     pub fn is_unpacked_archive(&self) -> bool {
         self.ledger.join("snapshots/status_cache").is_file() && self.ledger.join("version").is_file()
     }
 }
 
-/// How the storages of a bank snapshot are found.
+/// How a bank snapshot refers to its storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Layout {
-    /// fastboot 3.x: `storages_list` names the files in `run/`.
+    /// fastboot 3.x: `storages_list` names files in `run/`.
     StoragesList,
-    /// fastboot 4.x and 5.x: the same, where each storage is an append vec or split files.
+    /// fastboot 4.x and 5.x: the list also distinguishes append vecs from split files.
     TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
-    /// The tree of an archive.
+    /// Directory tree of an archive.
     Unpacked,
 }
 
@@ -71,8 +74,9 @@ impl Serialize for Layout {
     }
 }
 
+#[warn(missing_docs)]
 impl Layout {
-    /// The version of fastboot and how storages are found, in words.
+    /// Fastboot version and layout, in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StoragesList => "fastboot 3, storages list",
@@ -82,7 +86,7 @@ impl Layout {
         }
     }
 
-    /// How obsolete records are listed.
+    /// Format of the lists of obsolete records.
     #[doc(hidden)]
     pub fn obsolete_format(self) -> ObsoleteFormat {
         if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
@@ -91,38 +95,41 @@ impl Layout {
 
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
 #[derive(Debug)]
+#[warn(missing_docs)]
 pub struct BankSnapshot {
-    /// The slot that its directory names.
+    /// Slot in the name of its directory.
     pub slot: u64,
-    /// How its storages were found.
+    /// Layout that was found.
     pub layout: Layout,
-    /// The directory `snapshots/<slot>`.
+    /// Directory `snapshots/<slot>`.
     pub dir: PathBuf,
-    /// The bank file.
+    /// Path of the bank file.
     pub bank_file: PathBuf,
-    /// The status cache.
+    /// Path of the status cache.
     pub status_cache: PathBuf,
-    /// The version file.
+    /// Path of the version file.
     pub version: PathBuf,
-    /// The obsolete records, where the layout has them.
+    /// Path of the obsolete records, if the layout has them.
     pub obsolete_accounts: Option<PathBuf>,
-    /// Directories that hold storages.
+    /// Directories that contain storages.
     pub roots: Vec<StorageRoot>,
-    /// Every storage, ordered by (slot, id).
+    /// All storages, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
-    /// Files of the storages list that are in none of the roots. Empty, but for [`find_bank_snapshot_with_gaps`].
+    /// Files of the storages list that are in none of the roots. Only [`find_bank_snapshot_with_gaps`] leaves it
+    /// non-empty.
     pub missing: Vec<MissingFile>,
 }
 
+#[warn(missing_docs)]
 impl BankSnapshot {
-    /// The directories that hold storages, for people.
+    /// The directories with storages, for messages.
     pub fn shown_roots(&self) -> String {
         let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
         roots.join(" or ")
     }
 
-    /// Storages and files that lie where the caller says, rather than where a validator looks for them. `files` are the
-    /// bank file, the status cache and the version; `root_dirs` hold nothing but storages.
+    /// Makes a bank snapshot of files that are not where a validator expects them. `files` are bank file, status cache
+    /// and version; `root_dirs` must contain only storages.
     pub fn of_parts(
         slot: u64,
         dir: PathBuf,
@@ -140,22 +147,22 @@ impl BankSnapshot {
     }
 }
 
-/// What to do about a ledger that a later version has written in another way.
+/// Advice for a ledger in a newer layout.
 pub const NEWER_AGAVE: &str = "look for a newer slotpress, or recompress the validator's own archives";
 
-/// The one version of the snapshot format that is in use.
+/// The only snapshot version in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
-/// The most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in `agave-snapshots`).
+/// Most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in `agave-snapshots`).
 pub const VERSION_BYTES_MAX: usize = 8;
 
-/// Whether the content of a version file is the one known version. Readers trim.
+/// True if a version file has the known version; readers trim white space.
 pub fn is_known_version(content: &[u8]) -> bool {
     content.len() <= VERSION_BYTES_MAX
         && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
 }
 
-/// Reads a version file: at most one byte more than one can have.
+/// Reads a version file, at most one byte more than is valid.
 pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let file = slotpress_base::files::open_file(path)?;
@@ -163,8 +170,11 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages, which `threads` threads look
-/// up. The caller holds the ledger's lock where the ledger is a validator's.
+/// Finds the bank snapshot of `slot`, or the newest complete one, and looks up its storages on `threads` threads. The
+/// caller must hold the lock of a validator's ledger.
+///
+/// # Errors
+/// There is no complete bank snapshot, or a storage of its list is missing.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
@@ -172,7 +182,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
         .with_hint(Hint::NameAccounts))
 }
 
-/// The same, where storages may be missing.
+/// Like [`find_bank_snapshot`], but lists missing storages instead of failing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.shown()))
@@ -207,7 +217,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     Ok(snapshot)
 }
 
-/// The slots of the bank snapshot directories, newest first, whatever state they are in.
+/// Slots of the bank snapshot directories, newest first, complete or not.
 pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     let dir = snapshots_dir.join("snapshots");
     let mut slots = Vec::new();
@@ -224,7 +234,7 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     Ok(slots)
 }
 
-/// Whether a bank snapshot directory has the file that a validator writes last, `fastboot_version`.
+/// True if a bank snapshot directory has `fastboot_version`, which a validator writes last.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -271,7 +281,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let version_path = dir.join("fastboot_version");
     let version = read_short(&version_path)?;
     let mut numbers = version.trim().split('.').map(parse_number);
-    // Of 4.x and 5.x Agave promises nothing: a later minor version may be anything.
+    // Agave's 4.x and 5.x give no compatibility promise: a later minor version may differ in any way.
     let layout = match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(3), _) => Layout::StoragesList,
         (Some(2), _) => Layout::HardLinks,
@@ -370,8 +380,8 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
         .collect()
 }
 
-/// The directories behind `accounts_hardlinks/account_path_N`. Where a ledger was moved, its absolute links lead
-/// nowhere: then, and when accounts paths are given, `<accounts>/snapshot/<slot>` is taken.
+/// The directories to which `accounts_hardlinks/account_path_N` point. The absolute links of a moved ledger are broken;
+/// then, or if accounts paths are given, uses `<accounts>/snapshot/<slot>`.
 fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
     let links_dir = required(dir.join("accounts_hardlinks"))?;
     let mut targets = Vec::new();
@@ -406,17 +416,16 @@ fn required(path: PathBuf) -> Result<PathBuf> {
         .with_hint(GRACEFUL_STOP))
 }
 
-/// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.
+/// True if the path does not exist; any other error, such as a missing permission, is to be reported.
 fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Whether a directory is there; an error where the system does not tell.
+/// True if the directory exists.
 fn is_dir(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
 }
 
-/// The same of a file.
 fn is_file(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_file()))
 }
@@ -429,7 +438,7 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
     }
 }
 
-/// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.
+/// Reads a short file, such as a version: at most 64 bytes.
 fn read_short(path: &Path) -> Result<String> {
     let mut text = String::new();
     slotpress_base::files::open_file(path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
@@ -437,7 +446,7 @@ fn read_short(path: &Path) -> Result<String> {
 }
 
 fn list_slots(slots: &[u64]) -> String {
-    /// More would not help to choose.
+    /// More slots would not help the reader to choose.
     const SHOWN_MAX: usize = 8;
     if slots.is_empty() {
         return "none".to_string();

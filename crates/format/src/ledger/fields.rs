@@ -1,7 +1,7 @@
-//! Reading little-endian fields from a stream, in bounded memory: the ground that the readers of the bank file, the
-//! status cache, the storages list and the obsolete records stand on.
+//! Reads little-endian fields from a stream in bounded memory; the basis of the parsers of bank file, status cache,
+//! storages list and obsolete records.
 //!
-//! The total length is known, so that a count that could not fit is refused before it is believed.
+//! The total length is known, so a count that cannot fit is refused.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -13,10 +13,10 @@ use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::{Address, Breach, Demand, Hash};
 
-/// Read-ahead for a file that is streamed: large enough that system calls do not show, small enough to forget.
+/// Read-ahead for a streamed file: large enough to make system calls negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// A cursor over a stream of fields, which knows where it is and where the stream must end.
+/// Cursor over a stream of fields, which knows its offset and the end of the stream.
 pub struct FieldReader<R> {
     inner: R,
     position: u64,
@@ -25,7 +25,7 @@ pub struct FieldReader<R> {
     breaches: Vec<Breach>,
 }
 
-/// What the system refuses to read is no damage; what a decoder refuses, or what ends early, is.
+/// Tells an I/O error from damage: an error of a decoder, or an early end, is damage.
 fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),
@@ -35,7 +35,7 @@ fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
 }
 
 impl FieldReader<BufReader<File>> {
-    /// Opens a file. `what` names it in errors, for example "the bank file".
+    /// Opens a file. Errors call it `what`, for example "the bank file".
     pub fn open(path: &Path, what: &str) -> Result<Self> {
         let file = slotpress_base::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
@@ -50,7 +50,6 @@ impl<R: BufRead> FieldReader<R> {
         Self { inner, position: 0, length, what: what.into(), breaches: Vec::new() }
     }
 
-    /// The offset of the next field in bytes.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -60,7 +59,6 @@ impl<R: BufRead> FieldReader<R> {
         self.length.saturating_sub(self.position)
     }
 
-    /// An error that says where reading stopped making sense.
     pub fn damaged(&self, why: impl std::fmt::Display) -> Error {
         Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position))
             .with_hint("the file is damaged or of an unknown version; take it from its source again")
@@ -87,14 +85,12 @@ impl<R: BufRead> FieldReader<R> {
         Ok(())
     }
 
-    /// Reads an array of bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
         self.bytes(&mut array)?;
         Ok(array)
     }
 
-    /// Passes over bytes.
     pub fn skip(&mut self, count: u64) -> Result<()> {
         self.check_remaining(count)?;
         let mut left = count;
@@ -114,22 +110,19 @@ impl<R: BufRead> FieldReader<R> {
         Ok(())
     }
 
-    /// Reads a byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Reads a `u32`.
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Reads a `u64`.
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads the byte in front of an optional field, or of a boolean: 0 or 1.
+    /// Reads the byte before an optional field, or a boolean: 0 or 1.
     pub fn flag(&mut self, name: &str) -> Result<bool> {
         match self.u8()? {
             0 => Ok(false),
@@ -138,12 +131,11 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Reads a hash that may be there or not.
     pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
         Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
-    /// Reads a count of items, each of which takes at least `item_bytes_min` bytes; refuses one that cannot fit.
+    /// Reads a number of items that take at least `item_bytes_min` bytes each; refuses one that cannot fit.
     pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
         let count = self.u64()?;
         match count.checked_mul(item_bytes_min.max(1)) {
@@ -155,19 +147,19 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Passes over a list of items of one fixed size; returns their number.
+    /// Skips a list of items of fixed size and returns their number.
     pub fn skip_items(&mut self, name: &str, item_bytes: u64) -> Result<u64> {
         let count = self.count(name, item_bytes)?;
         self.skip(count.saturating_mul(item_bytes))?;
         Ok(count)
     }
 
-    /// A client refuses the field that was just read.
+    /// Records that a client refuses the field that was just read.
     pub fn breach(&mut self, demand: Demand, expected: impl Display, found: impl Display) {
         self.breach_of(None, demand, expected, found);
     }
 
-    /// The same of a field that is about an account.
+    /// Like [`breach`](Self::breach), for a field of an account.
     pub fn breach_of(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
         if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
             let (expected, found) = (expected.to_string(), found.to_string());
@@ -175,14 +167,13 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Firedancer takes at most `max` of what was just counted.
+    /// Records a breach if a count exceeds Firedancer's limit.
     pub fn limit(&mut self, name: &str, count: u64, max: u64) {
         if count > max {
             self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }
     }
 
-    /// What clients refuse of the fields that were read.
     pub fn take_breaches(&mut self) -> Vec<Breach> {
         std::mem::take(&mut self.breaches)
     }

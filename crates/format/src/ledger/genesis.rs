@@ -1,4 +1,4 @@
-//! `genesis.bin`, as far as a bank file repeats it (layout as in the `solana-genesis-config` crate).
+//! Parses the parts of `genesis.bin` that a bank file repeats (layout as in the `solana-genesis-config` crate).
 
 use std::io::BufRead;
 use std::path::Path;
@@ -7,29 +7,27 @@ use slotpress_base::Result;
 
 use crate::{BankFile, FieldReader};
 
-/// How fast a chain was meant to go when it began, and its epochs.
+/// Speed and epochs of a chain at its genesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Genesis {
-    /// Seconds since 1970 at which it began.
+    /// Time of the genesis, in seconds since 1970.
     pub creation_time: i64,
-    /// Ticks in a slot.
     pub ticks_per_slot: u64,
-    /// The length of a tick in nanoseconds.
+    /// Duration of a tick in nanoseconds.
     pub ns_per_tick: u128,
-    /// Hashes in a tick; `None` where there is no fixed number.
+    /// Hashes in a tick; `None` if the number is not fixed.
     pub hashes_per_tick: Option<u64>,
-    /// Slots in an epoch, after the warm-up.
+    /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
-    /// Whether epochs start short and grow.
+    /// True if epochs start short and grow.
     pub is_warmup: bool,
-    /// The first epoch of full length.
     pub first_normal_epoch: u64,
-    /// The first slot of that epoch.
+    /// First slot of that epoch.
     pub first_normal_slot: u64,
 }
 
-/// What stands between the hashes per tick and the epoch schedule: an unused number, the governor of fees (four numbers and a
-/// percentage), rent (two numbers and a percentage), and inflation (six numbers).
+/// Length of the fields between the hashes per tick and the epoch schedule: an unused number, the fee governor (four
+/// numbers and a percentage), rent (two numbers and a percentage), and inflation (six numbers).
 const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
 
 /// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
@@ -44,7 +42,6 @@ impl Genesis {
         Self::parse(FieldReader::open(path, "the genesis")?)
     }
 
-    /// Reads it from a stream of fields.
     pub fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<Self> {
         let creation_time = i64::from_le_bytes(r.array()?);
         skip_accounts(&mut r)?;
@@ -81,20 +78,20 @@ impl Genesis {
         })
     }
 
-    /// Whether the bank is of the chain that began so: what every version of Agave compares (`Bank::new_from_snapshot` of the
-    /// `solana-runtime` crate).
+    /// True if the bank belongs to this chain, by the fields that every version of Agave compares
+    /// (`Bank::new_from_snapshot` in the `solana-runtime` crate).
     pub fn is_of(&self, bank: &BankFile) -> bool {
         let of_epochs = (bank.slots_per_epoch, bank.is_warmup, bank.first_normal_epoch, bank.first_normal_slot);
         (self.creation_time, self.ticks_per_slot) == (bank.genesis_creation_time, bank.ticks_per_slot)
             && (self.slots_per_epoch, self.is_warmup, self.first_normal_epoch, self.first_normal_slot) == of_epochs
     }
 
-    /// How long a slot was meant to take, in nanoseconds.
+    /// Intended duration of a slot in nanoseconds.
     pub fn ns_per_slot(&self) -> u128 {
         self.ns_per_tick.saturating_mul(u128::from(self.ticks_per_slot))
     }
 
-    /// How many slots that makes in a year, computed in the order in which Agave does it: it compares bit by bit.
+    /// Number of slots in a year, computed in the same order as in Agave, which compares it bit by bit.
     pub fn slots_per_year(&self) -> f64 {
         SECONDS_PER_YEAR * (1_000_000_000.0 / self.ns_per_tick as f64) / self.ticks_per_slot as f64
     }

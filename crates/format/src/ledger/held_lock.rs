@@ -1,5 +1,5 @@
-//! Which process holds a ledger's lock, without touching it: even a lock that is held for a microsecond makes a
-//! validator fail that starts in it. Linux lists all locks in `/proc/locks` (`proc_locks(5)`).
+//! Finds the process that holds a ledger's lock without touching the lock: a validator that starts while the lock is
+//! held, even for a microsecond, fails. Linux lists all locks in `/proc/locks` (`proc_locks(5)`).
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -9,23 +9,23 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use slotpress_base::text::escaped;
 
-/// Longer is no line of the files read here; what is beyond is not looked at.
+/// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A file as `/proc/locks` names it.
+/// A file as identified in `/proc/locks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockedFile {
-    /// Major and minor number of the file system.
+    /// Major and minor number of the device.
     device: (u32, u32),
     inode: u64,
 }
 
-/// The process that holds a lock, as far as the system tells.
+/// Process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Its number; `None` where it is in another container, or where the lock belongs to no process.
+    /// Process id; `None` if the process is in another container, or the lock belongs to no process.
     pub pid: Option<u32>,
-    /// The name of its program, at most 15 bytes; `None` where it is not known.
+    /// Name of its program, at most 15 bytes, if known.
     pub program: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl LockHolder {
         Self { pid, program: name.map(|name| escaped(name.trim_end()).into_owned()) }
     }
 
-    /// Whether it is slotpress: another run, or this program itself.
+    /// True if it is a run of slotpress, possibly this one.
     pub fn is_slotpress(&self) -> bool {
         self.program.as_deref() == Some("slotpress") || self.pid == Some(std::process::id())
     }
@@ -51,11 +51,10 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// The process that holds `<ledger>/ledger.lock`, `Some(None)` where the lock is free, `None` where the system does not
-/// tell. Locks of processes in containers beside this one, or around it, may not be listed. Nothing is made, changed or
-/// locked.
+/// The process that holds `<ledger>/ledger.lock`; `Some(None)` if the lock is free, `None` if the system does not tell.
+/// Locks of processes in other containers may not be listed. Does not create, change or lock anything.
 pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
-    // A path alone: needs no right to read it, and waits for nothing.
+    // `O_PATH` needs no read permission, and does not block.
     match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => lock_holder(&file),
         Err(rustix::io::Errno::NOENT) => Some(None),
@@ -63,12 +62,12 @@ pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
     }
 }
 
-/// The same for an open file.
+/// Like [`ledger_lock_holder`], for an open file.
 pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
     let stat = rustix::fs::fstat(file).ok()?;
     let inode = stat.st_ino;
-    // btrfs gives each subvolume a device number of its own, but lists locks under that of the file system, which is
-    // what the table of mounts has. Elsewhere the two are one.
+    // btrfs gives each subvolume its own device number, but lists locks under that of the file system, which is in the
+    // mount table. Elsewhere, both are the same.
     let of_stat = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let devices = [Some(of_stat), device_of_mount(file.as_fd())];
     let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| LockedFile { device, inode }).collect();
@@ -81,7 +80,7 @@ pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
     Some(holder.map(LockHolder::new))
 }
 
-/// The device number of the file system on which an open file is.
+/// Device number of an open file's file system, from the mount table.
 fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut mount = None;
     for_each_line(&Path::new("/proc/self/fdinfo").join(file.as_raw_fd().to_string()), |line| {
@@ -99,7 +98,8 @@ fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     device
 }
 
-/// Hands over lines until one is enough. These files are made while they are read, and can be long.
+/// Calls `wants_more` for each line until it returns false. Such files are generated while they are read, and can be
+/// long.
 fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::Result<()> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();
@@ -115,9 +115,9 @@ fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::R
     }
 }
 
-/// The file of a lock that is held, and the process that took it, unless that is in another container or the lock belongs
-/// to an open file: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. A line with `->` is of a process that waits for
-/// the lock above it; leases are no locks.
+/// Parses a line of `/proc/locks`: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. Returns the locked file and
+/// the process, which is `None` if it is in another container or the lock belongs to an open file. Lines with `->`
+/// (processes that wait) and leases give `None`.
 fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let mut words = line.split_ascii_whitespace();
     words.next()?.strip_suffix(':')?;
@@ -132,8 +132,7 @@ fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     file.next().is_none().then_some((LockedFile { device, inode }, pid))
 }
 
-/// The device number in a line of `mountinfo`, where it is that of the mount:
-/// `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw`.
+/// Device number in a line of `mountinfo`, if it is that of `mount`: `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw`.
 fn parse_mount(line: &str, mount: &str) -> Option<(u32, u32)> {
     let mut words = line.split_ascii_whitespace();
     if words.next()? != mount {

@@ -1,29 +1,28 @@
-//! Who leads a slot: both clients compute the leader from the stakes of its epoch, and Agave refuses a bank file that
-//! names another one.
+//! Computes the leader of a slot. Both clients compute it from the stakes of the epoch, and Agave refuses a bank file
+//! that names another one.
 //!
-//! The rule (read in the `solana-leader-schedule` crate): vote accounts with stake, in descending order of stake, then
-//! of address, are drawn by stake, one for every four slots of the epoch, from ChaCha20 seeded with the epoch.
+//! The rule (from the `solana-leader-schedule` crate): vote accounts with stake, sorted by descending stake and then
+//! address, are drawn in proportion to stake, one for every four slots of the epoch, by ChaCha20 seeded with the epoch.
 
 use std::cmp::Reverse;
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// Slots that a leader has in a row.
+/// Consecutive slots of a leader.
 const SLOTS_PER_LEADER: u64 = 4;
 
-/// A vote account, as the leader schedule sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
-    /// The effective stake in lamports.
+    /// Effective stake in lamports.
     pub stake: u64,
-    /// The vote account's address.
     pub address: [u8; 32],
-    /// The validator's identity.
+    /// Identity of the validator.
     pub node: [u8; 32],
 }
 
-/// The leader of a slot, given by its index in the epoch. `None` where there is no stake, or more than a `u64` counts.
+/// Leader of a slot, which is given by its index in the epoch. `None` if there is no stake, or the sum overflows a
+/// `u64`.
 pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
@@ -31,7 +30,7 @@ pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Vot
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // Draws whose low half lies above would make some leaders likelier than their stake.
+    // A draw with a larger low half would favour some leaders.
     let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
     let mut draw = || {
         loop {
@@ -67,7 +66,7 @@ mod tests {
         (0..slots).map(|slot| leader(epoch, slot, voters.clone()).expect("a leader").node[0]).collect()
     }
 
-    /// Schedules that Agave's own crate gives (its tests).
+    /// Schedules from the tests of Agave's own crate.
     #[test]
     fn as_agave_computes_it() {
         let every_four = |order: &[u8]| order.iter().flat_map(|at| [*at; 4]).collect::<Vec<u8>>();

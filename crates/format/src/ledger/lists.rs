@@ -1,5 +1,5 @@
-//! The two lists that a gracefully stopped validator leaves beside the bank file: the storages that belong to the
-//! snapshot, and the obsolete records inside them (docs/snapshot-format.md#bank-snapshot).
+//! Reads the two lists that a gracefully stopped validator leaves beside the bank file: the storages of the snapshot,
+//! and their obsolete records (docs/snapshot-format.md#bank-snapshot).
 
 use std::fs::File;
 use std::io::BufRead;
@@ -15,11 +15,11 @@ use crate::ledger::split::{META_ALIGNMENT, record_bytes};
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 
-/// The most obsolete records of one storage: 16 GiB of the smallest records would be 126 million, and Agave rewrites
-/// a storage long before; 8 million bound the memory of one worker to 128 MiB.
+/// Limit on the obsolete records of one storage: 16 GiB of the smallest records would have 126 million, but Agave
+/// rewrites a storage long before; 8 million take 128 MiB in one worker.
 pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
 
-/// How obsolete records are listed, by the version in `fastboot_version`.
+/// Format of the lists of obsolete records, by the version in `fastboot_version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObsoleteFormat {
     /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot marked.
@@ -30,7 +30,6 @@ pub enum ObsoleteFormat {
 }
 
 impl ObsoleteFormat {
-    /// Bytes of an item.
     const fn item_bytes(self) -> usize {
         match self {
             Self::Wide => WIDE_BYTES,
@@ -38,7 +37,7 @@ impl ObsoleteFormat {
         }
     }
 
-    /// Takes the next item.
+    /// Reads the next item.
     fn read_item<R: BufRead>(self, r: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
         let fields = match self {
             Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<WIDE_BYTES>()?),
@@ -47,7 +46,7 @@ impl ObsoleteFormat {
         Ok(self.item(&fields, is_split))
     }
 
-    /// Reads the first bytes of an item.
+    /// Parses the common first bytes of an item.
     fn item(self, fields: &[u8; ITEM_FIELDS_BYTES], is_split: bool) -> ObsoleteItem {
         match self {
             Self::Wide => ObsoleteItem { offset: u64_at::<0, _>(fields), data_len: u64_at::<8, _>(fields) },
@@ -63,28 +62,26 @@ impl ObsoleteFormat {
 const WIDE_BYTES: usize = 24;
 const COMPACT_BYTES: usize = 20;
 
-/// Bytes of items that are read at once: whole ones of either format.
+/// Bytes of items that are read at once: a multiple of both item lengths.
 const ITEMS_BYTES: usize = 4080;
 const _: () = assert!(ITEMS_BYTES.is_multiple_of(WIDE_BYTES) && ITEMS_BYTES.is_multiple_of(COMPACT_BYTES));
 
-/// Offset and length are in the first bytes of an item, in either format.
+/// In both formats, the first bytes of an item have offset and length.
 const ITEM_FIELDS_BYTES: usize = 16;
 
-/// An obsolete record: where it is in the file (of a split storage, in its `.meta` file), and the length of its data.
+/// An obsolete record: its offset in the file (the `.meta` file of a split storage), and the length of its data, in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObsoleteItem {
-    /// In bytes from the beginning of the file.
     pub offset: u64,
-    /// In bytes.
     pub data_len: u64,
 }
 
-/// Reads a `storages_list`: (slot, id) of every storage, in the file's order.
+/// Reads a `storages_list`: slot and id of every storage, in the file's order.
 pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
     parse_storages_list(FieldReader::open(path, "the storages list")?)
 }
 
-/// Reads the content of one, as [`read_storages_list`] does.
 pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
     let count = r.count("the list", 12)?;
     if count > STORAGES_MAX {
@@ -98,13 +95,12 @@ pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64
     Ok(storages)
 }
 
-/// Reads a `storages_list` of fastboot 4.x and 5.x: u64 count, then items of u32 0, u32 id, u64 slot (an append vec), or
-/// u32 1, u8 has_data_file, u32 id, u64 slot (split files).
+/// Reads a `storages_list` of fastboot 4.x and 5.x: u64 count, then for each append vec u32 0, u32 id, u64 slot, and
+/// for each split storage u32 1, u8 has_data_file, u32 id, u64 slot.
 pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
     parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
 }
 
-/// Reads the content of one, as [`read_tagged_storages_list`] does.
 pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
     let count = r.count("the list", 16)?;
     if count > STORAGES_MAX {
@@ -142,7 +138,7 @@ pub fn write_storages_list(
     Ok(())
 }
 
-/// Writes an `obsolete_accounts` in which no storage has an obsolete record.
+/// Writes an `obsolete_accounts` without obsolete records.
 pub fn write_no_obsolete_accounts(
     to: &mut impl std::io::Write,
     storages: impl ExactSizeIterator<Item = (u64, u32)>,
@@ -156,23 +152,20 @@ pub fn write_no_obsolete_accounts(
     Ok(())
 }
 
-/// The obsolete records of one storage, as the plan sees them.
+/// Obsolete records of one storage, summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObsoleteSummary {
-    /// The storage's slot.
     pub slot: u64,
-    /// The storage's id.
     pub id: u64,
-    /// How many records are obsolete.
     pub count: u64,
-    /// Where in `obsolete_accounts` their list begins, in bytes.
+    /// Offset of their list in `obsolete_accounts`.
     pub list_offset: u64,
-    /// Bytes that cutting them takes out of the storage.
+    /// Bytes by which cutting them shortens the storage.
     pub cut_bytes: u64,
 }
 
-/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` finds a storage that is there;
-/// `on_storage` gets what was found.
+/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` looks up an existing storage;
+/// `on_storage` receives each summary.
 pub fn scan_obsolete_accounts<R: BufRead>(
     mut r: FieldReader<R>,
     format: ObsoleteFormat,
@@ -193,7 +186,7 @@ pub fn scan_obsolete_accounts<R: BufRead>(
         }
         let mut cut_bytes: u64 = 0;
         match storage(slot, id) {
-            // Of a storage that is not there, any record may be obsolete.
+            // Records of a missing storage cannot be checked.
             None => r.skip(count.saturating_mul(item_bytes))?,
             Some(storage) => {
                 for _ in 0..count {
@@ -208,13 +201,13 @@ pub fn scan_obsolete_accounts<R: BufRead>(
     r.end()
 }
 
-/// Bytes that cutting an obsolete record takes out of a storage.
+/// Bytes by which cutting an obsolete record shortens a storage.
 fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     if !storage.is_split() {
         let cut = obsolete_range(item.offset, item.data_len, storage.file_bytes);
         return cut.map(|cut| range_bytes(&cut));
     }
-    // Whether a record begins there is known when the file is read.
+    // Reading the file tells later whether a record begins there.
     if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
         return Err(format!(
             "an obsolete record at offset {} with {} bytes of data is outside the .meta file of {} bytes",
@@ -224,24 +217,20 @@ fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     Ok(record_bytes(item.data_len))
 }
 
-/// `obsolete_accounts`, open for reading the list of one storage after another.
+/// An open `obsolete_accounts`, for reading the list of any storage.
 #[derive(Debug)]
 pub struct ObsoleteLists {
-    /// The file.
     pub file: File,
-    /// Its path, for messages.
     pub path: PathBuf,
-    /// How records are listed in it.
     pub format: ObsoleteFormat,
 }
 
 impl ObsoleteLists {
-    /// Opens the file.
     pub fn open(path: PathBuf, format: ObsoleteFormat) -> Result<Self> {
         Ok(Self { file: slotpress_base::files::open_file(&path)?, path, format })
     }
 
-    /// Reads one storage's obsolete records again, ordered by offset.
+    /// Reads a storage's obsolete records, sorted by offset.
     pub fn read_items(&self, list_offset: u64, count: u64, is_split: bool) -> Result<Vec<ObsoleteItem>> {
         let item_bytes = self.format.item_bytes();
         let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
@@ -261,8 +250,7 @@ impl ObsoleteLists {
         Ok(items)
     }
 
-    /// Reads the obsolete records of an append vec again and returns what remains of its file: sorted ranges that do
-    /// not touch.
+    /// Reads an append vec's obsolete records, and returns the ranges of the file that remain, sorted and not adjacent.
     pub fn read_kept_ranges(&self, list_offset: u64, count: u64, file_bytes: u64) -> Result<Vec<Range<u64>>> {
         let items = self.read_items(list_offset, count, false)?;
         let cuts = items.into_iter().map(|item| obsolete_range(item.offset, item.data_len, file_bytes));
@@ -271,7 +259,7 @@ impl ObsoleteLists {
     }
 }
 
-/// The complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
+/// Complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
 fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
     let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
     let mut at = 0;
@@ -290,7 +278,7 @@ fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>,
     Ok(kept)
 }
 
-/// The bytes of an obsolete record: `[offset, align8(offset + 136 + data_len))`, clipped to the file's end.
+/// Range of an obsolete record, `[offset, align8(offset + 136 + data_len))`, clipped to the file.
 fn obsolete_range(offset: u64, data_len: u64, file_bytes: u64) -> Result<Range<u64>, String> {
     let end = offset.saturating_add(RECORD_HEADER_BYTES as u64).saturating_add(data_len);
     if !offset.is_multiple_of(RECORD_ALIGNMENT) {
@@ -320,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is kept and what is cut make up the file, each byte once.
+        /// Kept ranges and cuts cover each byte of the file once.
         #[test]
         fn kept_ranges_are_the_complement(lengths in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
             let mut at = 0;
@@ -363,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes: an error or a list that the bytes could hold, never a panic.
+        /// Any bytes give an error or a list that fits into them, never a panic.
         #[test]
         fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
             if let Ok(list) = tagged(&bytes) {
@@ -404,7 +392,7 @@ mod tests {
         assert_eq!(found, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
     }
 
-    /// In a split storage: an offset inside the `.meta` file, and data that an account can have.
+    /// In a split storage, the offset must be in the `.meta` file, and the data not longer than an account's.
     #[test]
     fn what_cutting_takes_out() {
         let storage = |kind| StorageFile { slot: 1, id: 1, root: 0, file_bytes: 1000, modified_ns: 0, kind };

@@ -1,4 +1,4 @@
-//! The lock that tells whether a validator runs on a ledger.
+//! The lock of a ledger, which a running validator holds.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -12,39 +12,40 @@ use slotpress_base::{Error, Found, IoContext, KeptDir, Owner, Result, ShowPath};
 use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
-/// Holds `<ledger>/ledger.lock` until it is dropped, in the way of Agave: an exclusive `flock`, taken without waiting.
+/// Holds `<ledger>/ledger.lock` until it is dropped, like Agave: an exclusive `flock`, taken without waiting.
 #[derive(Debug)]
 pub struct LedgerLock {
     file: Option<File>,
-    /// The directory of the lock file, and what it is, where it is to be removed again.
+    /// Directory and identity of a lock file that this lock made.
     made: Option<(Arc<KeptDir>, Found)>,
     removes_made: bool,
 }
 
-/// Its name in a ledger.
 const LOCK_NAME: &str = "ledger.lock";
 
-/// What can be done while the lock is held.
+/// Advice for a ledger whose validator runs.
 const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can verify, recompress and serve the archives \
      that the validator writes itself";
 
-/// What a ledger directory holds: one of these, or bank snapshots.
+/// A ledger directory contains one of these, or bank snapshots.
 const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
-/// Whether there is anything of a ledger in a directory.
+/// True if the directory contains anything of a ledger.
 fn looks_like_ledger(dir: &Path) -> bool {
     LEDGER_NAMES.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
         || bank_snapshot_slots(dir).is_ok_and(|slots| !slots.is_empty())
 }
 
-/// A lock file may be removed between being opened and being locked: then it is made again.
+/// Attempts to lock: another process may remove the file between opening and locking.
 const TRIES_MAX: u32 = 8;
 
 impl LedgerLock {
-    /// Takes the lock; an error when a validator (or another slotpress) holds it. The file is made when it is
-    /// missing, as a validator would; but not in a directory that holds nothing of a ledger, which needs no lock. Where it
-    /// can be neither opened nor made because the file system is read-only, no validator can run on it either, and that
-    /// counts as holding the lock.
+    /// Takes the lock. Makes a missing lock file, as a validator would, but not in a directory without anything of a
+    /// ledger, which needs no lock. On a read-only file system without a lock file no validator can run either, so this
+    /// counts as locked.
+    ///
+    /// # Errors
+    /// A validator or another slotpress holds the lock.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
             return Ok(Self { file: None, made: None, removes_made: false });
@@ -52,10 +53,10 @@ impl LedgerLock {
         Self::acquire_in(&Arc::new(KeptDir::open(ledger)?))
     }
 
-    /// The same for a directory that becomes a ledger: the file is made whatever is there.
+    /// Like [`acquire`](Self::acquire), for a directory that becomes a ledger: makes the lock file in any case.
     ///
     /// # Errors
-    /// As of [`acquire`](Self::acquire).
+    /// See [`acquire`](Self::acquire).
     pub fn acquire_in(ledger: &Arc<KeptDir>) -> Result<Self> {
         for _ in 0..TRIES_MAX {
             if let Some(lock) = Self::try_acquire(ledger)? {
@@ -65,12 +66,11 @@ impl LedgerLock {
         Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.path().shown())))
     }
 
-    /// The file goes with this lock where this lock made it, unless [`keep_made`](Self::keep_made) says otherwise.
+    /// Removes the lock file on drop if this lock made it, unless [`keep_made`](Self::keep_made) is called later.
     pub fn remove_made(&mut self) {
         self.removes_made = true;
     }
 
-    /// The file stays.
     pub fn keep_made(&mut self) {
         self.removes_made = false;
     }
@@ -84,12 +84,12 @@ impl LedgerLock {
         let opened = match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
                 let file = File::from(file);
-                // One that root made must not keep out the validator, which often runs as another user.
+                // A lock file owned by root would keep out a validator that runs as another user.
                 Owner::of(ledger)?.take(&file).or_path("change the owner of", &path)?;
                 made = Some((ledger.clone(), rustix::fs::fstat(&file).or_path("read", &path)?.into()));
                 Ok(file)
             }
-            // Without waiting, for the case of a pipe: who opens one waits for a reader.
+            // Non-blocking, in case the file is a pipe: opening one for writing waits for a reader.
             Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                     return Err(Error::failed(format!("{} is not a file", path.shown())).with_hint(
@@ -103,14 +103,14 @@ impl LedgerLock {
         let file = match opened {
             Ok(file) => file,
             Err(Errno::ROFS) => return Ok(Some(Self { file: None, made: None, removes_made: false })),
-            // A ledger of another user: a lock does not need the right to write.
+            // Locking another user's file needs no write permission.
             Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
                 open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
             }
             Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
         };
         match file.try_lock() {
-            // It was removed since it was made: what is locked is not what the next one finds.
+            // The file was removed after it was opened; other processes would not see this lock.
             Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => {
@@ -131,13 +131,13 @@ impl LedgerLock {
 
 impl Drop for LedgerLock {
     fn drop(&mut self) {
-        // While it is still locked.
+        // Removed while it is still locked.
         if let Some((ledger, made)) = self.made.take().filter(|_| self.removes_made)
             && ledger.found(LOCK_NAME).is_ok_and(|found| found.is_some_and(|found| found.is_same(&made)))
         {
             let _ = ledger.remove_file(LOCK_NAME);
         }
-        // Closing alone would not do: a program that another thread is starting holds a copy of the file for a moment.
+        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
         if let Some(file) = &self.file {
             let _ = file.unlock();
         }
@@ -148,7 +148,7 @@ impl Drop for LedgerLock {
 mod tests {
     use super::*;
 
-    /// As while another thread starts a program: between fork and exec, that holds a copy of every descriptor.
+    /// Imitates another thread that starts a program: between fork and exec, the child has a copy of every descriptor.
     #[test]
     fn a_copy_of_the_file_does_not_hold_the_lock() {
         let ledger = tempfile::tempdir().expect("a directory");

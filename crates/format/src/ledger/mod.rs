@@ -1,7 +1,7 @@
-//! What is on disk, and what its bytes mean: names, bank snapshot directories, the bank file, storages and their
-//! records, the lattice hash, the bank hash.
+//! Files of a ledger and their contents: names, bank snapshot directories, the bank file, storages and their records,
+//! the lattice hash, the bank hash.
 //!
-//! No compression, no network and no terminal live here; every other module stands on this one.
+//! This module does no compression, networking or terminal output. All other crates but `slotpress-base` build on it.
 
 pub mod activation;
 mod bank_fields;

@@ -1,4 +1,4 @@
-//! Names: of archives, of storages, and the base58 hashes inside them (docs/snapshot-format.md#names).
+//! Names of archives and storages, and base58 hashes in them (docs/snapshot-format.md#names).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Result};
 
-/// 32 bytes that are written in base58.
+/// Defines a type for 32 bytes that are written in base58.
 macro_rules! base58 {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
@@ -50,7 +50,7 @@ macro_rules! base58 {
 }
 
 base58! {
-    /// A bank hash, a blockhash, or a snapshot hash: 32 bytes, written in base58.
+    /// A bank hash, blockhash or snapshot hash: 32 bytes, written in base58.
     Hash, "hash"
 }
 base58! {
@@ -60,21 +60,21 @@ base58! {
 
 fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    // 44 is the longest that 32 bytes can be in base58; a longer text is not even decoded.
+    // 32 bytes have at most 44 base58 digits; longer text is not decoded.
     match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
         Some(Ok(32)) => Ok(bytes),
         _ => Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes"))),
     }
 }
 
-/// As a file has it.
+/// Serializes as the file name.
 impl Serialize for ArchiveName {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// The parts of a name, to be flattened into a report: `slot`, `base_slot` and `hash`, all null where there is no name.
+/// Serializes parts of a name to be flattened into a report: `slot`, `base_slot` and `hash`, all null without a name.
 pub fn name_parts<'a, S: Serializer>(
     name: impl Into<Option<&'a ArchiveName>>,
     serializer: S,
@@ -82,7 +82,7 @@ pub fn name_parts<'a, S: Serializer>(
     parts(None, name.into(), serializer)
 }
 
-/// The field `name`, and the parts of the name.
+/// Serializes the field `name`, and the parts of the name.
 pub fn name_and_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     parts(Some(name), Some(name), serializer)
 }
@@ -102,8 +102,9 @@ fn parts<S: Serializer>(
     fields.end()
 }
 
-/// How an archive's tar stream is compressed, as its file name says.
+/// Compression of an archive, by its file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Extension {
     /// `.tar.zst`, read by Agave and Firedancer.
     TarZstd,
@@ -111,16 +112,17 @@ pub enum Extension {
     TarLz4,
     /// `.tar`, read by Firedancer only.
     Tar,
-    /// `.tar.bz2`, from before 2024.
+    /// `.tar.bz2`; Agave wrote such archives until 2024.
     TarBzip2,
-    /// `.tar.gz`, from before 2024.
+    /// `.tar.gz`; Agave wrote such archives until 2024.
     TarGzip,
 }
 
+#[warn(missing_docs)]
 impl Extension {
     const ALL: [Self; 5] = [Self::TarZstd, Self::TarLz4, Self::Tar, Self::TarBzip2, Self::TarGzip];
 
-    /// The file name's ending, without the first dot.
+    /// The extension, without the first dot.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TarZstd => "tar.zst",
@@ -131,7 +133,7 @@ impl Extension {
         }
     }
 
-    /// How servers and stores call what is in such a file.
+    /// MIME type for servers and stores.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::TarZstd => "application/zstd",
@@ -142,26 +144,29 @@ impl Extension {
     }
 }
 
-/// What the file name of a snapshot archive says.
+/// Parsed file name of a snapshot archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct ArchiveName {
-    /// The slot of the full archive that an incremental one builds on; `None` for a full archive.
+    /// Slot of the full archive that an incremental one builds on; `None` for a full archive.
     pub base_slot: Option<u64>,
-    /// The slot of the bank inside.
+    /// Slot of the bank.
     pub slot: u64,
-    /// blake3 of the bank's accounts lattice hash.
+    /// blake3 hash of the bank's accounts lattice hash.
     pub hash: Hash,
-    /// How it is compressed.
+    /// Compression of the archive.
     pub extension: Extension,
 }
 
+#[warn(missing_docs)]
 impl ArchiveName {
-    /// Reads a file name; `None` when it is not the name of a snapshot archive.
+    /// Parses a file name; `None` if it is not that of a snapshot archive.
     pub fn parse(file_name: &str) -> Option<Self> {
         Self::parse_loosely(file_name).filter(|name| name.base_slot.is_none_or(|base| base < name.slot))
     }
 
-    /// The same, and that of an incremental archive of the slot of its full one, which only Firedancer loads.
+    /// Like [`parse`](Self::parse), but also accepts an incremental archive of the same slot as its full one, which
+    /// only Firedancer loads.
     pub fn parse_loosely(file_name: &str) -> Option<Self> {
         let (stem, extension) = Extension::ALL
             .into_iter()
@@ -178,12 +183,12 @@ impl ArchiveName {
         name.base_slot.is_none_or(|base| base <= name.slot).then_some(name)
     }
 
-    /// Reads the last component of a path.
+    /// Parses the last component of a path.
     pub fn from_path(path: &Path) -> Option<Self> {
         Self::parse(path.file_name()?.to_str()?)
     }
 
-    /// The path of the file of this name in a directory.
+    /// Path of the file of this name in a directory.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
         dir.join(self.to_string())
     }
@@ -208,7 +213,7 @@ impl fmt::Display for ArchiveName {
     }
 }
 
-/// Reads a decimal number in its one canonical form: digits only, no sign, no leading zero.
+/// Parses a decimal number in canonical form: only digits, no sign, no leading zero.
 pub fn parse_number(text: &str) -> Option<u64> {
     let canonical = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -216,7 +221,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     if canonical { text.parse().ok() } else { None }
 }
 
-/// Reads the file name of a storage, `<slot>.<id>`.
+/// Parses the file name of a storage, `<slot>.<id>`.
 pub fn parse_storage_name(file_name: &str) -> Option<(u64, u64)> {
     let (slot, id) = file_name.split_once('.')?;
     Some((parse_number(slot)?, parse_number(id)?))

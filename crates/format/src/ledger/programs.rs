@@ -1,65 +1,54 @@
-//! Addresses that every mainnet snapshot holds: programs, a sysvar, and the mints of most token accounts.
+//! Well-known addresses in mainnet snapshots: programs, sysvars, a feature, and mints.
 
-/// Decodes an address when the program is compiled.
+/// Decodes an address at compile time.
 pub const fn address(text: &str) -> [u8; 32] {
     bs58::decode(text.as_bytes()).into_array_const_unwrap()
 }
 
 /// The system program: 32 zeros.
 pub const SYSTEM: [u8; 32] = [0; 32];
-/// The SPL token program.
 pub const TOKEN: [u8; 32] = address("TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA");
-/// Token-2022.
 pub const TOKEN_2022: [u8; 32] = address("TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb");
-/// Metaplex token metadata.
 pub const METADATA: [u8; 32] = address("metaqbxxUerdq28cj1RbAWkYQm3ybzjb6a8bt518x1s");
-/// The stake program.
 pub const STAKE: [u8; 32] = address("Stake11111111111111111111111111111111111111");
-/// The vote program.
 pub const VOTE: [u8; 32] = address("Vote111111111111111111111111111111111111111");
 /// The upgradeable loader, which owns programs and their code.
 pub const LOADER: [u8; 32] = address("BPFLoaderUpgradeab1e11111111111111111111111");
-/// Address lookup tables.
 pub const LOOKUP_TABLE: [u8; 32] = address("AddressLookupTab1e1111111111111111111111111");
 /// Raydium's constant-product pools.
 pub const RAYDIUM_AMM: [u8; 32] = address("675kPX9MHTjS2zt1qfr1NYHuzeLXfQM9H24wFSUt1Mp8");
 /// Raydium's concentrated liquidity.
 pub const RAYDIUM_CLMM: [u8; 32] = address("CAMMCzo5YL8w4VFF8KVHrK22GGUsp5VTaW7grrKgrWqK");
-/// Orca Whirlpools.
 pub const WHIRLPOOL: [u8; 32] = address("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc");
 /// Meteora's liquidity bins.
 pub const METEORA: [u8; 32] = address("LBUZKhRxPF3XUpBCjp4YzTKgLccjZhTSDM9YuVaPwxo");
 /// OpenBook order books.
 pub const OPENBOOK: [u8; 32] = address("srmqPvymJeFKQ4zGQed1GFppgkRHL9kaELCbyksJtPX");
-/// Solend.
 pub const SOLEND: [u8; 32] = address("So1endDq2YkqhipRh3WViPa8hdiSpxWy6z3Z6tMCpAo");
 /// Kamino lending.
 pub const KAMINO: [u8; 32] = address("KLend2g3cP87fffoy8q1mQqGKjrxjC8boSyAYavgmjD");
 /// Pump.fun bonding curves.
 pub const PUMP: [u8; 32] = address("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P");
-/// Drift.
 pub const DRIFT: [u8; 32] = address("dRiftyHA39MWEi3m9aunc5MzRF1JYuBsbn6VPcn33UH");
 /// Jupiter's airdrop distributor.
 pub const DISTRIBUTOR: [u8; 32] = address("meRjbQXFNf5En86FXT2YPz1dQzLj4Yb3xK8u1MVgqpb");
-/// The name service.
 pub const NAMES: [u8; 32] = address("namesLPneVptA9Z5rqUDD9tMTWEJwofgaYwp8cawRkX");
 
-/// The sysvar that tells which slots have a block.
+/// Sysvar with a bit for each slot that has a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 
-/// The sysvar of the cluster's stakes in the epochs that are over.
+/// Sysvar with the cluster's stakes in past epochs.
 pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
 
-/// The sysvar that tells whether the rewards of the last epoch are still being paid out.
+/// Sysvar that tells whether rewards of the last epoch are still being paid out.
 pub const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 
-/// The sysvar of the cluster's time.
+/// Sysvar with the cluster's time.
 pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
 
-/// The feature `reduce_stake_warmup_cooldown`.
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");
 
-/// The mints of most accounts: wrapped SOL, USDC, USDT.
+/// Mints of most token accounts: wrapped SOL, USDC, USDT.
 pub const KNOWN_MINTS: [[u8; 32]; 3] = [
     address("So11111111111111111111111111111111111111112"),
     address("EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"),

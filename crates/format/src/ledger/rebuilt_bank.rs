@@ -1,8 +1,8 @@
-//! A bank file of Firedancer's with what Agave asks of one: its stakes, from the accounts, and what follows from those.
+//! Rebuilds a bank file of Firedancer for Agave: adds stakes from the accounts, and fields that follow from them.
 //!
-//! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, and so its bank files hold
-//! none; Agave's takes them from the bank file, and compares them with the accounts (`new_from_snapshot` in the
-//! `solana-runtime` crate). Everything else is carried as it is.
+//! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, so its bank files have
+//! none. Agave takes them from the bank file, and compares them with the accounts (`new_from_snapshot` in the
+//! `solana-runtime` crate). Everything else is copied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -14,36 +14,35 @@ use crate::ledger::bank_file::BankPlaces;
 use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{BankFile, Delegation, FieldReader, Genesis, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
-/// What the accounts of a state tell of its stakes.
+/// Accounts of a state from which its stakes follow.
 #[derive(Clone, Debug, Default)]
 pub struct StakedAccounts {
-    /// The vote accounts that Agave can read, by address.
+    /// Vote accounts that Agave can parse, by address.
     pub vote_accounts: BTreeMap<[u8; 32], StoredAccount>,
-    /// The delegations, by the stake account's address, in ascending order.
+    /// Delegations by the stake account's address, ascending.
     pub delegations: Vec<([u8; 32], Delegation)>,
-    /// The cluster's stakes in the epochs that are over.
     pub history: StakeHistory,
-    /// The slot since which less stake may change in an epoch.
+    /// Slot since which less stake may change in an epoch.
     pub reduced_since: Option<u64>,
-    /// How far the cluster's clock has come in the epoch, where anything has told it the time.
+    /// Seconds since the start of the epoch by the cluster's clock, if it was ever set.
     pub seconds_of_epoch: Option<u64>,
 }
 
-/// The rent epochs of vote accounts: Firedancer does not keep them, and Agave compares those of the bank file with those of
+/// Rent epochs of vote accounts. Firedancer does not keep them, but Agave compares those of the bank file with those of
 /// the accounts.
 #[derive(Clone, Debug, Default)]
 pub struct RentEpochs(HashMap<[u8; 32], u64>);
 
-/// The rent epoch that Agave gives an account that is exempt from rent: on mainnet, every vote account has it.
+/// Rent epoch that Agave gives a rent-exempt account; on mainnet, all vote accounts have it.
 const RENT_EPOCH_EXEMPT: u64 = u64::MAX;
 
 impl RentEpochs {
-    /// Those of the stakes of a bank file of Agave's.
+    /// Takes the rent epochs from the stakes of an Agave bank file.
     pub fn of_stakes(stakes: &Stakes) -> Self {
         Self(stakes.vote_accounts.iter().map(|(address, account)| (*address, account.rent_epoch)).collect())
     }
 
-    /// That of a vote account; where it is not known, that of an account that is exempt from rent.
+    /// Rent epoch of a vote account; that of a rent-exempt account if it is unknown.
     pub fn of(&self, address: &[u8; 32]) -> u64 {
         self.0.get(address).copied().unwrap_or(RENT_EPOCH_EXEMPT)
     }
@@ -59,18 +58,17 @@ pub struct RebuiltBank {
 
 #[derive(Debug)]
 enum Piece {
-    /// Bytes of the source.
     Kept(Range<usize>),
     Made(Vec<u8>),
     Delegations,
 }
 
 impl RebuiltBank {
-    /// Of the bytes of a bank file, its fields and its accounts; and of the genesis, for a cluster whose slots never took as
-    /// long as Firedancer takes for granted.
+    /// Rebuilds a bank file from its bytes and parsed fields, the accounts, and optionally the genesis, which is needed
+    /// for a cluster with shorter slots than Firedancer assumes.
     ///
     /// # Errors
-    /// Something that Agave asks for cannot be had.
+    /// Something that Agave requires cannot be determined.
     pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
         let ScheduledLeader::Node(leader) = bank.scheduled_leader else {
             return Err(cannot("the leader of its slot: the epoch stakes do not tell it"));
@@ -78,7 +76,7 @@ impl RebuiltBank {
         let epoch = bank.epoch();
         let StakedAccounts { vote_accounts, delegations, history, reduced_since, seconds_of_epoch } = accounts;
         let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
-        // Features shorten slots, and never lengthen them.
+        // Features can only shorten slots.
         let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
         check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), seconds_of_epoch, bank)?;
         if vote_accounts.is_empty() {
@@ -105,7 +103,7 @@ impl RebuiltBank {
         put(&mut before, &[delegations.len() as u64]);
         let mut after = Vec::new();
         put(&mut after, &[0, epoch, history.len() as u64]);
-        // The newest first.
+        // Newest first.
         for (epoch, cluster) in history.iter().rev() {
             put(&mut after, &[*epoch, cluster.effective, cluster.activating, cluster.deactivating]);
         }
@@ -115,7 +113,7 @@ impl RebuiltBank {
         let mut made = vec![
             (leader_at..leader_at.saturating_add(32), vec![Piece::Made(leader.0.to_vec())]),
             (stakes..stakes_end, vec![Piece::Made(before), Piece::Delegations, Piece::Made(after)]),
-            // It had transactions, or ticks, as every bank that is rooted.
+            // Like every rooted bank, it had transactions or ticks.
             (is_delta..is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
             (epochs_at..epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
         ];
@@ -127,7 +125,7 @@ impl RebuiltBank {
             made.push((year_at..year_at.saturating_add(8), vec![Piece::Made(slots_per_year.clone())]));
             made.push((rent_at..rent_at.saturating_add(8), vec![Piece::Made(slots_per_year)]));
         }
-        // Where a chain has no fixed number of hashes, Firedancer writes 0 or its own, and Agave nothing.
+        // If a chain has no fixed number of hashes, Firedancer writes 0 or its own number, Agave none.
         let option = source.get(to_usize(hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
         let is_free = genesis.is_some_and(|genesis| genesis.hashes_per_tick.is_none());
         if option.is_some_and(|option| option[0] == 1 && (is_free || *option == [1, 0, 0, 0, 0, 0, 0, 0, 0])) {
@@ -144,7 +142,6 @@ impl RebuiltBank {
         Ok(Self { source, delegations, pieces })
     }
 
-    /// Its length in bytes.
     pub fn length_bytes(&self) -> u64 {
         let bytes = |piece: &Piece| match piece {
             Piece::Kept(range) => range.len(),
@@ -154,7 +151,7 @@ impl RebuiltBank {
         self.pieces.iter().map(|piece| bytes(piece) as u64).fold(0, u64::saturating_add)
     }
 
-    /// Hands over its bytes, from the first to the last.
+    /// Passes all bytes to `to`, in order.
     pub fn write(&self, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         for piece in &self.pieces {
             match piece {
@@ -180,11 +177,11 @@ fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesi
     }
 }
 
-/// Seconds that the clock may be off: it counts whole ones, and began with a rounded one.
+/// Tolerance in seconds: the clock counts whole seconds, and started from a rounded one.
 const CLOCK_SLACK_SECONDS: u128 = 2;
 
-/// Refuses a time of a slot that cannot be: all validators keep the cluster's clock between three quarters and two and a half
-/// times of what the slots of an epoch are meant to take.
+/// Refuses an impossible slot duration: validators keep the cluster's clock between three quarters and two and a half
+/// times the intended duration of the slots in an epoch.
 fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &BankFile) -> Result<()> {
     let Some(seconds) = seconds_of_epoch.map(u128::from) else { return Ok(()) };
     let slots = u128::from(bank.slot.saturating_sub(bank.first_slot_of_epoch()));
@@ -201,8 +198,8 @@ fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &Bank
     }
 }
 
-/// The epoch stakes, with the nodes and the authorized voters that follow from their vote accounts. Who may vote in an epoch
-/// is told by the accounts as they are now: a vote account keeps the voters of the epochs around its own.
+/// Rebuilds the epoch stakes with the nodes and authorized voters that follow from their vote accounts. The voters come
+/// from the current vote accounts, which keep those of neighbouring epochs.
 fn rebuild_epoch_stakes(
     source: &[u8],
     bank: &BankFile,
@@ -228,7 +225,7 @@ fn rebuild_epoch_stakes(
         put_nodes_and_voters(&mut made, epoch, &voters.by_address(), vote_accounts)?;
         epochs.push(epoch);
     }
-    // Agave asks for those up to the epoch whose leaders are known.
+    // Agave requires all epochs with known leaders.
     let epoch = bank.epoch();
     match [epoch, epoch.saturating_add(1)].into_iter().find(|epoch| !epochs.contains(epoch)) {
         Some(missing) => Err(cannot(&format!("the stakes of epoch {missing}"))),
@@ -236,7 +233,7 @@ fn rebuild_epoch_stakes(
     }
 }
 
-/// As `parse_epoch_vote_accounts` in the `solana-runtime` crate makes them.
+/// Equals `parse_epoch_vote_accounts` in the `solana-runtime` crate.
 fn put_nodes_and_voters(
     to: &mut Vec<u8>,
     epoch: u64,
@@ -275,7 +272,7 @@ fn put(to: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
 }
 
-/// The error for what Agave asks for and cannot be had.
+/// Error for something that Agave requires but cannot be determined.
 pub fn cannot(what: &str) -> Error {
     Error::failed(format!("an archive for Agave cannot be made of it, for want of {what}"))
 }

@@ -1,48 +1,39 @@
-//! One stored account: the layout of a record in a storage (docs/snapshot-format.md#records).
-//!
-//! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
+//! Layout of one stored account, a record in a storage (docs/snapshot-format.md#records). Pure functions over bytes.
 
 use slotpress_base::{array_at, to_usize, u64_at};
 
 use crate::AccountView;
 
-/// The fixed part of a record, in bytes; the account's data follows.
+/// Length in bytes of the fixed part of a record; the account's data follows.
 pub const RECORD_HEADER_BYTES: usize = 136;
 
-/// Where the fields of a record's header lie, for those who look at one or two of millions of headers.
+/// Offsets of fields in a record's header, for code that needs only one or two fields of millions of headers.
 pub mod field {
     use std::ops::Range;
 
     /// Length of the data, `u64`.
     pub const DATA_LEN: usize = 8;
-    /// The account's address.
     pub const PUBKEY: Range<usize> = 16..48;
-    /// The balance, `u64`.
+    /// Balance, `u64`.
     pub const LAMPORTS: usize = 48;
-    /// The owner program.
     pub const OWNER: Range<usize> = 64..96;
-    /// 0 or 1.
     pub const EXECUTABLE: usize = 96;
-    /// Padding and the stored hash: bytes without meaning, to the header's end.
+    /// Padding and the stored hash, which have no meaning, up to the header's end.
     pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
 }
 
-/// What stands where a record may begin.
+/// Kind of the bytes at a position where a record may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
-    /// A record with this many bytes of data after its header, then padding to a multiple of 8.
-    Record {
-        /// Bytes of data.
-        data_bytes: usize,
-    },
-    /// The mark after the last record: no lamports, and a pubkey of zeros.
+    /// A record with this length of data after its header, then padding to a multiple of 8.
+    Record { data_bytes: usize },
+    /// The mark after the last record: zero lamports and a zero pubkey.
     End,
-    /// Something that claims more data than an account can hold: no record, and no telling where the next one is.
+    /// A length beyond the largest account: not a record, and the start of the next one is unknown.
     TooLong,
 }
 
 impl RecordStart {
-    /// Looks at a header.
     #[inline]
     pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
         if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
@@ -55,59 +46,52 @@ impl RecordStart {
     }
 }
 
-/// A record that lies wholly in some bytes.
+/// A complete record in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
-    /// Where in the bytes it starts.
     pub start: usize,
-    /// Where the next one starts: after its padding, or at the end of the bytes, where that is cut off.
+    /// Offset of the next record: after the padding, or the end of the slice if that cuts off the padding.
     pub end: usize,
-    /// Its header.
     pub header: &'a [u8; RECORD_HEADER_BYTES],
-    /// Its data.
     pub data: &'a [u8],
 }
 
 impl RawRecord<'_> {
-    /// Its length with its padding, as far as that is there.
+    /// Length with padding, as far as the slice contains it.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// The records that lie wholly in some bytes, one behind the other. The one way to walk records: a caller that has a storage in
-/// pieces walks each of them, and asks [`Records::rest`] what is at its end.
+/// Iterates over complete records in a slice. All code walks records by this iterator; a caller with a storage in
+/// pieces walks each piece and asks [`Records::rest`] about its end.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// Why the records in some bytes are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
-    /// All bytes are records.
     Nothing,
-    /// The next record takes at least this many bytes, more than are left.
+    /// The next record needs at least this many bytes, more than are left.
     Short(usize),
-    /// The mark after the last record.
     End,
-    /// No record.
+    /// The bytes are not a record.
     TooLong,
 }
 
 impl<'a> Records<'a> {
-    /// The records of `bytes`, which begin with one.
+    /// Iterates over `bytes`, which must begin with a record.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// Where the next record starts, or would start: at most where the bytes end.
+    /// Offset of the next record, at most the end of the slice.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// What stands behind the records so far.
     pub fn rest(&self) -> RecordsRest {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
@@ -137,16 +121,16 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Records start at multiples of this.
+/// Alignment of records.
 pub const RECORD_ALIGNMENT: u64 = 8;
 
-/// The most data that an account may hold, in bytes (10 MiB).
+/// Most data of an account in bytes (10 MiB).
 pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// The most bytes that a storage file may hold (16 GiB).
+/// Most bytes of a storage file (16 GiB).
 pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// Rounds up to the next multiple of 8. Saturates, so that hostile lengths stay large instead of wrapping.
+/// Rounds up to a multiple of 8; saturates, so that hostile lengths stay large.
 pub const fn align8(length: u64) -> u64 {
     match length.checked_add(7) {
         Some(sum) => sum & !(RECORD_ALIGNMENT - 1),
@@ -154,31 +138,25 @@ pub const fn align8(length: u64) -> u64 {
     }
 }
 
-/// The header of a record, with the names of docs/snapshot-format.md#records.
+/// Header of a record, with field names as in docs/snapshot-format.md#records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Meaningless today; kept by verbatim archives.
     pub write_version: u64,
-    /// Length of the account's data in bytes.
     pub data_len: u64,
-    /// The account's address.
     pub pubkey: [u8; 32],
-    /// The balance; 0 is a tombstone, which closes the account.
+    /// Balance; 0 makes a tombstone, which closes the account.
     pub lamports: u64,
-    /// The rent epoch.
     pub rent_epoch: u64,
-    /// The owner program.
     pub owner: [u8; 32],
     /// 0 or 1; anything else is damage.
     pub executable: u8,
-    /// Uninitialised memory in Agave up to 4.4: no meaning.
+    /// Uninitialised memory in Agave up to 4.4; has no meaning.
     pub padding: [u8; 7],
-    /// Obsolete: no meaning.
+    /// Obsolete; has no meaning.
     pub stored_hash: [u8; 32],
 }
 
 impl RecordHeader {
-    /// Reads a header from its 136 bytes.
     pub fn parse(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
         Self {
             write_version: u64_at::<0, _>(bytes),
@@ -193,7 +171,6 @@ impl RecordHeader {
         }
     }
 
-    /// Its 136 bytes.
     #[allow(clippy::wrong_self_convention, reason = "it is not as small as others that are copied")]
     pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
@@ -209,12 +186,12 @@ impl RecordHeader {
         bytes
     }
 
-    /// The record's length in the storage, with the padding that follows it.
+    /// Length of the record in the storage, with padding.
     pub fn stored_bytes(&self) -> u64 {
         align8(self.data_len.saturating_add(RECORD_HEADER_BYTES as u64))
     }
 
-    /// What the account's hash covers.
+    /// The parts that the account's hash covers.
     pub fn account<'a>(&'a self, data: &'a [u8]) -> AccountView<'a> {
         AccountView {
             pubkey: &self.pubkey,

@@ -1,70 +1,59 @@
-//! Walking the records of a storage whose bytes come in pieces of any size. Pure.
+//! Walks the records of a storage that arrives in pieces of any size. No I/O.
 //!
-//! A record that lies in one piece is handed on where it lies; one that is cut by the end of a piece is put together
-//! in a buffer, which the limit on account data bounds.
+//! A record in one piece is passed on without copying; one that spans pieces is assembled in a buffer, which the limit
+//! on account data bounds.
 
 use slotpress_base::{split_at_most, to_usize};
 
 use crate::ledger::record::{align8, field};
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest};
 
-/// A record, complete.
+/// A complete record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it starts in the storage.
     pub offset_bytes: u64,
-    /// Its header.
     pub header: &'a RecordHeader,
-    /// Its data.
     pub data: &'a [u8],
 }
 
-/// What can be wrong with the bytes of a storage.
+/// Kinds of faults in a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
-    /// The storage ends inside the data of a record, or something that is no record follows the last.
+    /// The storage ends inside the data of a record, or other bytes follow the last record.
     CutOff,
-    /// The storage ends inside the header of a record: clients pass over so few bytes.
+    /// The storage ends inside the header of a record: clients ignore so few bytes.
     Tail,
-    /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer takes them for an account.
+    /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer reads them as an account.
     Padded,
-    /// A record claims more data than an account can hold. What follows cannot be told apart.
+    /// A record claims more data than an account can have; the rest cannot be split into records.
     DataLength,
     /// The executable flag is neither 0 nor 1.
     Executable,
 }
 
 impl RecordFaultKind {
-    /// Whether records may be missing.
+    /// True if records may be missing.
     pub fn loses_records(self) -> bool {
         matches!(self, Self::CutOff | Self::Tail | Self::DataLength)
     }
 }
 
-/// What is wrong at some place of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFault {
-    /// What.
     pub kind: RecordFaultKind,
-    /// Where in the storage.
     pub offset_bytes: u64,
-    /// The account, where there is one.
     pub account: Option<[u8; 32]>,
-    /// What should be there.
     pub expected: String,
-    /// What is there.
     pub found: String,
 }
 
-/// Receives what a walk finds.
+/// Receives records and faults of a walk.
 pub trait RecordSink {
-    /// A complete record.
     fn record(&mut self, record: Record<'_>);
-    /// A rule is broken.
     fn fault(&mut self, fault: RecordFault);
 }
 
-/// Looks at nothing: for walking to where a storage's next record is.
+/// Ignores everything; for walking to the start of the next record.
 pub struct NoSink;
 
 impl RecordSink for NoSink {
@@ -72,28 +61,28 @@ impl RecordSink for NoSink {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-/// Walks one storage. A copy of it goes on from the same place.
+/// State of a walk over one storage. A clone continues from the same position.
 #[derive(Clone, Debug, Default)]
 pub struct RecordWalker {
-    /// A record, or padding before the next, that was cut by the end of a piece.
+    /// A record, or padding, that continues in the next piece.
     carried: Vec<u8>,
-    /// Where `carried`, or the next piece, starts in the storage.
+    /// Offset of `carried`, or of the next piece, in the storage.
     offset_bytes: u64,
-    /// Padding that is still to be passed over.
+    /// Bytes of padding still to be skipped.
     skip_bytes: u64,
-    /// Nothing that follows can be told apart any more.
+    /// True if the rest of the storage cannot be split into records.
     is_over: bool,
-    /// All bytes after this offset have been zeros: the padding that Firedancer takes for an account.
+    /// All bytes since this offset were zeros: padding that Firedancer reads as an account.
     end_mark: Option<u64>,
 }
 
 impl RecordWalker {
-    /// Forgets the storage before, keeps the buffer.
+    /// Starts a new storage, and keeps the buffer.
     pub fn restart(&mut self) {
         self.restart_at(0);
     }
 
-    /// Starts at a record that starts `offset_bytes` into a storage.
+    /// Starts at a record at `offset_bytes` of a storage.
     pub fn restart_at(&mut self, offset_bytes: u64) {
         self.carried.clear();
         self.offset_bytes = offset_bytes;
@@ -102,10 +91,9 @@ impl RecordWalker {
         self.end_mark = None;
     }
 
-    /// Takes the next bytes of the storage.
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
-            // Just as much as the cut record needs, so that what follows is handed on where it lies.
+            // Takes only as much as the record needs, so that the following records are not copied.
             if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
                 && needed > self.carried.len()
             {
@@ -129,7 +117,7 @@ impl RecordWalker {
         self.carried.extend_from_slice(split_at_most(bytes, used).1);
     }
 
-    /// The storage has ended: nothing may be left over.
+    /// Ends the storage: reports leftover bytes.
     pub fn finish(&mut self, sink: &mut (impl RecordSink + ?Sized)) {
         if self.is_over || self.carried.is_empty() {
             return;
@@ -150,7 +138,7 @@ impl RecordWalker {
         self.is_over = true;
     }
 
-    /// Hands on every record that lies in `bytes` as a whole; returns how many bytes are done with.
+    /// Passes on all complete records of `bytes`; returns the number of consumed bytes.
     fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
         let (skipped, rest) = split_at_most(bytes, to_usize(self.skip_bytes));
         self.skip_bytes = self.skip_bytes.saturating_sub(skipped.len() as u64);
@@ -170,7 +158,6 @@ impl RecordWalker {
                 });
             }
             sink.record(Record { offset_bytes, header: &header, data: record.data });
-            // The last record's padding may be missing: it is passed over, not waited for.
             self.skip_bytes = align8(header.stored_bytes()).saturating_sub(record.length() as u64);
         }
         let at = records.position();
@@ -204,7 +191,7 @@ impl RecordWalker {
         bytes.len()
     }
 
-    /// Zeros after the end mark are padding; anything else has no business there.
+    /// After the end mark, zeros are padding; anything else is a fault.
     fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         if let Some(offset_bytes) = self.end_mark
             && bytes.iter().any(|byte| *byte != 0)
@@ -287,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a storage is cut, the same records come out, and nothing is wrong with it.
+        /// The same records are found, without faults, however a storage is cut into pieces.
         #[test]
         fn pieces_do_not_matter(records in records(), piece in 1usize..900, has_last_padding: bool) {
             let (bytes, expected) = storage(&records, has_last_padding);
@@ -296,7 +283,7 @@ mod tests {
             prop_assert_eq!(found.faults, []);
         }
 
-        /// A storage that ends inside a record is found, at the record.
+        /// A storage that ends inside a record is reported at that record.
         #[test]
         fn truncation_is_found(records in records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
             let (bytes, expected) = storage(&records, false);
@@ -311,7 +298,7 @@ mod tests {
             prop_assert_eq!(found.faults.iter().any(|(kind, _)| is_cut(kind)), in_record);
         }
 
-        /// The account is named as soon as its header is there.
+        /// The account is named if its header is complete.
         #[test]
         fn a_record_that_is_cut_off_is_named(cut in 0usize..200) {
             #[derive(Default)]
@@ -338,7 +325,7 @@ mod tests {
             prop_assert_eq!(one.faults, other.faults);
         }
 
-        /// Padding to a page, which Agave leaves on disk and Firedancer takes for an account.
+        /// Padding to a page, which Agave leaves on disk and Firedancer reads as an account.
         #[test]
         fn zero_padding_is_found(records in records(), zeros in 136usize..1000, piece in 1usize..900) {
             let (mut bytes, expected) = storage(&records, true);

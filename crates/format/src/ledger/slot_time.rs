@@ -1,5 +1,5 @@
-//! How long slots take, and where that is known from. Clusters shorten them step by step (SIMD-0525): 400 ms is what a
-//! chain began with, and no constant.
+//! Duration of slots, and its source. Clusters shorten it step by step (SIMD-0525); 400 ms was the value at genesis,
+//! and is not a constant.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,31 +8,34 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use slotpress_base::quantity;
 
-/// Where the time of a slot is known from.
+/// Source of a slot duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[warn(missing_docs)]
 pub enum SlotTimeSource {
-    /// What slots took lately, as an RPC server measured it.
+    /// Recent duration, as measured by an RPC server.
     Rpc,
-    /// What they are meant to take, by the bank file of an archive.
+    /// Intended duration, from the bank file of an archive.
     BankFile,
-    /// Nothing tells.
+    /// Unknown; a default is assumed.
     Assumed,
 }
 
-/// How long a slot takes.
+/// Duration of a slot, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct SlotTime {
     per_slot: Duration,
     source: SlotTimeSource,
 }
 
+#[warn(missing_docs)]
 impl SlotTime {
-    /// Where nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. Where slots are shorter, states seem older than they
-    /// are, never newer.
+    /// Default if nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states seem older than
+    /// they are, never newer.
     pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
 
-    /// What is told: `None` where no cluster can be meant (below 50 ms, above 2 s).
+    /// A measured or stated duration; `None` if it is implausible (below 50 ms or above 2 s).
     pub fn new(per_slot: Duration, source: SlotTimeSource) -> Option<Self> {
         let plausible = Duration::from_millis(50)..=Duration::from_secs(2);
         plausible.contains(&per_slot).then_some(Self { per_slot, source })
@@ -43,31 +46,31 @@ impl SlotTime {
         u64::try_from(self.per_slot.as_micros().saturating_add(500) / 1000).unwrap_or(u64::MAX)
     }
 
-    /// Where it is known from.
+    /// Source of the duration.
     pub fn source(self) -> SlotTimeSource {
         self.source
     }
 
-    /// How long so many slots take.
+    /// Duration of this many slots.
     pub fn of_slots(self, slots: u64) -> Duration {
         let nanos = self.per_slot.as_nanos().saturating_mul(u128::from(slots));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How many slots a time is.
+    /// Number of slots in this time.
     pub fn slots_in(self, time: Duration) -> u64 {
         let slots = time.as_nanos().checked_div(self.per_slot.as_nanos()).unwrap_or_default();
         u64::try_from(slots).unwrap_or(u64::MAX)
     }
 
-    /// Slots with the time that they take: "135 slots (54 s)".
+    /// Slots with their duration: "135 slots (54 s)".
     pub fn show(self, slots: u64) -> String {
         let plural = if slots == 1 { "" } else { "s" };
         format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.of_slots(slots)))
     }
 }
 
-/// The fields `slot_ms` and `slot_time_source`, to be flattened into a report.
+/// Serializes `slot_ms` and `slot_time_source`, to be flattened into a report.
 impl Serialize for SlotTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("SlotTime", 2)?;
@@ -83,7 +86,7 @@ impl Default for SlotTime {
     }
 }
 
-/// "400 ms (assumed)"
+/// Writes "400 ms (assumed)".
 impl fmt::Display for SlotTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {

@@ -1,6 +1,5 @@
-//! Split storages of Agave 4.5: what the bytes of a `.meta` and a `.data` file mean
-//! (docs/snapshot-format.md#split-storages). A storage that Agave splits is an append vec in every archive:
-//! [`MetaEntry::record_header`] is the header of the record there.
+//! Parses `.meta` and `.data` files of Agave 4.5's split storages (docs/snapshot-format.md#split-storages). In an
+//! archive, a split storage is an append vec: [`MetaEntry::record_header`] gives the header of a record there.
 //!
 //! ```text
 //! both      16 magic | 3 x u64 version 0.1.0 | u64 uid, equal in both | 16 reserved
@@ -9,8 +8,8 @@
 //! .data     each at a multiple of 4,096: pubkey 32 | data_len u32 | data; in the order of .meta
 //! ```
 //!
-//! Pure over a way to read bytes. Where the files come from, and what of them goes into an archive, lives in
-//! `archive::split`.
+//! Reads through a callback, without I/O of its own. `plan::split` in `slotpress-read` reads the files and selects what
+//! is archived.
 
 use slotpress_base::{Error, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
 
@@ -18,36 +17,34 @@ use crate::ledger::directory::NEWER_AGAVE;
 use crate::ledger::record::align8;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
-/// Both files begin with so many bytes about the file.
+/// Length of the header of both files.
 pub const FILE_HEADER_BYTES: usize = 64;
 
-/// Entries of a `.meta` file start at multiples of this.
+/// Alignment of entries in a `.meta` file.
 pub const META_ALIGNMENT: u64 = 32;
 
-/// The fixed part of an entry of a `.meta` file, in bytes.
+/// Length in bytes of the fixed part of an entry in a `.meta` file.
 pub const META_HEADER_BYTES: usize = 88;
 
-/// Data of up to so many bytes lies in the `.meta` file.
+/// Data of up to this length is in the `.meta` file itself.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
-/// Entries of a `.data` file start at multiples of this.
+/// Alignment of entries in a `.data` file.
 pub const DATA_ALIGNMENT: u64 = 4096;
 
-/// What stands before the data in an entry of a `.data` file: pubkey and length.
+/// Length of pubkey and data length, which precede the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
-/// The most bytes that either file may hold (128 GiB): obsolete lists name offsets in `.meta` by a u32 in units of 32
-/// bytes, and what a `.data` file of more holds would not fit into an archive.
+/// Most bytes of either file (128 GiB): lists of obsolete records give offsets in `.meta` as u32 in units of 32 bytes,
+/// and the content of a larger `.data` file would not fit into an archive.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];
 
-/// One of the two files.
+/// The two files of a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitFile {
-    /// Headers and small data.
     Meta,
-    /// Large data.
     Data,
 }
 
@@ -59,7 +56,7 @@ impl SplitFile {
         }
     }
 
-    /// Reads the beginning of the file; returns its uid, which the other file of the storage has too.
+    /// Checks the header of the file and returns its uid, which both files of a storage share.
     pub fn uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
         if header[..16] != *self.magic() {
             let name = if self == Self::Meta { "meta" } else { "data" };
@@ -83,35 +80,32 @@ pub fn check_uids(meta: u64, data: u64) -> Result<()> {
     }
 }
 
-/// Bytes of an append vec's record with so many bytes of data, with the padding that follows it.
+/// Length of an append vec's record with this much data, with padding.
 pub const fn record_bytes(data_len: u64) -> u64 {
     align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
 }
 
-/// Where an account's data is.
+/// Place of an account's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountData<'a> {
-    /// Here.
+    /// The data itself.
     Inline(&'a [u8]),
-    /// In the entry of the `.data` file at this offset.
+    /// Offset of its entry in the `.data` file.
     At(u64),
 }
 
-/// An account of a split storage.
+/// An account in a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaEntry<'a> {
-    /// Where it begins in the `.meta` file.
     pub offset: u64,
-    /// Its fixed part.
     pub header: &'a [u8; META_HEADER_BYTES],
-    /// Length of its data in bytes, at most 10 MiB.
+    /// Length of the data in bytes, at most 10 MiB.
     pub data_len: u32,
-    /// Its data.
     pub data: AccountData<'a>,
 }
 
 impl MetaEntry<'_> {
-    /// The header of its record in an archive.
+    /// Header of its record in an archive.
     pub fn record_header(&self) -> [u8; RECORD_HEADER_BYTES] {
         let header = RecordHeader {
             write_version: 0,
@@ -127,19 +121,17 @@ impl MetaEntry<'_> {
         header.to_bytes()
     }
 
-    /// The account's address.
     pub fn pubkey(&self) -> [u8; 32] {
         array_at::<0, 32, _>(self.header)
     }
 
-    /// The length of its record in an archive, in bytes.
+    /// Length of its record in an archive, in bytes.
     pub fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.data_len))
     }
 }
 
-/// Refuses the beginning of an entry of a `.data` file that is not that of the given account. `offset` is where the
-/// entry begins.
+/// Checks that the header of an entry in a `.data` file, at `offset`, belongs to the given account.
 pub fn check_data_header(
     header: &[u8; DATA_HEADER_BYTES],
     offset: u64,
@@ -156,47 +148,47 @@ pub fn check_data_header(
     Ok(())
 }
 
-/// Fills a buffer with the bytes at an offset of a file.
+/// Fills a buffer from an offset of a file.
 pub type ReadAt<'a> = dyn FnMut(&mut [u8], u64) -> Result<()> + 'a;
 
-/// A `.meta` file to walk over.
+/// Part of a `.meta` file to walk over.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaRange {
-    /// The file's length in bytes.
+    /// Length of the file in bytes.
     pub meta_bytes: u64,
-    /// The length of the `.data` file, where there is one.
+    /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
-    /// Where the first entry to look at begins.
+    /// Offset of the first entry.
     pub first: u64,
-    /// Nothing after this offset is wanted: no more than the entry that begins before it is read.
+    /// No entry that begins at or after this offset is needed.
     pub limit: u64,
     /// Bytes to read at a time.
     pub window_bytes: usize,
 }
 
-/// Walks over the entries of a `.meta` file, holding one window of it in memory.
+/// Walks over the entries of a `.meta` file, with one window of it in memory.
 pub struct MetaWalk<'a> {
     read: &'a mut ReadAt<'a>,
     range: MetaRange,
-    /// Lent for being used again: what is held is at its beginning.
+    /// Borrowed buffer for reuse; the current window is at its beginning.
     window: &'a mut Vec<u8>,
     held_bytes: usize,
-    /// Where the window begins in the file.
+    /// Offset of the window in the file.
     window_start: u64,
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     next: u64,
-    /// Where the next entry of the `.data` file may begin: offsets ascend.
+    /// Smallest offset of the next entry in the `.data` file: offsets ascend.
     next_data: u64,
 }
 
 impl<'a> MetaWalk<'a> {
-    /// Walks over a file that `read` reads.
+    /// Walks over a file through `read`.
     pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
         let first = range.first;
         Self { read, range, window, held_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
     }
 
-    /// The next entry; `None` at the file's end.
+    /// The next entry; `None` at the end of the file.
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
         let offset = self.next;
         if offset >= self.range.meta_bytes {
@@ -228,7 +220,7 @@ impl<'a> MetaWalk<'a> {
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
 
-    /// Checks where an account's data lies in the `.data` file.
+    /// Checks the position of an account's data in the `.data` file.
     fn pass_data(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
         let Some(data_bytes) = self.range.data_bytes else {
             return Err(damaged(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
@@ -247,7 +239,7 @@ impl<'a> MetaWalk<'a> {
         Err(damaged(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
     }
 
-    /// Makes sure that the window holds a range of the file.
+    /// Reads a range of the file into the window, unless it is there.
     fn hold(&mut self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         if end > self.range.meta_bytes {
@@ -267,14 +259,14 @@ impl<'a> MetaWalk<'a> {
         Ok(())
     }
 
-    /// The fixed part of an entry that the window holds, and what follows it.
+    /// The fixed part of an entry in the window, and the bytes after it.
     fn held(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
         let at = to_usize(offset.saturating_sub(self.window_start));
         self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| past_the_end(offset))
     }
 }
 
-/// The next multiple of an alignment: where an entry may begin.
+/// The next multiple of an alignment, where an entry may begin.
 fn aligned(end: u64, alignment: u64) -> u64 {
     end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
@@ -323,7 +315,7 @@ mod tests {
         assert!(check_data_header(&header, 4096, &[9; 32], 5001).is_err());
     }
 
-    /// An entry: its fixed part, then data, or where that is.
+    /// Makes an entry: the fixed part, then `payload`.
     fn entry(key: u8, data_len: u32, payload: &[u8]) -> Vec<u8> {
         let mut entry =
             [&[key; 32][..], &[key + 1; 32], &7u64.to_le_bytes(), &8u64.to_le_bytes(), &[1, 0, 0, 0]].concat();
@@ -332,7 +324,7 @@ mod tests {
         entry
     }
 
-    /// A file of entries, each at its place. What follows the last one is not padded.
+    /// Makes a file of aligned entries; the last one is not padded.
     fn file_of(entries: &[Vec<u8>]) -> Vec<u8> {
         let mut file = vec![0; FILE_HEADER_BYTES];
         for entry in entries {
@@ -344,7 +336,7 @@ mod tests {
 
     type Found = Vec<(u64, [u8; RECORD_HEADER_BYTES], u32, Option<u64>, Vec<u8>)>;
 
-    /// Walks over a file, and says how much was read beyond `limit`.
+    /// Walks over a file; also returns the offset up to which it was read.
     fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Found, u64)> {
         let mut read_to = 0;
         let mut read = |to: &mut [u8], offset: u64| {
@@ -391,7 +383,7 @@ mod tests {
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
-        // No more is read than the entry that begins before the limit.
+        // Reading ends with the entry that begins before the limit.
         let (found, read_to) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
         assert_eq!((found.len(), read_to), (1, 160 + 88 + 5));
     }

@@ -1,5 +1,5 @@
-//! Stakes: as bank files keep them (docs/snapshot-format.md#bank-file), and as accounts of the stake and the vote
-//! program hold them. Only what Agave compares when it loads a snapshot.
+//! Parses stakes in bank files (docs/snapshot-format.md#bank-file), and accounts of the stake and vote programs; only
+//! what Agave compares when it loads a snapshot.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -10,43 +10,41 @@ use crate::ledger::activation::Term;
 use crate::ledger::demands::firedancer;
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
-/// The most vote accounts of one epoch that are looked at: mainnet has some thousands.
+/// Limit on vote accounts of one epoch: mainnet has some thousands.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
 
-/// The most delegations that are looked at: mainnet has 1.5 million. So many take 400 MB.
+/// Limit on delegations: mainnet has 1.5 million. This many take 400 MB.
 pub const DELEGATIONS_MAX: usize = 4_000_000;
 
-/// Where the delegation of a stake account starts: after the kind (2 is a delegated one) and 120 bytes of rights.
+/// Offset of the delegation in a stake account: after the kind (2 for a delegated one) and 120 bytes of authorities and
+/// lockup.
 const DELEGATION_AT: usize = 4 + 120;
 
-/// Kind, rights, delegation, credits and flags of a stake account.
+/// Length of kind, authorities, delegation, credits and flags of a stake account.
 const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 
-/// A delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
+/// Length of a delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
-/// A delegation in a stakes cache: the stake account's address, and the delegation.
+/// Length of a delegation in a stakes cache, with the stake account's address.
 pub const STORED_DELEGATION_BYTES: usize = 32 + DELEGATION_BYTES;
 
-/// Of those, what makes two delegations equal for Agave 4.4 and later.
+/// Length of the part that Agave 4.4 and later compare.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
-/// To whom some stake is delegated, how much, and from when until when.
+/// Delegation of a stake account: voter, amount and term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delegation([u8; DELEGATION_BYTES]);
 
 impl Delegation {
-    /// The vote account.
     pub fn voter(&self) -> [u8; 32] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
 
-    /// As it is stored.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// How much, and from when until when.
     pub fn term(&self) -> Term {
         let number = |at: usize| {
             let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
@@ -55,51 +53,48 @@ impl Delegation {
         Term { stake: number(32), activation_epoch: number(40), deactivation_epoch: number(48) }
     }
 
-    /// What its last bytes are as the rate that they once were.
+    /// The last 8 bytes as the rate that they once were.
     fn rate(&self) -> f64 {
         self.0.last_chunk().copied().map_or(0.0, f64::from_le_bytes)
     }
 
-    /// Whether two delegations differ in nothing but the bytes that once were a rate.
+    /// True if two delegations differ at most in the bytes that once were a rate.
     pub fn is_same_stake(&self, other: &Self) -> bool {
         self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
     }
 
-    /// The delegation in the data of an account of the stake program, where it is delegated.
+    /// Parses the delegation in the data of a stake account; `None` if it is not delegated.
     pub fn of_account(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
     }
 }
 
-/// An account whose contents are kept.
+/// An account that is kept with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAccount {
-    /// Its balance.
     pub lamports: u64,
-    /// Whether it is a program.
     pub is_executable: bool,
-    /// The epoch in which rent was due, which has no meaning any more.
+    /// Epoch in which rent was due; has no meaning any more.
     pub rent_epoch: u64,
-    /// Its data.
     pub data: Box<[u8]>,
 }
 
-/// An account of the vote program, as a bank file and the accounts may have it.
+/// A vote account, in a bank file or in the accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoteAccount {
-    /// blake3 of what Agave compares beside the rent epoch: lamports, owner, flag, data.
+    /// blake3 hash of what Agave compares beside the rent epoch: lamports, owner, executable flag, data.
     pub digest: [u8; 32],
-    /// The epoch in which rent was due. It has no meaning any more, but Agave compares it.
+    /// Epoch in which rent was due. Has no meaning any more, but Agave compares it.
     pub rent_epoch: u64,
-    /// The validator's identity, where the account can be read.
+    /// Identity of the validator, if the account can be parsed.
     pub node: Option<[u8; 32]>,
-    /// Whether it has the length of a vote account, and was used.
+    /// True if the account has the length of a vote account, and was initialized.
     pub is_initialized: bool,
 }
 
 impl VoteAccount {
-    /// Of the fields of an account.
+    /// Computes the fields that Agave compares.
     pub fn new(lamports: u64, owner: &[u8; 32], is_executable: bool, rent_epoch: u64, data: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
@@ -109,49 +104,49 @@ impl VoteAccount {
     }
 }
 
-/// Versions of a vote account's state: `VoteState0_23_5`, which only Firedancer reads, `VoteState1_14_11`, `VoteStateV3`,
+/// Versions of a vote account's state: `VoteState0_23_5` (only Firedancer reads it), `VoteState1_14_11`, `VoteStateV3`,
 /// `VoteStateV4`.
 const STATE_0_23_5: u32 = 0;
 const STATE_1_14_11: u32 = 1;
 const STATE_3: u32 = 2;
 const STATE_4: u32 = 3;
 
-/// Up to the votes: version, node, withdrawer, commission.
+/// Offset of the votes: after version, node, withdrawer, commission.
 const VOTES_AT: usize = 4 + 32 + 32 + 1;
 
-/// The same in version 4, up to the flag of a BLS key: two collectors, two commissions, pending rewards.
+/// Offset of the BLS key's flag in version 4: after version, node, withdrawer, two collectors, two commissions, pending
+/// rewards.
 const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
 
-/// Former voters, 32 of 48 bytes, with their index and flag: up to version 3.
+/// Length of prior voters (32 of 48 bytes) with index and flag, up to version 3.
 const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
-/// The same in version 0.23.5: the node, its voter and since when, prior voters, withdrawer, commission.
+/// Offset of the votes in version 0.23.5: after node, its voter with epoch, prior voters, withdrawer, commission.
 const VOTES_OF_0_23_5_AT: usize = 4 + 32 + 32 + 8 + 1800 + 32 + 1;
 
-/// Votes, authorized voters and epochs of credits that Agave reads at most.
+/// Most votes, authorized voters and epochs of credits that Agave parses.
 const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
 
-/// The node of a vote account's state, where Agave can read that.
+/// Node of a vote account; `None` if Agave cannot parse it.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
 
-/// What is looked at in a vote account's state.
+/// Parsed parts of a vote account's state.
 #[derive(Clone, Copy, Debug)]
 pub struct VoteState<'a> {
-    /// The validator's identity.
     pub node: [u8; 32],
-    /// Epochs and who may vote from them on, 40 bytes each.
+    /// Authorized voters, each with the first epoch, 40 bytes each.
     voters: &'a [u8],
-    /// Epochs with the credits at their end and at their beginning, 24 bytes each.
+    /// Epochs with the credits at their end and start, 24 bytes each.
     credits: &'a [u8],
 }
 
-/// Bytes of an authorized voter: the epoch, the address.
+/// Length of an authorized voter: epoch and address.
 const VOTER_BYTES: usize = 8 + 32;
 
 impl<'a> VoteState<'a> {
-    /// Who may vote in an epoch.
+    /// The authorized voter of an epoch.
     pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
         let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
         let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
@@ -159,7 +154,8 @@ impl<'a> VoteState<'a> {
         address.try_into().ok()
     }
 
-    /// The state in the data of a vote account, where Agave can read that (`VoteStateView` in the `solana-vote` crate).
+    /// Parses the data of a vote account as Agave does (`VoteStateView` in the `solana-vote` crate); `None` if it would
+    /// refuse it.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
         version_of(data).filter(|version| *version != STATE_0_23_5)?;
         parse_vote_state(data, AGAVE_ITEMS_MAX)
@@ -170,13 +166,14 @@ fn version_of(data: &[u8]) -> Option<u32> {
     data.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// What is wrong with the credits of a vote account for Firedancer, which makes rewards of them (`fd_ssload.c`).
+/// Reason for which Firedancer, which computes rewards from them, refuses the credits of a vote account
+/// (`fd_ssload.c`).
 fn credits_fault(credits: &[u8]) -> Option<&'static str> {
     let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
     let (mut last, mut base, mut has_marker) = (None, 0, false);
     for item in credits.chunks_exact(3 * 8) {
         let [epoch, end, start] = [0, 8, 16].map(|at| item.get(at..).map_or(0, number));
-        // It marks the change to Alpenglow.
+        // Marks the change to Alpenglow.
         if [epoch, end, start] == [u64::MAX; 3] {
             if std::mem::replace(&mut has_marker, true) {
                 return Some("two marks of the change to Alpenglow");
@@ -244,8 +241,8 @@ fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3
     Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters, credits })
 }
 
-/// `VoteStateVersions::is_correct_size_and_initialized`: of version 4 by its number, of older ones by something other than
-/// zeros up to their former voters.
+/// Equals `VoteStateVersions::is_correct_size_and_initialized`: version 4 is recognized by its number, older ones by
+/// non-zero bytes up to their prior voters.
 fn is_initialized(data: &[u8]) -> bool {
     let is_used = |until: usize| data.get(4..until).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
     match data.len() {
@@ -255,14 +252,15 @@ fn is_initialized(data: &[u8]) -> bool {
     }
 }
 
-/// The stakes of a bank, which must agree with its accounts.
+/// Stakes of a bank, which must agree with its accounts.
 #[derive(Clone, Debug, Default)]
+#[warn(missing_docs)]
 pub struct Stakes {
     /// Vote accounts by address, in the file's order.
     pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
     /// Delegations by the stake account's address, in the file's order.
     pub delegations: Vec<([u8; 32], Delegation)>,
-    /// Whether there are more than are looked at.
+    /// True if there are more than are kept.
     pub has_more: bool,
 }
 
@@ -275,58 +273,52 @@ impl Stakes {
     }
 }
 
-/// What is kept of a stakes cache.
+/// Parts of a stakes cache to keep.
 pub enum Keep<'a> {
-    /// Everything that accounts stand behind.
     All(&'a mut Stakes),
-    /// Who votes with how much stake.
     Voters(&'a mut Voters),
-    /// Nothing.
     Nothing,
 }
 
-/// Who votes in an epoch.
+/// Voters of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Voters {
-    /// Those whose accounts can be read.
+    /// Voters whose accounts can be parsed.
     pub voters: Vec<Voter>,
-    /// Whether there are more than are looked at.
+    /// True if there are more than are kept.
     pub has_more: bool,
 }
 
 impl Voters {
-    /// Each address once: of two, the later counts.
+    /// Voters with distinct addresses; the later of two counts.
     pub fn by_address(self) -> Vec<Voter> {
         let voters: BTreeMap<_, _> = self.voters.into_iter().map(|voter| (voter.address, voter)).collect();
         voters.into_values().collect()
     }
 }
 
-/// What a stakes cache holds in all.
+/// Totals and findings of a stakes cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StakesSummary {
-    /// Vote accounts.
     pub vote_account_count: u64,
-    /// Delegations.
     pub delegation_count: u64,
-    /// Its epoch.
     pub epoch: u64,
-    /// The first vote account that Agave cannot read.
+    /// The first vote account that Agave cannot parse.
     pub invalid_vote_account: Option<Address>,
     /// The first vote account without stake.
     pub no_stake: Option<Address>,
-    /// The first vote account with credits that Firedancer does not take, and why.
+    /// The first vote account with credits that Firedancer refuses, and the reason.
     pub firedancer_credits: Option<(Address, &'static str)>,
 }
 
-/// Reads a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
+/// Parses a stakes cache. In the epoch stakes, each delegation also has its credits observed.
 pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     name: &str,
     with_credits: bool,
     mut keep: Keep<'_>,
 ) -> Result<StakesSummary> {
-    // An account: lamports, data, owner, executable, rent epoch.
+    // Fields of an account: lamports, data, owner, executable, rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
     let mut data = Vec::new();
@@ -381,7 +373,7 @@ pub fn read_stakes<R: BufRead>(
     Ok(summary)
 }
 
-/// Passes over what follows the stakes of an epoch: their sum, nodes, authorized voters.
+/// Skips the fields after the stakes of an epoch: their sum, nodes, authorized voters.
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
     let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
@@ -397,7 +389,6 @@ pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     Ok(())
 }
 
-/// An account of a stakes cache.
 fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, data: &mut Vec<u8>) -> Result<VoteAccount> {
     let lamports = r.u64()?;
     let data_bytes = r.count("a vote account's data", 1)?;
@@ -417,7 +408,8 @@ mod tests {
 
     use super::*;
 
-    /// A vote account's state of a version, with two votes, a root, a voter and one epoch's credits; where it ends.
+    /// Makes a vote account's state of a version, with two votes, a root, a voter and credits of one epoch; also
+    /// returns its end.
     fn state(version: u32) -> (Vec<u8>, usize) {
         let mut data = version.to_le_bytes().to_vec();
         data.extend([7; 32]);

@@ -1,8 +1,8 @@
-//! `startup_hints`, which Agave 4.4 and later leave beside the bank file at a graceful stop
-//! (docs/snapshot-format.md#bank-snapshot): u64 count, then items of u32 tag and, of the only known tag 0, u64
-//! accounts.
+//! Checks `startup_hints`, which Agave 4.4 and later leave beside the bank file at a graceful stop
+//! (docs/snapshot-format.md#bank-snapshot): u64 count, then items with a u32 tag and, for the only known tag 0, a u64
+//! number of accounts.
 //!
-//! A validator starts without it, but not with a damaged one.
+//! A validator starts without the file, but not with a damaged one.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -11,13 +11,12 @@ use slotpress_base::{ErrorKind, Result, ShowPath};
 
 use crate::FieldReader;
 
-/// The file's name.
 pub const FILE_NAME: &str = "startup_hints";
 
 /// The largest file that Agave reads, in bytes.
 pub const BYTES_MAX: u64 = 4096;
 
-/// Refuses a file on which Agave 4.4 does not start; one that is not there is fine.
+/// Refuses a file with which Agave 4.4 does not start; a missing file is fine.
 pub fn check_startup_hints(bank_snapshot: &Path) -> Result<()> {
     let path = bank_snapshot.join(FILE_NAME);
     if !path.exists() {
@@ -35,7 +34,7 @@ fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<()> {
     }
     let count = r.u64()?;
     for _ in 0..count {
-        // Agave passes over all hints where one is of a later version; nor does it mind what follows them.
+        // Agave ignores all hints if one is of a later version, and bytes after them.
         if r.u32()? != 0 {
             break;
         }

@@ -1,4 +1,4 @@
-//! The status cache, `snapshots/status_cache`: recent transactions' results, read as a stream to its last byte
+//! Parses the status cache, `snapshots/status_cache`, the results of recent transactions, as a stream to its last byte
 //! (docs/snapshot-format.md#status-cache).
 
 use std::collections::{HashMap, HashSet};
@@ -9,45 +9,43 @@ use slotpress_base::Result;
 use crate::ledger::demands::firedancer;
 use crate::{Breach, FieldReader, Hash};
 
-/// The most slots that a validator keeps results of.
+/// Most slots of which a validator keeps results.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
-/// What a status cache holds.
+/// Contents of a status cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCache {
     /// The slots, in the order of the file.
     pub slots: Vec<u64>,
-    /// Transactions, over all slots.
+    /// Number of transactions over all slots.
     pub transaction_count: u64,
-    /// The blockhashes that transactions named; of a cache that names too many, the first.
+    /// Blockhashes that transactions used; limited in number, the first in the file.
     pub blockhashes: HashMap<Hash, BlockhashUse>,
-    /// Blockhashes over all slots, each as often as it is there.
+    /// Number of blockhashes over all slots, with repetitions.
     pub blockhash_count: u64,
-    /// What clients refuse of it.
+    /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
-    /// The highest number of a transaction error.
+    /// Largest number of a transaction error.
     pub transaction_error_max: u32,
-    /// The highest number of an instruction error.
+    /// Largest number of an instruction error.
     pub instruction_error_max: u32,
 }
 
-/// How a blockhash is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockhashUse {
-    /// Of a transaction's hash, 20 bytes from this offset on are kept.
+    /// Offset in a transaction's hash from which 20 bytes are kept.
     pub offset: u64,
-    /// Another offset, where there is one.
+    /// A different offset for the same blockhash, if there is one.
     pub other_offset: Option<u64>,
-    /// Transactions that named it.
     pub transaction_count: u64,
 }
 
-/// Blockhashes that are told apart: every root may refer to those of the last 300 blocks and to nonces, most to the same
+/// Limit on distinct blockhashes: each root may refer to those of the last 300 blocks and to nonces, mostly the same
 /// ones. About 5 MB.
 const BLOCKHASHES_MAX: usize = 65_536;
 
 impl StatusCache {
-    /// Whether it holds an error that Agave knows from 4.4 on.
+    /// True if there is an error that only Agave 4.4 and later know.
     pub fn has_errors_of_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
     }
@@ -65,20 +63,21 @@ impl StatusCache {
     }
 }
 
-/// The kinds of transaction errors that carry something: an instruction's number and error, or one byte.
+/// Transaction errors with a payload: instruction number and error, or one byte.
 const INSTRUCTION_ERROR: u32 = 8;
 const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
-/// `BailOut` is the last that Agave 4.4 and 4.5 know, and the first that 4.3 does not.
+/// The last error (`BailOut`) of Agave 4.4 and 4.5, and the last one of 4.3.
 const TRANSACTION_ERROR_MAX: u32 = 39;
 const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
 
-/// The same for instruction errors: a number of the program's own, or a text.
+/// Instruction errors with a payload (a program's own number, or a text), and the last ones of Agave 4.4 and 4.3.
 const CUSTOM: u32 = 25;
 const WITH_A_TEXT: u32 = 44;
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 
-/// Reads a status cache to its end, and checks what Agave checks: all slots roots, each once, none above `bank_slot`.
+/// Parses a status cache to its end, and checks what Agave checks: all slots are roots, distinct, and not above
+/// `bank_slot`.
 pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
     let mut cache = StatusCache::default();
     let mut seen = HashSet::new();
@@ -199,7 +198,7 @@ mod tests {
         assert!(parse(&[cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
     }
 
-    /// `BailOut`, of the transaction or of an instruction, is known from Agave 4.4 on.
+    /// `BailOut`, as an error of a transaction or an instruction, is known since Agave 4.4.
     #[test]
     fn errors_of_4_4() {
         for (error, is_newer) in [

@@ -1,4 +1,4 @@
-//! Storage files on disk: the directories that hold them, and finding each. What is in them is not looked at here.
+//! Finds storage files on disk, and the directories that contain them. Contents are not read here.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,27 +12,30 @@ use slotpress_base::{Error, IoContext, Pool, Result, ShowPath};
 use crate::ledger::split::SPLIT_FILE_BYTES_MAX;
 use crate::{STORAGE_BYTES_MAX, parse_storage_name};
 
-/// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
+/// Limit on the storages of a snapshot. Agave refuses archives with more than 5,000,000 entries; mainnet has about
+/// 430,000 storages.
 pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages, kept open so that files are found relative to it.
 #[derive(Debug)]
+#[warn(missing_docs)]
 pub struct StorageRoot {
-    /// Its path, for messages.
+    /// Path for messages.
     pub path: PathBuf,
-    /// The open directory.
+    /// Open directory, through which files are opened.
     pub dir: OwnedFd,
 }
 
+#[warn(missing_docs)]
 impl StorageRoot {
-    /// Opens a directory of storages.
+    /// Opens a directory of storages by its path.
     pub fn open(path: PathBuf) -> Result<Self> {
         let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .or_path("open", &path)?;
         Ok(Self { path, dir })
     }
 
-    /// Opens a file of a storage for reading. Symbolic links are not followed: validators make none.
+    /// Opens a storage file for reading. Does not follow symbolic links; validators make none.
     pub fn open_storage(&self, name: &str) -> Result<File> {
         rustix::fs::openat(&self.dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
@@ -40,37 +43,29 @@ impl StorageRoot {
     }
 }
 
-/// How a storage lies on disk.
+/// Files of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageKind {
     /// One file of records, `<slot>.<id>`.
     #[default]
     AppendVec,
-    /// A file of headers and small data, `<slot>.<id>.meta`, and perhaps one of large data, `<slot>.<id>.data`
-    /// (Agave 4.5). What is in them: [`split`](super::split).
-    Split {
-        /// The file of large data, where there is one.
-        data: Option<SplitDataFile>,
-    },
+    /// A file of headers and small data, `<slot>.<id>.meta`, and optionally one of large data, `<slot>.<id>.data`
+    /// (Agave 4.5). [`split`](super::split) parses them.
+    Split { data: Option<SplitDataFile> },
 }
 
-/// The `.data` file of a split storage as it was found.
+/// The `.data` file of a split storage when it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitDataFile {
-    /// Its length in bytes.
     pub file_bytes: u64,
-    /// When it was last modified, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
-/// A storage of a storages list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedStorage {
-    /// Its slot.
     pub slot: u64,
-    /// Its id.
     pub id: u32,
-    /// Its files, by the endings of their names: the first is always there.
+    /// File name endings; the first file always exists.
     pub endings: &'static [&'static str],
 }
 
@@ -81,25 +76,27 @@ pub const SPLIT: &[&str] = &[".meta"];
 /// Both files of a split storage.
 pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
-/// A storage as it was found: some tens of bytes each, since mainnet has 430,000.
+/// A storage when it was found. Kept small, since mainnet has 430,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct StorageFile {
-    /// The storage's slot.
+    /// Slot of the storage.
     pub slot: u64,
-    /// The storage's id on this node.
+    /// Id of the storage on this node.
     pub id: u32,
-    /// Index of the directory that holds it in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
+    /// Index of its directory in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
     pub root: u16,
-    /// The file's length in bytes; of a split storage, that of its `.meta` file.
+    /// Length of the file in bytes; of the `.meta` file if it is split.
     pub file_bytes: u64,
-    /// When that file was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
+    /// Modification time of that file in nanoseconds since 1970, to notice a change while it is read.
     pub modified_ns: i64,
-    /// How it lies on disk.
+    /// Whether it is one file or split in two.
     pub kind: StorageKind,
 }
 
+#[warn(missing_docs)]
 impl StorageFile {
-    /// The name of its file; of a split storage, of its `.meta` file.
+    /// Name of the file; of the `.meta` file if it is split.
     pub fn file_name(&self) -> String {
         match self.kind {
             StorageKind::AppendVec => format!("{}.{}", self.slot, self.id),
@@ -107,17 +104,17 @@ impl StorageFile {
         }
     }
 
-    /// The name of the `.data` file that a split storage may have.
+    /// Name of the `.data` file, if it is split and has one.
     pub fn data_file_name(&self) -> String {
         format!("{}.{}.data", self.slot, self.id)
     }
 
-    /// Whether it is a split storage.
+    /// True if the storage is split in two files.
     pub fn is_split(&self) -> bool {
         matches!(self.kind, StorageKind::Split { .. })
     }
 
-    /// Bytes on disk, of both files of a split storage.
+    /// Bytes on disk, including a `.data` file.
     pub fn disk_bytes(&self) -> u64 {
         match self.kind {
             StorageKind::Split { data: Some(data) } => self.file_bytes.saturating_add(data.file_bytes),
@@ -126,7 +123,7 @@ impl StorageFile {
     }
 }
 
-/// Every file of every root, which must all be storages. Their metadata is read by `threads` threads.
+/// Lists all files of the roots, which must be storages. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
     for (index, root) in numbered(roots)? {
@@ -147,7 +144,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
     pool.run(|| names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect())
 }
 
-/// The directories with their numbers, as [`StorageFile::root`] has them.
+/// The directories with their indexes for [`StorageFile::root`].
 fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
         return Err(Error::usage("too many accounts paths"));
@@ -158,11 +155,9 @@ fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &Storage
 /// A file of a storages list that is in none of the directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingFile {
-    /// The storage's slot.
     pub slot: u64,
-    /// The storage's id.
     pub id: u32,
-    /// What the file's name ends with: nothing, `.meta` or `.data`.
+    /// End of the file name: empty, `.meta` or `.data`.
     pub ending: &'static str,
 }
 
@@ -172,10 +167,10 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// The storages of a list: those that are there, and the files that are not.
+/// Storages of a list that were found, and missing files.
 pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
 
-/// Finds every storage of the list in one of the roots, on `threads` threads; returns also those that are in none.
+/// Finds every storage of the list in one of the roots, on `threads` threads; also returns missing files.
 pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
     let roots = numbered(roots)?;
     let find = |listed: &ListedStorage| {
@@ -190,7 +185,7 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
                 Ok(_) => {}
-                // Where one of two files is there, the other one is missing.
+                // If one of two files exists, the other one is missing.
                 Err(ending) if ending != first_ending => missing.ending = ending,
                 Err(_) => {}
             }
@@ -208,7 +203,7 @@ fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result
         .map_err(|_| Error::failed(format!("storage {slot}.{id} has just vanished")))
 }
 
-/// Looks at all files of a storage in one directory; or says which of them is not there.
+/// Reads the metadata of a storage's files in one directory; the inner error names a missing one.
 fn stat_storage(
     root: &StorageRoot,
     index: u16,
@@ -230,7 +225,6 @@ fn stat_storage(
     Ok(Ok(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
 }
 
-/// A file's length, and when it was modified.
 fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u64, i64)>> {
     let stat = match rustix::fs::statat(&root.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -249,7 +243,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
     Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))
 }
 
-/// A modification time as one number of nanoseconds since 1970.
+/// Combines seconds and nanoseconds since 1970.
 pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {
     seconds.into().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.try_into().unwrap_or(0))
 }

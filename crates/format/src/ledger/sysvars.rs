@@ -1,17 +1,17 @@
-//! The contents of sysvar accounts, as far as a bank file repeats or follows from them.
+//! Parses sysvar accounts, as far as a bank file follows from them.
 
 use slotpress_base::Result;
 
 use crate::FieldReader;
 use crate::ledger::activation::{ClusterStake, StakeHistory};
 
-/// Epochs that the stake history holds, at most (`MAX_ENTRIES` in the `solana-stake-history` crate).
+/// Most epochs in the stake history (`MAX_ENTRIES` in the `solana-stake-history` crate).
 const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;
 
-/// Slots that the slot history tells of (`MAX_ENTRIES` in the `solana-slot-history` crate).
+/// Slots in the slot history (`MAX_ENTRIES` in the `solana-slot-history` crate).
 const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
 
-/// Reads the sysvar `StakeHistory`; what follows its entries is room for more.
+/// Parses the sysvar `StakeHistory`; bytes after its entries are spare room.
 pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
     let count = r.count("the stake history", 4 * 8)?;
@@ -26,14 +26,14 @@ pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     Ok(history)
 }
 
-/// Reads whether the rewards of the last epoch are being paid out, from the sysvar `EpochRewards`.
+/// Parses from the sysvar `EpochRewards` whether rewards of the last epoch are being paid out.
 pub fn parse_rewards_active(data: &[u8]) -> Result<bool> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar EpochRewards");
     r.skip(8 + 8 + 32 + 16 + 8 + 8)?; // start, partitions, blockhash, points, rewards, of those paid out
     r.flag("whether rewards are paid out")
 }
 
-/// How far the sysvar `Clock` has come in its epoch, in seconds; `None` where nothing has told it the time.
+/// Parses from the sysvar `Clock` the seconds since the start of the epoch; `None` if the clock was never set.
 pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
     r.skip(8)?; // slot
@@ -43,13 +43,13 @@ pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
 }
 
-/// Reads the slot in which a feature was activated, from its account; `None` where it waits for that.
+/// Parses the slot in which a feature was activated from its account; `None` while it is pending.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the account of a feature");
     Ok(if r.flag("the slot of its activation")? { Some(r.u64()?) } else { None })
 }
 
-/// The slots that have a block, the newest `max` of them, newest first, from the sysvar `SlotHistory`.
+/// Parses the newest `max` slots with a block from the sysvar `SlotHistory`, newest first.
 pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar SlotHistory");
     let has_bits = r.flag("the slots")?;

@@ -1,8 +1,8 @@
-//! Adding up many accounts, several at a time.
+//! Sums lattice hashes of many accounts, several at a time.
 //!
-//! An account of up to one chunk (1,024 bytes with what its hash covers beside the data: nearly all of them) waits in a
-//! group of accounts with as many blocks as it has, until there is one for each lane. Of a longer one the crate hashes
-//! both halves of the tree, in lanes of its own; only the extended output of the root is left to do.
+//! An account of up to one chunk (1,024 bytes of hashed message, nearly all accounts) waits in a group of accounts with
+//! the same number of blocks, until there is one for each lane. For a longer one, the `blake3` crate hashes both halves
+//! of the tree in lanes of its own; only the extended output of the root remains to be computed.
 
 use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
 use blake3::{CHUNK_LEN, Hasher};
@@ -12,12 +12,12 @@ use super::lanes::{
 };
 use super::{AccountView, LatticeHash};
 
-/// A sum over accounts in the making. Accounts are added one by one, and hashed whenever enough of them wait;
-/// [`take`](Self::take) gives their sum, to be added to or subtracted from another.
+/// Sum over accounts. Accounts are added one by one, and hashed when enough of them wait; [`take`](Self::take) returns
+/// the sum.
 ///
-/// Holds at most 200 KiB, and 32 KiB more while it hashes a long account.
+/// Takes at most 200 KiB, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
-    /// What was added without lanes.
+    /// Sum of accounts that were hashed without lanes.
     sum: LatticeHash,
     lanes: Option<LaneAccumulator>,
 }
@@ -29,18 +29,17 @@ impl Default for LatticeAccumulator {
 }
 
 impl LatticeAccumulator {
-    /// No accounts yet; hashes with the quickest code that this machine has.
+    /// Uses the fastest code that this machine supports.
     pub fn new() -> Self {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
     }
 
-    /// The same with the given code; none where this machine does not have it. For tests and measurements.
+    /// Uses the given code, for tests and measurements; `None` if this machine does not support it.
     pub fn with_backend(backend: Backend) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
         (lanes.is_some() || backend == Backend::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })
     }
 
-    /// Adds an account. One without lamports contributes nothing.
     pub fn add(&mut self, account: &AccountView<'_>) {
         match &mut self.lanes {
             _ if account.lamports == 0 => {}
@@ -49,7 +48,7 @@ impl LatticeAccumulator {
         }
     }
 
-    /// The sum of all accounts that were added since the last time.
+    /// Returns the sum of the accounts added since the last call.
     pub fn take(&mut self) -> LatticeHash {
         match &mut self.lanes {
             Some(lanes) => lanes.take(),
@@ -60,11 +59,10 @@ impl LatticeAccumulator {
 
 struct LaneAccumulator {
     kernel: Kernel,
-    /// Accounts that wait, by their number of blocks less one.
+    /// Waiting accounts, by their number of blocks less one.
     groups: [Group; CHUNK_BLOCKS],
-    /// Roots of long accounts that wait.
+    /// Waiting roots of long accounts.
     roots: Group,
-    /// The words of a group that is hashed.
     words: Box<LaneWords>,
     sums: Box<LaneSums>,
 }
@@ -113,14 +111,13 @@ impl LaneAccumulator {
     }
 }
 
-/// Accounts of one number of blocks, waiting.
+/// Waiting accounts with the same number of blocks.
 struct Group {
     blocks: usize,
     width: usize,
-    /// What the first and the last block are.
     flags: [u32; 2],
-    /// One message after the other, each with zeros up to the end of its last block; empty before the first account. They
-    /// are put into lanes when all are there: each account in turn would touch a cache line for every word.
+    /// Messages in a row, each padded with zeros to its last block; empty before the first account. They are put into
+    /// lanes together: one by one, each account would touch a cache line for every word.
     messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
     used: usize,
@@ -131,7 +128,7 @@ impl Group {
         Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], used: 0 }
     }
 
-    /// Takes an account whose message of so many bytes `fill` writes.
+    /// Adds an account with a message of `length` bytes, which `fill` writes.
     fn push(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
         let message_bytes = self.blocks * BLOCK_BYTES;
         self.messages.resize(message_bytes * self.width, 0);
@@ -157,10 +154,10 @@ impl Group {
     }
 }
 
-/// What the root of an account of more than one chunk takes in: the chaining values of both halves of its tree.
+/// Input to the root of an account of more than one chunk: the chaining values of both halves of its tree.
 fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
-    /// Up to here a message is put together first: the crate fills its lanes only from pieces that begin with a chunk.
-    /// Above, it comes to pieces of as many chunks as it has lanes after a small part of the whole.
+    /// Up to this length, the message is first copied into one buffer: the crate fills its lanes only from pieces that
+    /// begin with a chunk. In longer messages, it reaches such pieces after a small part.
     const TOGETHER_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
     match length <= TOGETHER_BYTES_MAX {

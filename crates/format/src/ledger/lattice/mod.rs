@@ -1,7 +1,7 @@
 //! The accounts lattice hash: one sum over all accounts, in any order (docs/snapshot-format.md#hashes).
 //!
-//! Here is the sum, and the hash of a single account by the `blake3` crate, the reference. [`LatticeAccumulator`]
-//! hashes many accounts several times as fast.
+//! This module has the sum, and the hash of a single account by the `blake3` crate, which is the reference.
+//! [`LatticeAccumulator`] hashes many accounts several times as fast.
 
 mod accumulator;
 mod lanes;
@@ -13,15 +13,16 @@ pub use lanes::Backend;
 
 use crate::Hash;
 
-/// The size of a lattice hash in bytes: 1,024 little-endian `u16`.
+/// Length of a lattice hash in bytes: 1,024 little-endian `u16`.
 pub const LATTICE_HASH_BYTES: usize = 2048;
 
-/// Numbers in a lattice hash.
+/// Number of elements of a lattice hash.
 pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 
-/// A sum of account hashes, element by element, wrapping. The order of accounts does not matter, and what was added
-/// can be subtracted.
+/// A wrapping sum of account hashes, element by element. The order of accounts does not matter, and accounts can be
+/// subtracted.
 #[derive(Clone, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
 
 impl Default for LatticeHash {
@@ -30,27 +31,22 @@ impl Default for LatticeHash {
     }
 }
 
-/// What an account contributes to the state: everything that its hash covers.
+/// The parts of an account that its hash covers.
 #[derive(Clone, Copy, Debug)]
 pub struct AccountView<'a> {
-    /// The account's address.
     pub pubkey: &'a [u8; 32],
-    /// The owner program.
     pub owner: &'a [u8; 32],
-    /// The balance. An account without lamports does not exist and contributes nothing.
+    /// Balance. An account without lamports does not exist, and contributes nothing.
     pub lamports: u64,
-    /// Whether it is a program.
     pub executable: bool,
-    /// The account's data.
     pub data: &'a [u8],
 }
 
-/// What is hashed beside the data, in bytes: lamports before it; executable flag, owner and pubkey behind.
+/// Bytes that are hashed beside the data: lamports before it; executable flag, owner and pubkey after it.
 const BEFORE_BYTES: usize = 8;
 const BEHIND_BYTES: usize = 65;
 
 impl AccountView<'_> {
-    /// The length of what is hashed, in bytes.
     fn message_bytes(&self) -> usize {
         BEFORE_BYTES + self.data.len() + BEHIND_BYTES
     }
@@ -67,7 +63,7 @@ impl AccountView<'_> {
         behind
     }
 
-    /// What is hashed; `to` is as long as that.
+    /// Copies the hashed message into `to`, which must have its length.
     fn copy_message(&self, to: &mut [u8]) {
         let data_end = BEFORE_BYTES + self.data.len();
         to[..BEFORE_BYTES].copy_from_slice(&self.before());
@@ -75,10 +71,10 @@ impl AccountView<'_> {
         to[data_end..].copy_from_slice(&self.behind());
     }
 
-    /// Its extended output, by the crate.
+    /// Computes the extended output with the crate.
     fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
-        /// Accounts of this size are put together first: blake3 is quicker on one piece, and most are token accounts
-        /// of 165 bytes.
+        /// Messages up to this length are copied into one buffer first: blake3 is faster on one piece, and most
+        /// accounts are token accounts of 165 bytes.
         const TOGETHER_BYTES_MAX: usize = 1024;
         let mut hasher = blake3::Hasher::new();
         let length = self.message_bytes();
@@ -93,13 +89,14 @@ impl AccountView<'_> {
     }
 }
 
+#[warn(missing_docs)]
 impl LatticeHash {
     /// The hash of no accounts.
     pub fn zero() -> Self {
         Self([0; ELEMENTS])
     }
 
-    /// From its 2,048 bytes, as the bank file holds it.
+    /// Parses the 2,048 bytes of the bank file.
     pub fn from_bytes(bytes: &[u8; LATTICE_HASH_BYTES]) -> Self {
         let mut elements = [0; ELEMENTS];
         for (element, pair) in elements.iter_mut().zip(bytes.chunks_exact(2)) {
@@ -108,7 +105,7 @@ impl LatticeHash {
         Self(elements)
     }
 
-    /// Its 2,048 bytes, as the bank file holds it.
+    /// Returns the 2,048 bytes of the bank file.
     pub fn to_bytes(&self) -> [u8; LATTICE_HASH_BYTES] {
         let mut bytes = [0; LATTICE_HASH_BYTES];
         for (pair, element) in bytes.chunks_exact_mut(2).zip(self.0) {
@@ -148,7 +145,7 @@ impl LatticeHash {
         }
     }
 
-    /// Takes another sum out of this one.
+    /// Subtracts another sum from this one.
     pub fn subtract(&mut self, other: &Self) {
         for (element, other) in self.0.iter_mut().zip(other.0) {
             *element = element.wrapping_sub(other);

@@ -1,9 +1,9 @@
-//! The algorithm, for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
+//! The hash algorithm for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
 //!
-//! A macro and not a trait: functions of an instruction set are inlined into, and safe to call from, functions of the
-//! same instruction set only.
+//! A macro instead of a trait, because functions with a `target_feature` are inlined into, and safe to call from, only
+//! functions with the same feature.
 
-/// Quarters of a round, side by side: each mixes two message words into four words of the state.
+/// Quarters of a round side by side; each mixes two message words into four words of the state.
 macro_rules! mix {
     ($v:ident, $m:ident, $(($a:literal $b:literal $c:literal $d:literal, $x:literal $y:literal))*) => {
         $($v[$a] = add(add($v[$a], load(&$m[$x])), $v[$b]);)*
@@ -24,7 +24,7 @@ macro_rules! diagonals {
     };
 }
 
-/// A round: the columns of the state, then its diagonals.
+/// A round: columns of the state, then its diagonals.
 macro_rules! round {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal
         $($diagonals:literal)*) => {
@@ -33,7 +33,7 @@ macro_rules! round {
     };
 }
 
-/// The seven rounds, but for the columns of the first. Not a function: what calls it keeps the state in registers.
+/// The seven rounds without the columns of the first. A macro, so that the caller keeps the state in registers.
 macro_rules! rounds_after_first_columns {
     ($v:ident, $m:ident) => {
         diagonals!($v, $m, 8 9 10 11 12 13 14 15);
@@ -46,18 +46,17 @@ macro_rules! rounds_after_first_columns {
     };
 }
 
-/// `KERNEL` for one kind of vector. Beside it stand `splat`, `load`, `store`, `add` of 32-bit words, `add_16` of
-/// 16-bit words, `xor`, and rotations to the right.
+/// Defines `KERNEL` for one kind of vector. The caller must define `splat`, `load`, `store`, `add` of 32-bit words,
+/// `add_16` of 16-bit words, `xor`, and rotations to the right.
 macro_rules! kernel {
     ($feature:literal, $vector:ty, $width:literal) => {
         use crate::ledger::lattice::lanes::{BLOCK_WORDS, INITIAL, Kernel, Lanes, flags};
 
         pub(in crate::ledger::lattice::lanes) const KERNEL: Kernel = Kernel { width: $width, add_lanes };
 
-        /// A block of each lane, or a block of output of each.
         type Block = [[u32; $width]; BLOCK_WORDS];
 
-        /// The state before the first round.
+        /// State before the first round.
         #[inline]
         #[target_feature(enable = $feature)]
         fn state(chaining: &[$vector; 8], length: $vector, flags: u32) -> [$vector; 16] {
@@ -74,10 +73,11 @@ macro_rules! kernel {
             store(sum, vector);
         }
 
-        /// Adds the extended outputs: the last compression of each lane, with every counter.
+        /// Adds the extended outputs: the last compression of each lane, for every counter.
         #[target_feature(enable = $feature)]
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
-            // The counter is in the first column: what the first round makes of the others is the same for all blocks.
+            // The counter is in the first column, so the work of the first round on the others is the same for all
+            // blocks.
             let mut begun = state(chaining, length, flags);
             mix!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {
@@ -92,7 +92,7 @@ macro_rules! kernel {
             }
         }
 
-        /// Chains the blocks of as many accounts as there are lanes, and adds the extended output of each.
+        /// Chains the blocks of one account in each lane, and adds the extended output of each.
         #[target_feature(enable = $feature)]
         fn add_lanes(lanes: &Lanes<'_>, sums: &mut [u32]) {
             let (words, _) = lanes.words.as_chunks::<$width>();

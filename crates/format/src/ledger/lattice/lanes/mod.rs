@@ -1,8 +1,9 @@
-//! blake3's compression in lanes: one instruction works on the same word of 4, 8 or 16 compressions.
+//! blake3's compression function in lanes: each instruction works on the same word of 4, 8 or 16 compressions.
 //!
-//! A [`Kernel`] hashes several accounts side by side, and adds up the 32 blocks of their extended output for each lane. These
-//! blocks differ in their counter only, so most of their first round is computed once. The algorithm is `kernel!`, once;
-//! each instruction set gives it ten small functions. All `unsafe` of slotpress's hashing is in this folder.
+//! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended output in each lane.
+//! These blocks differ only in their counter, so most of the first round is computed once. The macro `kernel!` has the
+//! algorithm; each instruction set defines ten small functions. All `unsafe` code of slotpress's hashing is in this
+//! directory.
 
 #[macro_use]
 mod kernel;
@@ -14,109 +15,101 @@ mod x86;
 use crate::LatticeHash;
 use crate::ledger::lattice::ELEMENTS;
 
-/// Bytes of a block, which one compression takes in.
+/// Bytes of a block, the input of one compression.
 pub(super) const BLOCK_BYTES: usize = blake3::BLOCK_LEN;
 
-/// Words of a block.
 pub(super) const BLOCK_WORDS: usize = 16;
 
-/// Blocks of a chunk.
 pub(super) const CHUNK_BLOCKS: usize = blake3::CHUNK_LEN / BLOCK_BYTES;
 
-/// Words of extended output that an account adds: 32 blocks.
+/// Words of extended output of an account: 32 blocks.
 const OUTPUT_WORDS: usize = ELEMENTS / 2;
 
-/// The most lanes that a kernel has.
 pub(super) const WIDTH_MAX: usize = 16;
 
-/// Where chaining begins (BLAKE3 paper, table 1).
+/// Initial chaining value (BLAKE3 paper, table 1).
 pub(super) const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// What a block is, told to its compression (BLAKE3 paper, table 3).
+/// Flags of a block (BLAKE3 paper, table 3).
 pub(super) mod flags {
-    /// The first of a chunk.
     pub const CHUNK_START: u32 = 1;
-    /// The last of a chunk.
     pub const CHUNK_END: u32 = 2;
-    /// Two chaining values instead of input.
+    /// The block has two chaining values instead of input.
     pub const PARENT: u32 = 4;
-    /// The last compression of all, which gives the output.
+    /// The last compression, which gives the output.
     pub const ROOT: u32 = 8;
 }
 
-/// Which code hashes accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// The `blake3` crate alone: the reference, and the fallback.
     Crate,
-    /// Four lanes; every x86_64 has it.
+    /// Four lanes; on every x86_64.
     Sse2,
     /// Eight lanes.
     Avx2,
     /// Sixteen lanes.
     Avx512,
-    /// Four lanes; every aarch64 has it.
+    /// Four lanes; on every aarch64.
     Neon,
 }
 
 impl Backend {
-    /// All of them, the quickest last.
+    /// All backends, the fastest last.
     pub const ALL: [Self; 5] = [Self::Crate, Self::Neon, Self::Sse2, Self::Avx2, Self::Avx512];
 
-    /// The quickest that this machine has.
+    /// The fastest one that this machine supports.
     pub fn best() -> Self {
         let has = |backend: &&Self| backend.is_available();
         Self::ALL.iter().rev().find(has).copied().unwrap_or(Self::Crate)
     }
 
-    /// Whether this machine has it.
+    /// True if this machine supports it.
     pub fn is_available(self) -> bool {
         self == Self::Crate || Kernel::new(self).is_some()
     }
 }
 
-/// Words in lanes, aligned so that a vector is never on two cache lines.
+/// Words in lanes, aligned so that no vector crosses a cache line.
 #[repr(align(64))]
 pub(super) struct Aligned<const WORDS: usize>(pub [u32; WORDS]);
 
 impl<const WORDS: usize> Aligned<WORDS> {
-    /// Zeros.
     pub fn zero() -> Box<Self> {
         Box::new(Self([0; WORDS]))
     }
 }
 
-/// Sums of extended outputs, by lane: word `w` of output block `b` of lane `l` is at `(b * 16 + w) * width + l`. Each word
-/// is two elements, which wrap on their own. 32 KiB.
+/// Sums of extended outputs by lane: word `w` of output block `b` of lane `l` is at `(b * 16 + w) * width + l`. A word
+/// has two elements, which wrap independently. 32 KiB.
 pub(super) type LaneSums = Aligned<{ OUTPUT_WORDS * WIDTH_MAX }>;
 
 /// Messages of at most a chunk in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) * width + l`. 16 KiB.
 pub(super) type LaneWords = Aligned<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 
-/// Nodes of one number of blocks, each in a lane of its own: all of an account's tree, or its root.
+/// Tree nodes with the same number of blocks, one in each lane: a whole account, or the root of a long one.
 pub(super) struct Lanes<'a> {
-    /// As in [`LaneWords`], as many as there are; zeros follow the end of each.
+    /// Layout as in [`LaneWords`], as many as there are; zeros follow the end of each message.
     pub words: &'a [u32],
-    /// How much of its last block is input, in bytes.
+    /// Input bytes in the last block of each lane.
     pub last_lengths: &'a [u32; WIDTH_MAX],
-    /// What the first block is.
+    /// Flags of the first block.
     pub first_flags: u32,
-    /// What the last block is, [`flags::ROOT`] apart.
+    /// Flags of the last block, without [`flags::ROOT`].
     pub last_flags: u32,
 }
 
-/// The functions of one instruction set that this machine has.
+/// Functions for an instruction set that this machine supports.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
-    /// Lanes.
     pub width: usize,
-    /// Safe to call where the instruction set is there.
+    /// Safe to call if the machine supports the instruction set.
     add_lanes: unsafe fn(&Lanes<'_>, &mut [u32]),
 }
 
 impl Kernel {
-    /// That of a backend; none where this machine does not have it.
+    /// Kernel of a backend; `None` if this machine does not support it.
     pub fn new(backend: Backend) -> Option<Self> {
         match backend {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -136,7 +129,7 @@ impl Kernel {
     /// Hashes accounts side by side, and adds their extended outputs.
     pub fn add_lanes(&self, lanes: &Lanes<'_>, sums: &mut LaneSums) {
         let sums = &mut sums.0[..OUTPUT_WORDS * self.width];
-        // SAFETY: its only need is the instruction set, and `new` has found that.
+        // SAFETY: it needs only the instruction set, for which `new` has checked.
         unsafe { (self.add_lanes)(lanes, sums) }
     }
 

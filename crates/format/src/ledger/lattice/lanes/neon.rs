@@ -1,5 +1,3 @@
-//! What `kernel!` needs, with the instructions of aarch64.
-
 use std::arch::aarch64::*;
 
 kernel!("neon", uint32x4_t, 4);
@@ -48,7 +46,7 @@ fn rotate_16(a: uint32x4_t) -> uint32x4_t {
     vreinterpretq_u32_u16(vrev32q_u16(vreinterpretq_u16_u32(a)))
 }
 
-/// Rotations to the right: one shift, and one that inserts the rest.
+/// Rotations to the right: one shift, and one shift that inserts the rest.
 macro_rules! rotate {
     ($($name:ident $by:literal $rest:literal),*) => {
         $(

@@ -1,8 +1,6 @@
-//! What `kernel!` needs, with the instructions of x86_64.
-
 use std::arch::x86_64::*;
 
-/// Rotations to the right by shifting; for bytes and half words a shuffle is quicker.
+/// Rotations to the right by shifts; for whole bytes, a shuffle is faster.
 macro_rules! rotate_by_shifts {
     ($feature:literal, $vector:ty, $or:ident, $left:ident, $right:ident,
         $($name:ident $by:literal $rest:literal),*) => {
@@ -16,7 +14,7 @@ macro_rules! rotate_by_shifts {
     };
 }
 
-/// Functions that are one instruction.
+/// Functions of one instruction.
 macro_rules! instructions {
     ($feature:literal, $vector:ty, $words:literal, $splat:ident, $add:ident, $add_16:ident, $xor:ident, $load:ident,
         $store:ident) => {
