@@ -168,7 +168,7 @@ rules! {
     StorageTooNew, AGAVE, Source, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
-    /// The archive has at most 5,000,000 entries and 64 TiB.
+    /// The archive has at most 5,000,000 entries with 4 TiB of contents.
     TooLarge, AGAVE, Source, PAGE_ARCHIVE, "more than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
     EndMissing, FIREDANCER, Download, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
