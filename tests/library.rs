@@ -252,7 +252,7 @@ fn a_directory_is_bootstrapped_from() {
 fn an_archive_on_a_server() {
     use slotpress::{CancelToken, Client, ClientOptions, archive_at_url};
 
-    use crate::bootstrap::site::{Way, files_in, serve};
+    use crate::common::site::{Way, files_in, serve};
     let from = temp_dir();
     std::fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let server = serve(&files_in(from.path()), Way::Ranges);

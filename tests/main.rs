@@ -4,58 +4,33 @@
 #![allow(clippy::disallowed_methods)] // paths of tests hold no control characters
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
 
-mod archive_fixtures;
-mod bad_input;
+mod archive;
 #[cfg(feature = "net")]
 mod bootstrap;
-mod clustered;
 mod common;
-mod damage;
-mod determinism;
-mod environment;
-mod faults;
-mod firedancer;
-mod forged;
-mod frame_hashes;
-mod inspect;
-mod interrupts;
-#[cfg(all(feature = "serve", feature = "stores"))]
-mod json;
-mod kill;
-mod levels;
-mod levels_codecs;
-mod levels_frames;
-mod levels_link;
-mod library;
+mod demo;
+mod doctor;
 #[cfg(feature = "net")]
-mod lies;
-mod limits;
-mod lost_results;
-mod manners;
+mod fetch;
+#[cfg(feature = "net")]
+mod find;
+mod inspect;
+mod levels;
+mod library;
+mod list;
 #[cfg(feature = "net")]
 mod net;
-mod newer_agave;
-mod older_archives;
-mod operator;
 mod oracle;
-mod page;
-mod panics;
 mod parsers;
+mod program;
+mod prune;
 #[cfg(all(feature = "serve", feature = "stores"))]
 mod publish;
-mod races;
-mod readers;
-mod readme;
 mod recompress;
-mod release;
-mod restore_layouts;
-mod screen;
+mod restore;
 #[cfg(feature = "serve")]
 mod serve;
-mod state_check;
 #[cfg(feature = "stores")]
 mod stores;
 mod synth;
-mod terminal;
-mod threads;
 mod verify;

@@ -3,10 +3,10 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../tests/lies/script.rs"]
+#[path = "../../tests/fetch/survives/lies/script.rs"]
 mod script;
 #[allow(dead_code)]
-#[path = "../../tests/net/server.rs"]
+#[path = "../../tests/common/http.rs"]
 mod server;
 #[allow(dead_code)]
 #[path = "../../tests/parsers/targets.rs"]

@@ -3,9 +3,24 @@
 #![allow(dead_code)] // each test file uses a part of it
 
 pub mod browser;
+pub mod faults;
+pub mod firedancer;
+#[cfg(feature = "net")]
+pub mod http;
+pub mod listed;
 pub mod oracle;
 pub mod records;
+pub mod said;
+pub mod scenarios;
+pub mod screen;
+#[cfg(feature = "serve")]
+pub mod served;
 pub mod servers;
+pub mod signals;
+#[cfg(feature = "net")]
+pub mod site;
+pub mod strace;
+pub mod swaps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use slotpress_base::{NoProgress, Progress};
 use slotpress_net::{Client, NetErrorKind, Outcome};
 
-use super::server::{self, Request, Server, Then, answer, file, redirect};
 use super::{client, content, get, head, options, url};
+use crate::common::http::{self, Request, Server, Then, answer, file, redirect};
 use crate::common::{WAIT_MAX, wait_for};
 
 const ETAG: &str = "\"one\"";
@@ -28,7 +28,7 @@ fn good_but(
 
 /// The head of an answer to a range, with what a test makes of it.
 fn range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
-    server::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
+    http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_stall_is_noticed() {
         request.range()?;
         range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
-        Some(server::stall(stream))
+        Some(http::stall(stream))
     });
     let client = client();
     let remote = head(&client, &server.url("/a")).expect("a head");
@@ -135,7 +135,7 @@ fn endless_bodies() {
                 return None;
             }
             let coding: &[(&str, &str)] = if is_chunked { &[("Transfer-Encoding", "chunked")] } else { &[] };
-            server::head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
+            http::head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
             let piece = [b"2710\r\n".as_slice(), &[0; 10_000], b"\r\n"].concat();
             // Ends when the client closes.
             while stream.write_all(if is_chunked { &piece } else { &[0; 10_000] }).is_ok() {}
@@ -298,7 +298,7 @@ fn head_is_not_known() {
     let bytes = content(5000);
     let server = good_but(bytes, |request, stream, _| {
         (request.method == "HEAD")
-            .then(|| server::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
+            .then(|| http::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
     });
     let remote = head(&client(), &server.url("/a")).expect("by one byte");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(5000), true));
@@ -350,15 +350,15 @@ impl Progress for Stop {
 fn interrupts_end_every_wait() {
     // Silence before the head, silence in the body, a body that never ends.
     let server = Server::start(|request, stream| match (request.method.as_str(), request.path.as_str()) {
-        (_, "/silent") => server::stall(stream),
+        (_, "/silent") => http::stall(stream),
         ("HEAD", _) => file(request, stream, &content(1000), ETAG),
         (_, "/half") => {
-            server::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
+            http::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
             stream.write_all(&[0; 10])?;
-            server::stall(stream)
+            http::stall(stream)
         }
         _ => {
-            server::head(stream, "200 OK", &[("ETag", ETAG)])?;
+            http::head(stream, "200 OK", &[("ETag", ETAG)])?;
             while stream.write_all(&[0]).is_ok() {
                 thread::sleep(Duration::from_millis(20));
             }

@@ -1,10 +1,7 @@
 //! Servers, good and bad, on this machine only: what the client takes from them, and what it refuses.
 
 mod faults;
-mod finding;
-mod reading;
 mod real;
-pub mod server;
 
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
@@ -13,7 +10,7 @@ use slotpress_base::NoProgress;
 use slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url};
 
 /// Times that are short, so that a test of a stall is.
-fn options() -> ClientOptions {
+pub fn options() -> ClientOptions {
     ClientOptions::default()
         .connect_timeout(Duration::from_secs(5))
         .head_timeout(Duration::from_secs(5))
@@ -21,20 +18,20 @@ fn options() -> ClientOptions {
         .document_timeout(Duration::from_secs(5))
 }
 
-fn client() -> Client {
+pub fn client() -> Client {
     Client::new(&options()).expect("a client")
 }
 
-fn url(text: &str) -> Url {
+pub fn url(text: &str) -> Url {
     parse_url(text).expect("a URL")
 }
 
-fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
+pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
     client.head(&url(text), &NoProgress)
 }
 
 /// A transfer, and its bytes; the place of each piece is checked.
-fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<Transfer, NetError>, Vec<u8>) {
+pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<Transfer, NetError>, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut start = None;
     let result = client.get(remote, range, &NoProgress, &mut |offset, piece| {
@@ -46,6 +43,6 @@ fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<T
 }
 
 /// Bytes that are everywhere different.
-fn content(length: usize) -> Vec<u8> {
+pub fn content(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }

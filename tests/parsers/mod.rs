@@ -10,7 +10,7 @@ use slotpress_format::{Demand, FieldReader, parse_bank_file};
 use targets::TARGETS;
 
 use crate::common::*;
-use crate::verify::fields::{BANK_FILE, Change, changed, places};
+use crate::verify::refused::fields::{BANK_FILE, Change, changed, places};
 
 /// A file of every chain's ledger at slot 26, each of another version of Agave.
 fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
@@ -174,7 +174,7 @@ fn every_target_is_fuzzed() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
     let names = fs::read_dir(dir).expect("the programs").map(|entry| entry.expect("an entry").file_name());
     let mut programs: Vec<String> = names.map(|name| name.into_string().expect("text").replace(".rs", "")).collect();
-    // `fetch` is in `tests/lies/script.rs`: it is no parser.
+    // `fetch` is in `tests/fetch/survives/lies/script.rs`: it is no parser.
     programs.retain(|name| !["smoke", "fetch"].contains(&name.as_str()));
     programs.sort_unstable();
     let mut targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();

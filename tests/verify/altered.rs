@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use slotpress_format::{FieldReader, parse_bank_file_and_end};
 
-use super::fixtures::*;
-use super::versions::*;
+use super::refused::versions::*;
+use crate::verify::fixtures::*;
 
 /// An altered archive: what was done to it, and its files.
 pub struct Altered {

@@ -1,15 +1,24 @@
-//! Whether `verify` finds what is wrong, where it is, and agrees with the clients.
+//! Whether `slotpress verify` finds what is wrong, where it is, and agrees with the clients.
 
-mod agreement;
-mod altered;
-pub mod fields;
-mod fixtures;
-mod flips;
-mod good;
-mod ledgers;
-mod places;
-mod reports;
-mod strictness;
-mod versions;
+pub mod altered;
+pub mod fixtures;
 
-mod without_index;
+mod works {
+    mod directories;
+    mod firedancer;
+    mod good;
+    mod older_archives;
+}
+pub mod refused {
+    mod agreement;
+    pub mod fields;
+    mod firedancer;
+    mod flips;
+    mod ledgers;
+    mod places;
+    mod reports;
+    mod screen;
+    mod strictness;
+    pub mod versions;
+    mod without_index;
+}

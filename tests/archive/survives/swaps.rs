@@ -1,0 +1,76 @@
+//! Somebody who may write into the target directory swaps directories for symbolic links while an archive is made.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::swaps::*;
+use crate::common::*;
+
+/// Moves a directory away when a stage begins, and leaves a link in its place, or nothing.
+struct SwapAt<'a> {
+    stage: &'a str,
+    path: &'a Path,
+    aside: &'a Path,
+    link_to: Option<&'a Path>,
+}
+
+impl slotpress::Progress for SwapAt<'_> {
+    fn stage(&self, name: &str, _: Option<u64>) {
+        if name == self.stage && !self.aside.exists() {
+            fs::rename(self.path, self.aside).expect("moved");
+            self.link_to.into_iter().for_each(|to| std::os::unix::fs::symlink(to, self.path).expect("linked"));
+        }
+    }
+    fn advance(&self, _: u64, _: u64) {}
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// An archive goes into the directory that was there at the start, and what is said to be there is there.
+#[test]
+fn output_directory_swapped_while_archiving() {
+    use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};
+    let (from, full) = small_archive();
+    let (mut cases, mut failed) = (0, Vec::new());
+    let stages = ["Planning", "Archiving", "Recompressing", "Verifying", "Syncing"];
+    for (stage, is_link) in stages.into_iter().flat_map(|stage| [(stage, true), (stage, false)]) {
+        for is_archive in [true, false] {
+            let dir = temp_dir();
+            let [out, outside, aside] = ["out", "outside", "aside"].map(|name| dir.path().join(name));
+            [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+            let link_to = is_link.then_some(outside.as_path());
+            let swap = SwapAt { stage, path: &out, aside: &aside, link_to };
+            let made = match is_archive {
+                true => {
+                    let read_back = slotpress::CheckOptions::default();
+                    archive(
+                        &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
+                        Sink::dir(&out),
+                        &swap,
+                    )
+                    .map(|report| report.path)
+                }
+                false => {
+                    let sink = Sink::dir(&out);
+                    recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
+                        .map(|report| report.path)
+                }
+            };
+            // A stage that the command does not have.
+            if !aside.exists() {
+                continue;
+            }
+            cases += 1;
+            let message = made.as_ref().map_or_else(ToString::to_string, |path| format!("made {path:?}"));
+            let left: Vec<String> = names(&aside).into_iter().filter(|name| name.starts_with("tmp-")).collect();
+            if made.is_ok() || !names(&outside).is_empty() || !message.contains("another process") || !left.is_empty() {
+                failed.push(format!(
+                    "{stage}, link {is_link}, archive {is_archive}: {message}, {:?}, {left:?}",
+                    names(&outside)
+                ));
+            }
+        }
+    }
+    assert!(cases >= 12 && failed.is_empty(), "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
+}

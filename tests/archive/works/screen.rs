@@ -1,0 +1,70 @@
+//! What an operator reads while archives are made.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+/// A dry run says what would be, and leaves nothing.
+#[test]
+fn a_dry_run_of_archive() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let arguments = ["archive", text(ledger.path()), "-o", text(dir.path()), "--dry-run"];
+    let files = || names(ledger.path()).into_iter().filter(|name| name != "ledger.lock").collect::<Vec<_>>();
+    let before = files();
+    let (code, stdout, stderr) = run(&arguments);
+    let path = dir.path().join(FULL_26);
+    assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
+    assert!(
+        stdout.contains("  full, slot 26, 27 storages\n") && stdout.ends_with("Nothing was written.\n"),
+        "{stdout}"
+    );
+    let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+    assert_eq!(files(), before);
+    let line: Value = serde_json::from_str(&stdout).expect("JSON");
+    let estimated = line["estimated_bytes"].as_u64().expect("a number");
+    let made = archive(ledger.path(), dir.path(), &[]);
+    let length = fs::metadata(&made).expect("metadata").len();
+    assert!(estimated.abs_diff(length) * 20 < length, "{estimated} estimated, {length} made");
+    // What would be refused is refused.
+    fails(&arguments, 5, &["exists already"]);
+    fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
+    fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
+}
+
+/// An incremental archive is read back on the full one that lies beside it, which is named; without one, what proves it is said.
+#[test]
+fn an_incremental_archive_is_read_back_on_its_full_one() {
+    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
+    let run = |flags: &[&str]| {
+        let mut command = slotpress();
+        command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--base-slot", "26", "--force"]);
+        let output = command.args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+    };
+    let (code, said) = run(&["--verify"]);
+    assert!(code == Some(0) && said.contains("GOOD: read back") && !said.contains("verify FULL"), "{said}");
+    assert!(said.contains("reading it back on the full archive") && said.contains(FULL_26), "{said}");
+    let (code, said) = run(&[]);
+    assert!(code == Some(0) && said.contains("slotpress verify FULL "), "{said}");
+    fs::remove_file(out.path().join(FULL_26)).expect("removed");
+    let (code, said) = run(&["--verify", "--force-base"]);
+    assert!(code == Some(0) && said.contains("not checked") && said.contains("slotpress verify FULL "), "{said}");
+    // A full archive that is cut off is none, and one that is damaged may be at fault.
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
+    let (code, said) = run(&[]);
+    assert!(code == Some(1) && said.contains("there is no full archive of slot 26"), "{said}");
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    fs::write(out.path().join(FULL_26), &flipped).expect("written");
+    let (code, said) = run(&["--verify"]);
+    assert!(
+        code == Some(3) && said.contains("read back on") && said.contains("verify the full archive and the ledger"),
+        "{said}"
+    );
+}

@@ -1,0 +1,38 @@
+//! Disks that are full.
+
+use std::process::Command;
+
+use crate::common::site::*;
+use crate::common::*;
+
+/// The ledger and the archives on two file systems; the disk that is full; the bound on a file's length.
+#[test]
+fn disks() {
+    let files = archives(&[]);
+    let server = serve(&files, Way::Ranges);
+    let (here, there) = (temp_dir(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory"));
+    let (ledger, snapshots, accounts) =
+        (here.path().join("ledger"), there.path().join("snapshots"), there.path().join("accounts"));
+    let flags = ["--snapshots", text(&snapshots), "--accounts", text(&accounts)];
+    let said = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let fetched = files_in(&snapshots);
+    assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
+
+    // The system refuses to let files grow beyond some bytes, as a full disk would.
+    let dir = temp_dir();
+    let command = format!(
+        "ulimit -f 40; exec {} fetch {} -o {}",
+        slotpress_path().display(),
+        server.url(""),
+        dir.path().display()
+    );
+    let output = Command::new("sh").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
+    assert!(!names(dir.path()).iter().any(|name| files.contains_key(name)), "{:?}", names(dir.path()));
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(files_in(dir.path()) == files);
+}

@@ -1,0 +1,75 @@
+//! Sources that are wrong, for `fetch` and `bootstrap`.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use crate::common::http::{Request, Server, Then, answer, head};
+use crate::common::site::*;
+use crate::common::*;
+
+fn is_fetch(request: &Request) -> bool {
+    request.method == "GET" && request.path.ends_with(".tar.zst")
+}
+
+/// Who cannot be asked has not said that it does not have the archive.
+#[test]
+fn a_trusted_server_that_cannot_be_asked() {
+    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
+        let to = dir.path().join(command[0]);
+        let said = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
+        assert_eq!(said.code, Some(4), "{said:?}");
+        let is_told = said.stderr.contains("cannot ask whether a trusted server has") && said.stderr.contains(DEAD);
+        assert!(is_told && !said.stderr.contains("does not have"), "{said:?}");
+    }
+}
+
+/// A server that corrupts and tells nothing of its file's version: as it says, it is not used again.
+#[test]
+fn a_lone_server_that_corrupts() {
+    let files = full_only();
+    for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
+        let served = Arc::new(files.clone());
+        let server = Server::start(move |request, stream| {
+            let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+                return respond(&served, Way::Ranges, request, stream);
+            };
+            let mut bytes = bytes.clone();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            let Some(range) = request.range() else {
+                head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+                if request.method != "HEAD" {
+                    stream.write_all(&bytes)?;
+                }
+                return Ok(Then::Keep);
+            };
+            let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+            let body = &bytes[range.start as usize..range.end as usize];
+            answer(stream, "206 Partial Content", &[("Content-Range", &place)], body)
+        });
+        let dir = temp_dir();
+        let said = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        assert_eq!(said.code, Some(3), "{said:?}");
+        assert_eq!(said.stderr.matches("is no longer used").count(), 1, "{said:?}");
+        assert!(said.stderr.contains("\"hint\":"), "{said:?}");
+        let middle = files.values().next().expect("an archive").len() as u64 / 2;
+        let is_of_middle = |request: &&Request| {
+            is_fetch(request) && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
+        };
+        let asked = server.requests().iter().filter(is_of_middle).count();
+        assert_eq!(asked, 1, "{command} {said:?}");
+    }
+}
+
+/// A genesis that is to be compared, and is not to be had: nothing is fetched.
+#[test]
+fn an_expected_genesis_that_no_source_has() {
+    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let hash = ["--expected-genesis-hash", "11111111111111111111111111111112"];
+    let said = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("no source has a genesis") && said.stderr.contains("\"hint\":"), "{said:?}");
+    assert!(!good.requests().iter().any(is_fetch), "{said:?}");
+}

@@ -1,0 +1,338 @@
+//! Ledgers, whatever happens on the way.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::http::*;
+use crate::common::site::*;
+use crate::common::*;
+
+/// Killed at any moment, the next run finishes: what arrived is kept, and the ledger is right.
+#[test]
+fn killed_runs_are_finished_by_the_next() {
+    let files = archives(&[]);
+    let expected = ledger_tree(&restored(&files).path().join("ledger"));
+    let slow = {
+        let files = files.clone();
+        // About 1 MiB/s in small pieces: a run takes a second.
+        Server::start(move |request, stream| {
+            let Some(range) = request.range().filter(|_| request.method == "GET") else {
+                return respond(&files, Way::Ranges, request, stream);
+            };
+            let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
+                return respond(&files, Way::Ranges, request, stream);
+            };
+            let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+            let length = (range.end - range.start).to_string();
+            let headers = [("Content-Range", place.as_str()), ("Content-Length", &length), ("ETag", &etag(bytes))];
+            head(stream, "206 Partial Content", &headers)?;
+            for piece in bytes[range.start as usize..range.end as usize].chunks(8 * 1024) {
+                stream.write_all(piece)?;
+                thread::sleep(Duration::from_millis(8));
+            }
+            Ok(Then::Keep)
+        })
+    };
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let mut kills = 0;
+    for round in 0..40u64 {
+        let mut child = Command::new(slotpress_path())
+            .args(["bootstrap", &slow.url(""), "--ledger", text(&ledger), "--streams", "2", "-q"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let until = Instant::now() + Duration::from_millis(60 + round * 97 % 700);
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("waits") {
+                break Some(status);
+            }
+            if Instant::now() > until {
+                break None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        match status {
+            Some(status) if status.success() => break,
+            Some(status) => panic!("{status} without a kill, in round {round}"),
+            None => {
+                // Every third one politely.
+                let signal = if round % 3 == 2 { Signal::INT } else { Signal::KILL };
+                kill_process(Pid::from_child(&child), signal).expect("killed");
+                let status = child.wait().expect("ends");
+                kills += 1;
+                if status.success() {
+                    break;
+                }
+            }
+        }
+        // Nothing looks complete.
+        let is_marked = fs::read_dir(ledger.join("snapshots"))
+            .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()));
+        assert!(!is_marked, "round {round}");
+    }
+    assert!(kills >= 3, "{kills} kills");
+    let said = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
+    // Complete already, or completed now.
+    assert!(matches!(said.code, Some(0 | 5)), "{said:?}");
+    assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
+    let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Ctrl-C keeps what has arrived, and says how to go on.
+#[test]
+fn an_interrupted_run_keeps_its_download() {
+    let files = archives(&[]);
+    let stalling = {
+        let files = files.clone();
+        let gets = std::sync::atomic::AtomicUsize::new(0);
+        Server::start(move |request, stream| {
+            // The first is answered.
+            let count = || gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            match request.range().filter(|_| request.method == "GET" && count() > 0) {
+                None => respond(&files, Way::Ranges, request, stream),
+                Some(_) => stall(stream),
+            }
+        })
+    };
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let child = Command::new(slotpress_path())
+        .args(["bootstrap", &stalling.url(""), "--ledger", text(&ledger)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let gets =
+        || stalling.requests().iter().filter(|request| request.method == "GET" && request.range().is_some()).count();
+    let is_partial = |name: &String| name.contains("slotpress-fetch-");
+    wait_for("a download that stalls", || gets() > 1 && ledger.exists() && names(&ledger).iter().any(is_partial));
+    wait_for_handler(&child, Signal::INT);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("interrupted");
+    let output = child.wait_with_output().expect("ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("bytes are kept"), "{stderr}");
+    assert!(!ledger.join("snapshots/26").exists());
+}
+
+/// Of two servers that have other archives of one name, the first loses it midway: the other's is taken, whole.
+#[test]
+fn a_source_that_vanishes_is_replaced_by_another() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let served = one.clone();
+    let gets = std::sync::atomic::AtomicUsize::new(0);
+    let vanishing = Server::start(move |request, stream| {
+        let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
+        // Measured once, then gone.
+        if is_get && gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 1 {
+            return answer(stream, "404 Not Found", &[], b"");
+        }
+        respond(&served, Way::Ranges, request, stream)
+    });
+    let steady = serve(&two, Way::Ranges);
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    for urls in [[vanishing.url(""), steady.url("")], [steady.url(""), vanishing.url("")]] {
+        let _ = fs::remove_dir_all(&ledger);
+        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.line("restore")["slot"], 40);
+    }
+}
+
+/// The same archives in a tar stream that says something else of one account: checksums, index and hashes are right.
+fn forged(files: &Files) -> Files {
+    let dir = temp_dir();
+    let mut forged = Files::new();
+    for (name, bytes) in files {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        let mut entries = entries(&path);
+        let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty());
+        // A byte of the balance of its first account.
+        storage.expect("a storage").content[48] ^= 1;
+        let tar = dir.path().join("forged.tar");
+        fs::write(&tar, make_tar(&entries)).expect("written");
+        let out = temp_dir();
+        let arguments =
+            ["recompress", text(&tar), "-o", text(out.path()), "--check", "frames", "--frame-size", "64KiB"];
+        let base = name.split('-').nth(2).filter(|_| name.starts_with("incremental-"));
+        let base: Vec<&str> = base.map_or(Vec::new(), |base| vec!["--base-slot", base]);
+        let named = dir.path().join(name.replace(".zst", ""));
+        fs::rename(&tar, &named).expect("renamed");
+        let mut arguments = arguments.to_vec();
+        arguments[1] = text(&named);
+        let said = run(&arguments);
+        assert_eq!(said.code, Some(0), "{base:?} {said:?}");
+        forged.extend(files_in(out.path()));
+    }
+    forged
+}
+
+/// A source whose archives are wrong is dropped, and the next one is used, in whatever order they are given.
+#[test]
+fn a_source_that_fails_a_check_is_dropped() {
+    let files = archives(&[]);
+    let (honest, liar) = (serve(&files, Way::Ranges), serve(&forged(&files), Way::Ranges));
+    for urls in [[liar.url(""), honest.url("")], [honest.url(""), liar.url("")]] {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!((&said.line("restore")["slot"], &said.line("restore")["state"]), (&40.into(), &"checked".into()));
+    }
+    // Alone it fails, is named, and leaves nothing that a later run would prefer.
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains(&liar.url("")), "{said:?}");
+    let said = run(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+/// Whether a request is about what is the newest incremental archive.
+fn asks_for_incremental(request: &Request) -> bool {
+    request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
+}
+
+/// A server that does not answer when the full archive is there and the newest incremental one is looked for, for so many
+/// requests.
+fn away_at_the_end(files: Files, failures: usize) -> Server {
+    let (has_begun, left) = (AtomicBool::new(false), AtomicUsize::new(failures));
+    Server::start(move |request, stream| {
+        if request.method == "GET" && request.path.starts_with("/snapshot-") {
+            has_begun.store(true, Relaxed);
+        }
+        let is_away = has_begun.load(Relaxed) && asks_for_incremental(request);
+        if is_away && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Ok(Then::Close);
+        }
+        respond(&files, Way::Ranges, request, stream)
+    })
+}
+
+/// It is waited for: the ledger is that of the incremental archive.
+#[test]
+fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
+    let (server, dir) = (away_at_the_end(archives(&[]), 4), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
+    assert!(said.stderr.contains("asked again in") && said.stderr.contains(" UTC: "), "with the time: {said:?}");
+}
+
+/// So is one that has its full archive, and is too busy to say whether it has an incremental one.
+#[test]
+fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
+    let (files, left) = (archives(&[]), AtomicUsize::new(7));
+    let server = Server::start(move |request, stream| {
+        let is_busy = request.path.starts_with("/incremental-snapshot.tar");
+        match is_busy && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            true => answer(stream, "503 Service Unavailable", &[], b""),
+            false => respond(&files, Way::Ranges, request, stream),
+        }
+    });
+    let dir = temp_dir();
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
+}
+
+/// Collects warnings.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl slotpress::Progress for Warnings {
+    fn event(&self, event: slotpress::ProgressEvent<'_>) {
+        if let slotpress::ProgressEvent::Warning(message) = event {
+            self.0.lock().expect("no panic").push(message.to_string());
+        }
+    }
+}
+
+/// Where it does not come back, the ledger boots from the full archive, and that is said.
+#[test]
+fn a_server_that_stays_away_leaves_the_full_archive() {
+    let (server, dir) = (away_at_the_end(archives(&[]), usize::MAX), temp_dir());
+    let sources = [server.url("").parse::<slotpress::net::SourceArg>().expect("a URL")];
+    let limits = slotpress::net::FetchLimits::default().give_up_after(Duration::from_millis(500));
+    let options = slotpress::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
+    let warnings = Warnings::default();
+    let client = slotpress::Client::new(&slotpress::ClientOptions::default()).expect("a client");
+    let report = slotpress::bootstrap(&client, &options, &warnings).expect("a ledger");
+    assert_eq!(report.restore.slot, 26);
+    let warnings = warnings.0.into_inner().expect("no panic");
+    assert!(warnings.iter().any(|line| line.contains("boots from the full one of slot 26")), "{warnings:?}");
+}
+
+/// An incremental archive that goes away while it is fetched: the next newest is taken, here none, and the full archive is not
+/// fetched again.
+#[test]
+fn an_incremental_archive_that_vanishes_is_looked_for_again() {
+    let files = archives(&[]);
+    let (served, is_gone) = (files.clone(), AtomicBool::new(false));
+    let server = Server::start(move |request, stream| {
+        let is_incremental = request.path.starts_with("/incremental-snapshot-");
+        if request.method == "GET" && is_incremental {
+            is_gone.store(true, Relaxed);
+        }
+        match is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
+            true => answer(stream, "404 Not Found", &[], b""),
+            false => respond(&served, Way::Ranges, request, stream),
+        }
+    });
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    assert!(said.stderr.contains("no incremental archive could be fetched"), "{said:?}");
+    let full = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive").1.len() as u64;
+    let is_get = |request: &&Request| request.method == "GET" && request.path.starts_with("/snapshot-");
+    let asked: u64 = server
+        .requests()
+        .iter()
+        .filter(is_get)
+        .filter_map(|request| request.range())
+        .map(|range| range.end - range.start)
+        .sum();
+    assert!(asked < full * 3 / 2, "{asked} of {full}");
+}
+
+/// A second look at the sources does not bring back what failed a check.
+#[test]
+fn a_second_look_brings_back_no_liar() {
+    let files = archives(&[]);
+    let liar = serve(&forged(&files), Way::Ranges);
+    // The full archive is published again after the first request, so that there is a second look.
+    let (mut full_only, published) = (files, AtomicUsize::new(0));
+    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    let honest = Server::start(move |request, stream| {
+        let Some(bytes) = full_only.get(request.path.trim_start_matches('/')) else {
+            return respond(&full_only, Way::Ranges, request, stream);
+        };
+        // The first is that of measuring.
+        let number = if request.method == "GET" { published.fetch_add(1, Relaxed) } else { published.load(Relaxed) };
+        file(request, stream, bytes, if number < 1 { "\"one\"" } else { "\"two\"" })
+    });
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    let dropped = format!("{} is not used any more", liar.url(&format!("/{FULL_26}")));
+    assert_eq!(said.stderr.matches(&dropped).count(), 1, "{said:?}");
+}

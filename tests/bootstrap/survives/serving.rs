@@ -1,0 +1,88 @@
+//! `serve` and `bootstrap` together: a server that is killed and started again under twenty nodes.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::site::*;
+use crate::common::*;
+
+/// Nodes that bootstrap at the same time.
+const NODES: usize = 20;
+
+fn start(dir: &Path, address: SocketAddr) -> Child {
+    let child = Command::new(slotpress_path())
+        .args(["-q", "serve", "--listen", &address.to_string(), "--max-connections-per-client", "512"])
+        // All of them need about three seconds.
+        .args(["--max-rate", "32MiB"])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    wait_for("the server", || TcpStream::connect(address).is_ok());
+    child
+}
+
+/// About how many bytes of archives have arrived at a node: its files have their places on disk from the start, so what counts
+/// is where something else than zeros is read.
+fn arrived_bytes(ledger: &Path) -> u64 {
+    const STEP_BYTES: u64 = 16 * 1024;
+    let files = fs::read_dir(ledger).into_iter().flatten().flatten();
+    let archives = files.filter(|file| file.file_name().to_string_lossy().contains("snapshot-"));
+    let steps = archives.filter_map(|file| fs::File::open(file.path()).ok()).flat_map(|file| {
+        (0..).map_while(move |step| {
+            let mut bytes = [0; 16];
+            file.read_exact_at(&mut bytes, step * STEP_BYTES).ok().map(|()| bytes)
+        })
+    });
+    steps.filter(|bytes| bytes.iter().any(|byte| *byte != 0)).count() as u64 * STEP_BYTES
+}
+
+#[test]
+fn nodes_outlive_their_server() {
+    let files = larger_archive();
+    let (www, nodes) = (temp_dir(), temp_dir());
+    for (name, bytes) in &files {
+        fs::write(www.path().join(name), bytes).expect("written");
+    }
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let url = format!("http://{address}");
+    let length_bytes = files.values().map(Vec::len).sum::<usize>() as u64;
+    let arrived = || (0..NODES).map(|node| arrived_bytes(&nodes.path().join(node.to_string()))).collect::<Vec<_>>();
+    let mut server = start(www.path(), address);
+    let bootstraps: Vec<Child> = (0..NODES)
+        .map(|node| {
+            Command::new(slotpress_path())
+                .args(["bootstrap", &url, "--streams", "4", "--threads", "1", "-q", "--ledger"])
+                .arg(nodes.path().join(node.to_string()))
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("starts")
+        })
+        .collect();
+    for _ in 0..2 {
+        // A server from which nothing comes between two failures is given up at some time.
+        let before = arrived();
+        let (enough, all) = (length_bytes / 8, length_bytes / 4 * 3);
+        wait_for("an eighth more at each node", || {
+            before.iter().zip(arrived()).all(|(before, now)| now >= all.min(before + enough))
+        });
+        server.kill().expect("killed");
+        server.wait().expect("ends");
+        server = start(www.path(), address);
+    }
+    let mut trees = Vec::new();
+    for (node, bootstrap) in bootstraps.into_iter().enumerate() {
+        let output = bootstrap.wait_with_output().expect("ends");
+        assert_eq!(output.status.code(), Some(0), "node {node}: {}", String::from_utf8_lossy(&output.stderr));
+        trees.push(ledger_tree(&nodes.path().join(node.to_string())));
+    }
+    assert!(trees.windows(2).all(|pair| pair[0] == pair[1]), "all have the same ledger");
+    server.kill().expect("killed");
+    server.wait().expect("ends");
+}

@@ -1,0 +1,54 @@
+//! Sources that are dead or busy, alone and beside good ones, for `fetch` and `bootstrap`.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::http::{Server, answer};
+use crate::common::site::*;
+use crate::common::*;
+
+/// A source that has not answered in this run is not waited for at its end.
+#[test]
+fn a_dead_source_beside_one_without_an_incremental() {
+    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    assert!(!said.stderr.contains("asked again"), "it is not waited for: {said:?}");
+}
+
+/// A source that is busy at first is asked again, whatever sort of source it is.
+#[test]
+fn a_source_that_is_busy_at_first() {
+    let files = full_only();
+    let name = files.keys().next().expect("an archive").clone();
+    for (command, flag, path) in [
+        ("fetch", "-o", String::new()),
+        ("fetch", "-o", "/archives/".to_string()),
+        ("fetch", "-o", format!("/{name}")),
+        ("bootstrap", "--ledger", String::new()),
+    ] {
+        let (served, busy) = (files.clone(), AtomicUsize::new(4));
+        let server = Server::start(move |request, stream| {
+            if busy.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+                return answer(stream, "429 Too Many Requests", &[("Retry-After", "1")], b"");
+            }
+            let mut request = request.clone();
+            if request.path == "/archives/" {
+                let page = served.keys().cloned().collect::<Vec<_>>().join("\n");
+                return answer(stream, "200 OK", &[], page.as_bytes());
+            }
+            request.path = request.path.replace("/archives/", "/");
+            respond(&served, Way::Ranges, &request, stream)
+        });
+        let dir = temp_dir();
+        let said = run(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
+        assert_eq!(said.code, Some(0), "{command} {path}: {said:?}");
+    }
+    // Another one that has an archive is enough.
+    let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
+    let (good, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let said = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}

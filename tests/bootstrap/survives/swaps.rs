@@ -1,0 +1,43 @@
+//! Somebody who may write into the target directory swaps directories for symbolic links while a ledger is fetched. Nothing of
+//! it comes to lie outside.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::swaps::*;
+use crate::common::*;
+
+/// The same where a state is replaced by what is fetched.
+#[cfg(feature = "net")]
+#[test]
+fn directories_of_a_bootstrap_swapped_for_links() {
+    use crate::common::site::{Way, files_in, serve};
+    let (from, archive) = small_archive();
+    let archived = contents(&archive);
+    let old = from.path().join("old");
+    let mut restore = slotpress();
+    restore.arg("restore").arg(&archive).arg("--ledger").arg(&old).arg("--accounts").arg(old.join("accounts"));
+    restore.assert().success();
+    // So that it is fetched.
+    fs::remove_file(old.join(name(&archive))).expect("removed");
+    let server = serve(&files_in(from.path()), Way::Ranges);
+    let (mut swaps, mut complete) = (0, 0);
+    for run in 0..RUNS / 2 {
+        let dir = temp_dir();
+        let [ledger, outside, aside] = ["ledger", "outside", "aside"].map(|name| dir.path().join(name));
+        let accounts = ledger.join("accounts");
+        copy_tree(&old, &ledger);
+        fs::create_dir(&outside).expect("made");
+        let mut command = Command::new(slotpress_path());
+        command.args(["bootstrap", &server.url("/"), "--replace-state", "--no-incremental", "--ledger"]);
+        command.arg(&ledger).arg("--accounts").arg(&accounts);
+        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        swaps += swapped;
+        if status.success() {
+            complete += 1;
+            check_complete(&archive, &archived, &ledger, &accounts, run);
+        }
+    }
+    println!("{swaps} swaps in {} runs, of which {complete} were complete", RUNS / 2);
+    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
+}

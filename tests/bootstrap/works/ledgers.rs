@@ -1,0 +1,116 @@
+//! Ledgers as `restore` makes them.
+
+use std::fs;
+use std::io::Write;
+
+use crate::common::site::*;
+use crate::common::*;
+
+#[test]
+fn a_ledger_comes_out_as_if_restored_from_disk() {
+    for files in [archives(&[]), agaves_archives()] {
+        let expected = restored(&files);
+        for way in [Way::Ranges, Way::Whole, Way::Liar] {
+            let (server, dir) = (serve(&files, way), temp_dir());
+            let ledger = dir.path().join("ledger");
+            let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+            let restore = said.line("restore");
+            assert_eq!((&restore["slot"], &restore["state"]), (&40.into(), &"checked".into()));
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn a_full_archive_alone_does() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    let slots = names(&ledger.join("snapshots"));
+    assert!(slots.contains(&"26".to_string()), "{slots:?}");
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let plan = said.line("bootstrap_plan");
+    assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
+    assert!(!ledger.exists());
+}
+
+#[test]
+fn a_genesis_is_fetched_and_compared() {
+    let mut files = archives(&[]);
+    let genesis = b"the beginning of a chain".to_vec();
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(genesis.len() as u64);
+    tar.append_data(&mut header, "genesis.bin", genesis.as_slice()).expect("appended");
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    bzip2.write_all(&tar.into_inner().expect("finished")).expect("compressed");
+    files.insert("genesis.tar.bz2".to_string(), bzip2.finish().expect("compressed"));
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let hash =
+        slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", &hash]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
+    let ledger = dir.path().join("other");
+    let wrong = "11111111111111111111111111111112";
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains("genesis hash"), "{said:?}");
+}
+
+/// A validator that fell behind: the old state stays until the new one is complete, and then beside it.
+#[test]
+fn an_old_state_is_moved_aside() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let url = server.url("");
+    let bootstrap = |flags: &[&str]| run(&[&["bootstrap", url.as_str(), "--ledger", text(&ledger)], flags].concat());
+    assert_eq!(bootstrap(&["--no-incremental"]).code, Some(0));
+    for name in ["tower-1_9-x.bin", "rocksdb/CURRENT"] {
+        fs::create_dir_all(ledger.join(name).parent().expect("a parent")).expect("made");
+        fs::write(ledger.join(name), "the validator's").expect("written");
+    }
+    let before = tree(&ledger);
+    let said = bootstrap(&[]);
+    assert_eq!(said.code, Some(5), "without the flag it is refused: {said:?}");
+    assert!(tree(&ledger) == before, "and untouched");
+    let said = bootstrap(&["--replace-state", "--expect-slot", "41"]);
+    assert_eq!(said.code, Some(3), "what fails moves nothing: {said:?}");
+    let mut after = tree(&ledger);
+    after.retain(|path, _| before.contains_key(path));
+    assert!(after == before);
+
+    let said = bootstrap(&["--replace-state"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let replaced = said.line("bootstrap")["replaced"].as_array().expect("a list").clone();
+    assert_eq!(replaced.len(), 2, "{said:?}");
+    let now = tree(&ledger);
+    for (path, content) in &before {
+        let is_state = path.starts_with("snapshots/26") || path.starts_with("accounts/run/");
+        let found = if is_state {
+            now.iter().find(|(now, _)| {
+                now.contains("slotpress-replaced-") && now.ends_with(path.trim_start_matches("accounts/"))
+            })
+        } else {
+            now.get_key_value(path)
+        };
+        assert!(found.is_some_and(|(_, found)| found == content), "{path}");
+    }
+    let expected = restored(&archives(&[]));
+    let mut fresh = ledger_tree(&ledger);
+    fresh.retain(|path, _| {
+        !path.contains("slotpress-replaced-") && !path.starts_with("tower") && !path.starts_with("rocksdb")
+    });
+    assert!(fresh == ledger_tree(&expected.path().join("ledger")));
+}

@@ -1,0 +1,92 @@
+//! Servers that behave as those of clients and mirrors do.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::http::{Server, Then, answer, head};
+use crate::common::site::*;
+use crate::common::*;
+
+/// Agave's RPC port: 303, never a range, no ETag; a transfer is ended at a deadline. Firedancer's: 302, one answer for a
+/// connection.
+#[test]
+fn the_servers_of_both_clients() {
+    let files = Arc::new(agaves_archives());
+    for (status, is_firedancer) in [("303 See Other", false), ("302 Found", true)] {
+        let served = files.clone();
+        let cut = AtomicUsize::new(2);
+        let server = Server::start(move |request, stream| {
+            let newest = |prefix: &str| served.keys().rev().find(|name| name.starts_with(prefix)).expect("one");
+            let to = match request.path.as_str() {
+                "/snapshot.tar.bz2" => newest("snapshot-"),
+                "/incremental-snapshot.tar.bz2" => newest("incremental-"),
+                _ => "",
+            };
+            if !to.is_empty() {
+                return answer(stream, status, &[("Location", &format!("/{to}"))], b"");
+            }
+            let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+                return answer(stream, "404 Not Found", &[("Connection", "close")], b"").map(|_| Then::Close);
+            };
+            let closes: &[(&str, &str)] = if is_firedancer { &[("Connection", "close")] } else { &[] };
+            head(stream, "200 OK", &[closes, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            if request.method == "HEAD" {
+                return Ok(if is_firedancer { Then::Close } else { Then::Keep });
+            }
+            // The deadline comes in the middle, twice.
+            if cut.load(Relaxed) > 0 {
+                cut.fetch_sub(1, Relaxed);
+                stream.write_all(&bytes[..bytes.len() / 2])?;
+                return Ok(Then::Close);
+            }
+            stream.write_all(bytes)?;
+            Ok(if is_firedancer { Then::Close } else { Then::Keep })
+        });
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{status} {said:?}");
+        assert!(!server.requests().iter().any(|request| request.path.contains('?')));
+        let fetched = files_in(&ledger);
+        assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&ledger));
+    }
+}
+
+/// What has arrived is restored while the rest is still under way: the server keeps back the rest until it sees storages.
+#[test]
+fn storages_are_restored_before_the_last_byte() {
+    let files = Arc::new(larger_archive());
+    let length: u64 = full(&files).1.len() as u64;
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let (served, sent, watched) = (files.clone(), AtomicUsize::new(0), ledger.clone());
+    let storages = move || {
+        let is_storage =
+            |path: &String| path.contains("accounts") && path.rsplit('/').next().is_some_and(is_storage_name);
+        watched.exists() && names(&watched).iter().filter(|path| is_storage(path)).count() >= 5
+    };
+    let server = Server::start(move |request, stream| {
+        if let Some(range) = request.range() {
+            let sent = sent.fetch_add((range.end - range.start) as usize, Relaxed) as u64;
+            let start = std::time::Instant::now();
+            // A third is still missing, and the end was sent first.
+            while sent > length * 2 / 3 && !storages() && start.elapsed() < Duration::from_secs(20) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            if start.elapsed() >= Duration::from_secs(20) {
+                return answer(stream, "404 Not Found", &[], b"");
+            }
+        }
+        respond(&served, Way::Ranges, request, stream)
+    });
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
+    assert_eq!(said.code, Some(0), "nothing was restored before the end came: {said:?}");
+}
+
+fn is_storage_name(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(slot, id)| [slot, id].iter().all(|part| part.parse::<u64>().is_ok()))
+}

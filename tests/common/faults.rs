@@ -1,0 +1,28 @@
+//! Faults that the program injects into itself (`threads::panic_point`).
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::*;
+
+/// Runs the program so that it panics the `number`th time that a thread comes by a place (`threads::panic_point`); what it
+/// says, where it has come by so often. It ends, with an error, exit code 1, and no word of the standard library's.
+#[cfg(debug_assertions)]
+pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "60"]).arg(slotpress_path()).args(arguments);
+    command.env("FAULTS_PANIC_AT", format!("{place}:{number}")).env_remove("RUST_BACKTRACE");
+    command.stdin(stdin.map_or(Stdio::null(), |path| fs::File::open(path).expect("opened").into()));
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let at = format!("{arguments:?}, {place} {number}: {:?} {said}", output.status);
+    if output.status.code() == Some(0) {
+        assert!(number > 1, "no thread comes by: {at}");
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(1), "{at}");
+    assert!(said.contains("error: ") && said.contains(&format!("an injected panic at {place}")), "{at}");
+    assert!(!said.contains("panicked at 'a") && !said.contains("thread '"), "{at}");
+    Some(said)
+}

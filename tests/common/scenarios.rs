@@ -1,0 +1,406 @@
+//! Commands that faults are tried on: their source, what they leave, and what must hold after a fault.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::common::said::*;
+use crate::common::strace::Call;
+use crate::common::*;
+#[cfg(feature = "net")]
+use crate::common::{
+    http::Server,
+    oracle::Oracle,
+    site::{Files, Way, ledger_tree, pair_and_genesis, restored, serve},
+};
+
+/// A command, its source, and what it is to leave.
+pub struct Scenario {
+    /// What tables call it.
+    pub name: &'static str,
+    dir: TempDir,
+    source: PathBuf,
+    out: PathBuf,
+    kind: Kind,
+    /// Where archives come from that are fetched.
+    #[cfg(feature = "net")]
+    server: Option<Server>,
+}
+
+enum Kind {
+    /// An archive of this name and content.
+    Archive(String, Vec<u8>),
+    /// A ledger.
+    Ledger,
+    /// The tree of an archive.
+    Tree,
+    /// Nothing but a report.
+    Report,
+    /// Archives by name, fetched.
+    #[cfg(feature = "net")]
+    Fetched(Files),
+    /// A ledger like this one, made of what is fetched.
+    #[cfg(feature = "net")]
+    Bootstrapped(BTreeMap<String, Option<Vec<u8>>>),
+}
+
+/// For `verify`, whose default is half of what is free: making and clearing tables of that size takes a second.
+const MEMORY: &str = "64MiB";
+
+/// The stages of a run, in their order.
+pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
+
+/// The same where archives are fetched one after the other.
+#[cfg(feature = "net")]
+const STAGES_OF_FETCH: &[&str] =
+    &["asking", "fetching", "writing the journal", "naming an archive", "after the last archive"];
+
+/// The same where a ledger is made of them.
+#[cfg(feature = "net")]
+const STAGES_OF_BOOTSTRAP: &[&str] = &[
+    "asking",
+    "fetching, unpacking",
+    "writing the journal",
+    "naming an archive",
+    "syncing",
+    "renaming",
+    "after the last rename",
+];
+
+/// The calls that change a file, or a directory.
+pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
+    openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
+    sendfile,sync_file_range,poll";
+
+/// Without the calls that the loader makes before the program begins, which looks at its first three descriptors then.
+pub fn after_loading(calls: &[Call]) -> &[Call] {
+    let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
+    &calls[begin + 1..]
+}
+
+impl Scenario {
+    /// The stages of a run, in their order.
+    pub fn stage_names(&self) -> &'static [&'static str] {
+        match self.kind {
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) => STAGES_OF_FETCH,
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(_) => STAGES_OF_BOOTSTRAP,
+            _ => STAGES,
+        }
+    }
+
+    /// The command line.
+    pub fn arguments(&self) -> Vec<String> {
+        #[cfg(feature = "net")]
+        if let Some(server) = &self.server {
+            let (url, out, accounts) = (server.url("/"), text(&self.out), self.accounts());
+            let arguments = match self.kind {
+                Kind::Fetched(_) => vec!["fetch", &url, "-o", out, "--streams", "2"],
+                _ => {
+                    let accounts = text(&accounts);
+                    vec!["bootstrap", &url, "--ledger", out, "--accounts", accounts, "--streams", "2", "--threads", "2"]
+                }
+            };
+            return arguments.into_iter().map(str::to_string).collect();
+        }
+        let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
+        let arguments = match (self.name, &self.kind) {
+            (name, Kind::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
+            (_, Kind::Ledger) => {
+                let accounts = text(&self.accounts()).to_string();
+                vec!["restore".into(), source, "--ledger".into(), out, "--accounts".into(), accounts]
+            }
+            (_, Kind::Tree) => {
+                vec!["restore".into(), source, "--tree".into(), "archive".into(), "--ledger".into(), out]
+            }
+            (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
+            #[cfg(feature = "net")]
+            (_, Kind::Fetched(_) | Kind::Bootstrapped(_)) => Vec::new(),
+        };
+        arguments.into_iter().chain(["--threads".to_string(), "2".to_string()]).collect()
+    }
+
+    fn accounts(&self) -> PathBuf {
+        self.dir.path().join("disk/accounts")
+    }
+
+    /// What is there when the command has not run yet.
+    pub fn reset(&self) {
+        let _ = fs::remove_dir_all(&self.out);
+        let _ = fs::remove_dir_all(self.dir.path().join("disk"));
+        if matches!(self.kind, Kind::Archive(..)) {
+            fs::create_dir(&self.out).expect("made");
+        }
+    }
+
+    /// The source as it is now.
+    pub fn source_tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        #[cfg(feature = "net")]
+        if self.server.is_some() {
+            return BTreeMap::new();
+        }
+        if self.source.is_file() {
+            return BTreeMap::from([(name(&self.source), fs::read(&self.source).ok())]);
+        }
+        let mut tree = tree(&self.source);
+        tree.remove("ledger.lock"); // made as a validator makes it
+        tree
+    }
+
+    /// The stage that each call is in.
+    pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
+        let mark = match &self.kind {
+            Kind::Archive(name, _) => name,
+            Kind::Ledger => "fastboot_version",
+            Kind::Tree => "\"version\"",
+            Kind::Report => return vec![0; calls.len()],
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
+        };
+        let (mut stage, mut is_last) = (0, false);
+        let is_archive = matches!(self.kind, Kind::Archive(..));
+        let one = |call: &Call| {
+            let line = call.line.as_str();
+            let begins = match call.name.as_str() {
+                _ if is_last => 4,
+                "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => 3,
+                "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => 1,
+                "mkdir" | "mkdirat" if line.contains("slotpress-partial") => 1,
+                "fsync" | "fdatasync" | "syncfs" => 2,
+                name if name.starts_with("rename") => {
+                    is_last = line.contains(mark);
+                    // Of what restores rename before there is a journal, nothing makes a ledger.
+                    if is_archive || is_last { 3 } else { 0 }
+                }
+                _ => 0,
+            };
+            // A sync means something only once there is something to sync.
+            stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
+            stage
+        };
+        calls.iter().map(one).collect()
+    }
+
+    /// The same where archives are fetched: while one is, its journal is written now and then.
+    #[cfg(feature = "net")]
+    fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
+        let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));
+        let (syncing, renaming, after) = if is_bootstrap { (4, 5, 6) } else { (4, 4, 4) };
+        let mut next = 0;
+        let one = |call: &Call| {
+            let line = call.line.as_str();
+            let is_rename = call.name.starts_with("rename");
+            let makes = call.name == "openat" && line.contains("O_CREAT");
+            let stage = match next {
+                stage if stage == after => stage,
+                stage if stage == renaming => stage,
+                _ if makes && line.contains("slotpress-partial-journal") => renaming,
+                _ if is_bootstrap && call.name == "syncfs" => syncing,
+                stage if is_bootstrap && stage == syncing => stage,
+                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (makes || is_rename) => 2,
+                _ if line.contains("slotpress-fetch-") && is_rename => 3,
+                _ if makes && line.contains("slotpress-fetch-") => 1,
+                stage => stage,
+            };
+            next = match stage {
+                // Bytes go on arriving.
+                2 if is_rename => 1,
+                3 if is_rename && line.contains("\"incremental-snapshot-") => {
+                    if is_bootstrap {
+                        3
+                    } else {
+                        after
+                    }
+                }
+                3 if is_rename => {
+                    if is_bootstrap {
+                        3
+                    } else {
+                        0
+                    }
+                }
+                stage if is_bootstrap && stage == renaming && is_rename && line.contains("fastboot_version") => after,
+                stage => stage,
+            };
+            stage
+        };
+        calls.iter().map(one).collect()
+    }
+
+    /// Whether something looks complete.
+    pub fn is_complete(&self) -> bool {
+        match &self.kind {
+            #[cfg(feature = "net")]
+            Kind::Fetched(files) => files.keys().all(|name| self.out.join(name).exists()),
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(_) => has_marked_slot(&self.out),
+            Kind::Archive(name, _) => self.out.join(name).exists(),
+            Kind::Ledger => has_marked_slot(&self.out),
+            Kind::Tree => self.out.join("version").exists(),
+            Kind::Report => true,
+        }
+    }
+
+    /// Whether it makes something.
+    pub fn has_result(&self) -> bool {
+        !matches!(self.kind, Kind::Report)
+    }
+
+    /// Whatever has a final name is whole.
+    pub fn check_final_names(&self, at: &str) {
+        let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+        let is_archive = |path: &Path| ["snapshot-", "incremental-"].iter().any(|start| name(path).starts_with(start));
+        for path in archives.filter(|path| is_archive(path) && path.is_file()) {
+            let expected = match &self.kind {
+                Kind::Archive(_, bytes) => bytes,
+                #[cfg(feature = "net")]
+                Kind::Fetched(files) => &files[&name(&path)],
+                #[cfg(feature = "net")]
+                Kind::Bootstrapped(tree) => tree[&name(&path)].as_ref().expect("a file"),
+                _ => &fs::read(&self.source).expect("read"),
+            };
+            assert!(&fs::read(&path).expect("read") == expected, "{at}: {} is not whole", path.display());
+        }
+        if self.is_complete() {
+            self.check_whole(at);
+        }
+    }
+
+    fn check_whole(&self, at: &str) {
+        let mut arguments: Vec<String> = ["verify", "--memory", MEMORY].map(Into::into).into();
+        match &self.kind {
+            Kind::Archive(name, _) => arguments.push(text(&self.out.join(name)).into()),
+            Kind::Ledger => {
+                arguments.extend(["--accounts".into(), text(&self.accounts()).into(), text(&self.out).into()])
+            }
+            Kind::Tree => arguments.push(text(&self.out).into()),
+            Kind::Report => return,
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) => return,
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(expected) => {
+                let mut found = ledger_tree(&self.out);
+                found.extend(
+                    ledger_tree(&self.accounts()).into_iter().map(|(path, file)| (format!("accounts/{path}"), file)),
+                );
+                found.retain(|path, _| path != "ledger.lock" && !path.starts_with("slotpress-"));
+                let names = |tree: &BTreeMap<String, Option<Vec<u8>>>| tree.keys().cloned().collect::<Vec<_>>();
+                assert_eq!(names(&found), names(expected), "{at}");
+                assert!(found == *expected, "{at}: another ledger");
+                return;
+            }
+        }
+        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{at}: what looks complete is not: {said}");
+    }
+
+    /// Names that a run which ended by itself leaves to nobody.
+    pub fn partial_names(&self) -> BTreeSet<String> {
+        let names = names(self.dir.path()).into_iter();
+        names.filter(|name| name.contains("slotpress-") || name.contains("tmp")).collect()
+    }
+
+    /// After a fault: everything that must hold, and a rerun.
+    pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, at: &str) {
+        assert!(self.source_tree() == *source, "{at}: the source has changed");
+        self.check_final_names(at);
+        let was_complete = self.is_complete();
+        let arguments = self.arguments();
+        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        #[cfg(feature = "net")]
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report | Kind::Fetched(_));
+        #[cfg(not(feature = "net"))]
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report);
+        if !was_complete || runs_again {
+            assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
+        } else {
+            assert!(code == Some(5) && said.contains("already"), "{at}: {code:?} {said}");
+        }
+        assert!(self.is_complete(), "{at}: a rerun leaves nothing");
+        self.check_final_names(at);
+        assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
+    }
+}
+
+/// Whether a ledger has a bank snapshot that says it is whole.
+fn has_marked_slot(ledger: &Path) -> bool {
+    fs::read_dir(ledger.join("snapshots"))
+        .is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists())))
+}
+
+/// Archives that are fetched from a server that knows ranges, alone and into a ledger.
+#[cfg(feature = "net")]
+pub fn net_scenarios() -> Vec<Scenario> {
+    let (files, genesis) = pair_and_genesis();
+    let restored = restored(&files);
+    let ledger = restored.path().join("ledger");
+    let mut expected = ledger_tree(&ledger);
+    expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
+    // What every rerun must give byte for byte is a ledger that Agave starts from.
+    let slot = expected.keys().find_map(|path| path.strip_suffix("/fastboot_version")).expect("a bank snapshot");
+    fs::write(restored.path().join("genesis.bin"), genesis).expect("written");
+    for oracle in Oracle::all() {
+        let state = oracle.load_dir(&ledger.join(slot), &[ledger.join("accounts")], restored.path());
+        println!("{}: {state:?}", oracle.path.display());
+    }
+    ["fetch", "bootstrap"]
+        .map(|name| {
+            let dir = temp_dir();
+            let kind = match name {
+                "fetch" => Kind::Fetched(files.clone()),
+                _ => Kind::Bootstrapped(expected.clone()),
+            };
+            let (source, out) = (dir.path().join("nothing"), dir.path().join("out"));
+            Scenario { name, dir, source, out, kind, server: Some(serve(&files, Way::Ranges)) }
+        })
+        .into()
+}
+
+/// Everything that faults are tried on.
+pub fn scenarios() -> Vec<Scenario> {
+    let make = |name, kind: &dyn Fn(&Path) -> (PathBuf, Kind)| {
+        let dir = temp_dir();
+        let (source, kind) = kind(dir.path());
+        let out = dir.path().join("out");
+        Scenario {
+            name,
+            dir,
+            source,
+            out,
+            kind,
+            #[cfg(feature = "net")]
+            server: None,
+        }
+    };
+    let into_archive = |dir: &Path, command: &str, source: PathBuf| {
+        let first = dir.join("first");
+        fs::create_dir(&first).expect("made");
+        let (code, said) = run(&[command, text(&source), "-o", text(&first)]);
+        assert_eq!(code, Some(0), "{said}");
+        let archive = fs::read_dir(&first).expect("read").next().expect("an archive").expect("an entry").path();
+        let kind = Kind::Archive(name(&archive), fs::read(&archive).expect("read"));
+        fs::remove_dir_all(first).expect("removed");
+        (source, kind)
+    };
+    let copied = |dir: &Path| {
+        let source = dir.join(FULL_26);
+        fs::copy(fixture(FULL_26), &source).expect("copied");
+        source
+    };
+    let ledger = |dir: &Path| {
+        let ledger = dir.join("ledger");
+        unpack_into(&fixture("ledger-at-26.tar.zst"), &ledger);
+        ledger
+    };
+    vec![
+        make("archive", &|dir| into_archive(dir, "archive", ledger(dir))),
+        make("recompress", &|dir| into_archive(dir, "recompress", copied(dir))),
+        make("restore", &|dir| (copied(dir), Kind::Ledger)),
+        make("restore --tree archive", &|dir| (copied(dir), Kind::Tree)),
+        make("verify ARCHIVE", &|dir| (copied(dir), Kind::Report)),
+        make("verify LEDGER", &|dir| (ledger(dir), Kind::Report)),
+    ]
+}

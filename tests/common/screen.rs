@@ -1,0 +1,19 @@
+//! A run of the program, and what an operator reads of it.
+
+use crate::common::*;
+
+/// Runs the program: the exit code, stdout, stderr.
+pub fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = slotpress().args(arguments).output().expect("runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
+}
+
+pub fn fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
+    let (found, stdout, stderr) = run(arguments);
+    assert_eq!(found, code, "{arguments:?}: {stdout}{stderr}");
+    for text in texts {
+        assert!(stderr.contains(text), "{arguments:?}: {text:?} is not in: {stderr}");
+    }
+    stderr
+}

@@ -1,0 +1,61 @@
+//! Signals at chosen moments of a run that takes a while.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::common::*;
+
+/// A ledger that takes a moment, its archive, and what restoring that gives.
+pub struct Setup {
+    pub dir: TempDir,
+    pub ledger: PathBuf,
+    pub archive: PathBuf,
+    pub slot: String,
+}
+
+pub fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(|| {
+        let dir = temp_dir();
+        let ledger = dir.path().join("synth");
+        slotpress().arg("synth").arg(&ledger).args(["--size", "24MiB", "--storages", "300"]).assert().success();
+        let out = dir.path().join("archives");
+        fs::create_dir(&out).expect("made");
+        let archive = archive(&ledger, &out, &FLAGS);
+        let slot = name(&archive).split('-').nth(1).expect("a slot").to_string();
+        Setup { dir, ledger, archive, slot }
+    })
+}
+
+/// Slow enough that there is a middle.
+pub const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
+
+/// Where a run is when it gets the signal.
+pub type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);
+
+/// Starts the program, sends the signal when the moment has come, and waits for the end.
+pub fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
+    let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status;
+        }
+        if moment.1() {
+            let pid = Pid::from_raw(child.id() as i32).expect("a process");
+            // It may have ended just now, and is not reaped before it is waited for: the id is still its own.
+            let _ = kill_process(pid, signal);
+            return child.wait().expect("a child");
+        }
+        std::thread::yield_now();
+    }
+}
+
+pub fn temporary_bytes(out: &Path) -> Option<u64> {
+    let files = fs::read_dir(out).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|path| name(path).starts_with("tmp-")).filter_map(|path| Some(fs::metadata(path).ok()?.len())).max()
+}

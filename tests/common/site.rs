@@ -1,0 +1,189 @@
+//! Servers with archives, and what a run of the program says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::common::http::{Request, Server, Then, answer, file, head, redirect};
+use crate::common::*;
+
+/// Files by name.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// A full archive of slot 26 and an incremental one of slot 40, made anew with small frames and their hashes.
+pub fn archives(flags: &[&str]) -> Files {
+    let out = temp_dir();
+    for source in [FULL_26, INCREMENTAL_26_40] {
+        let output = slotpress()
+            .arg("recompress")
+            .arg(fixture(source))
+            .args(["--frame-size", "64KiB", "--check", "frames"])
+            .args(flags)
+            .arg("-o")
+            .arg(out.path())
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    files_in(out.path())
+}
+
+/// A full archive of some megabytes, so that its end is a small part of it.
+pub fn larger_archive() -> Files {
+    let dir = temp_dir();
+    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    for arguments in [
+        &["synth", text(&ledger), "--size", "16MiB"][..],
+        &["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB"],
+    ] {
+        let said = run(arguments);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    files_in(&out)
+}
+
+/// A full and an incremental archive, of which the full one takes several ranges.
+pub fn pair_of_archives() -> Files {
+    pair_and_genesis().0
+}
+
+/// The same, with the chain's genesis, for Agave itself.
+pub fn pair_and_genesis() -> (Files, Vec<u8>) {
+    let dir = temp_dir();
+    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    let full = ledger.join("at-full");
+    let said = run(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = run(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let slot = said.line("archive")["slot"].to_string();
+    let said = run(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let files = files_in(&out);
+    assert_eq!(files.len(), 2);
+    assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "several ranges");
+    (files, fs::read(ledger.join("genesis.bin")).expect("read"))
+}
+
+/// Agave's own: one frame, no index.
+pub fn agaves_archives() -> Files {
+    [FULL_26, INCREMENTAL_26_40].map(|name| (name.to_string(), fs::read(fixture(name)).expect("read"))).into()
+}
+
+pub fn files_in(dir: &Path) -> Files {
+    let files = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    files.filter(|path| path.is_file()).map(|path| (name(&path), fs::read(&path).expect("read"))).collect()
+}
+
+/// How a server sends files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Ranges, and an ETag.
+    Ranges,
+    /// As Agave's RPC port: always everything.
+    Whole,
+    /// It says that it knows ranges, and sends everything.
+    Liar,
+}
+
+/// Serves files as a validator's RPC port does: two redirects, and exact names.
+pub fn serve(files: &Files, way: Way) -> Server {
+    let files = Arc::new(files.clone());
+    Server::start(move |request, stream| respond(&files, way, request, stream))
+}
+
+pub fn respond(files: &Files, way: Way, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let newest = |prefix: &str| files.keys().rev().find(|name| name.starts_with(prefix) && !name.ends_with("bz2"));
+    let asked = request.path.trim_start_matches('/');
+    let to = match asked {
+        "snapshot.tar.bz2" => newest("snapshot-"),
+        "incremental-snapshot.tar.bz2" => newest("incremental-"),
+        _ => None,
+    };
+    if let Some(to) = to {
+        return redirect(stream, &format!("/{to}"));
+    }
+    let Some(bytes) = files.get(asked) else { return answer(stream, "404 Not Found", &[], b"") };
+    match way {
+        Way::Ranges => file(request, stream, bytes, &etag(bytes)),
+        Way::Whole | Way::Liar => {
+            let accepts: &[(&str, &str)] = if way == Way::Liar { &[("Accept-Ranges", "bytes")] } else { &[] };
+            head(stream, "200 OK", &[accepts, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            if request.method != "HEAD" {
+                stream.write_all(bytes)?;
+            }
+            Ok(Then::Keep)
+        }
+    }
+}
+
+pub fn etag(bytes: &[u8]) -> String {
+    format!("\"{}\"", blake3::hash(bytes).to_hex())
+}
+
+/// What a run said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub lines: Vec<serde_json::Value>,
+    pub stderr: String,
+}
+
+impl Said {
+    /// The line of a type.
+    pub fn line(&self, name: &str) -> &serde_json::Value {
+        self.lines.iter().find(|line| line["type"] == name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
+    }
+}
+
+pub fn run(arguments: &[&str]) -> Said {
+    let output = slotpress().args(arguments).arg("--json").output().expect("runs");
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    Said {
+        code: output.status.code(),
+        lines: lines.collect(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A ledger restored from the same archives on disk.
+pub fn restored(files: &Files) -> TempDir {
+    let dir = temp_dir();
+    let put = |prefix: &str| -> PathBuf {
+        let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        path
+    };
+    let (full, incremental) = (put("snapshot-"), put("incremental-"));
+    let ledger = dir.path().join("ledger");
+    let said = run(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    dir
+}
+
+/// The ledger's files, but for the lock and what fetching adds.
+pub fn ledger_tree(ledger: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = tree(ledger);
+    found.retain(|path, _| !path.starts_with("genesis") && !path.starts_with("slotpress-replaced-"));
+    found
+}
+
+pub fn full(files: &Files) -> (String, Vec<u8>) {
+    let (name, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    (name.clone(), bytes.clone())
+}
+
+/// Nothing listens there.
+pub const DEAD: &str = "http://127.0.0.1:9";
+
+pub fn full_only() -> Files {
+    archives(&[]).into_iter().filter(|(name, _)| name.starts_with("snapshot-")).collect()
+}

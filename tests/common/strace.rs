@@ -1,0 +1,105 @@
+//! Running the program under `strace`, which makes single system calls fail, or kills at them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+
+/// Longer than any run here takes by far: what is not done by then hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A system call, as it was entered.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its name.
+    pub name: String,
+    /// Which of its thread's calls of this name it is, from 1: what strace counts by.
+    pub number: u64,
+    /// The line of the log.
+    pub line: String,
+}
+
+/// A run under strace.
+pub struct Trace {
+    /// What it called, in order.
+    pub calls: Vec<Call>,
+    /// Whether it was killed.
+    pub is_killed: bool,
+    /// What came of it; no exit code after a signal.
+    pub output: Output,
+    /// The whole log.
+    pub log: String,
+}
+
+/// Runs the program; `calls` are those that are logged, `injection` is as strace has it, such as
+/// `rename:signal=KILL:when=2`.
+pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
+    let dir = temp_dir();
+    let log = dir.path().join("log");
+    let mut command = Command::new("timeout");
+    command.arg("--signal=KILL").arg(TIMEOUT.as_secs().to_string());
+    command.args(["strace", "-f", "-qq", "-s", "256", "-o", text(&log), "-e", &format!("trace={calls}")]);
+    if let Some(injection) = injection {
+        command.arg("-e").arg(format!("inject={injection}"));
+    }
+    command
+        .arg(slotpress_path())
+        .args(arguments)
+        .env_remove("RUST_BACKTRACE")
+        .env_remove("LD_LIBRARY_PATH")
+        .stdin(std::process::Stdio::null());
+    let start = Instant::now();
+    let output = command.output().expect("runs");
+    assert!(start.elapsed() < TIMEOUT, "{arguments:?} with {injection:?} does not end");
+    let log = fs::read_to_string(&log).unwrap_or_else(|error| panic!("no log: {error}: {command:?}: {output:?}"));
+    Trace { calls: parse(&log, calls), is_killed: log.contains("+++ killed by SIGKILL +++"), output, log }
+}
+
+/// The calls of a log. strace also logs those that it has no name for, whatever was asked for.
+fn parse(log: &str, asked: &str) -> Vec<Call> {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in log.lines().filter(|line| !line.contains(" resumed>")) {
+        let Some((thread, rest)) = line.split_once(' ') else { continue };
+        let Some((name, _)) = rest.trim_start().split_once('(') else { continue };
+        if !asked.split(',').any(|asked| asked == name) {
+            continue;
+        }
+        let number = counts.entry((thread, name)).or_default();
+        *number += 1;
+        calls.push(Call { name: name.to_string(), number: *number, line: line.to_string() });
+    }
+    calls
+}
+
+/// Numbers that look random, and follow from a seed (splitmix64).
+pub struct Draws(pub u64);
+
+impl Draws {
+    /// The next one, below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end.max(1) as u64) as usize
+    }
+}
+
+/// A number that an environment variable gives.
+pub fn number_of(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")),
+        Err(_) => default,
+    }
+}
+
+#[test]
+fn calls_of_a_log() {
+    let log = "1 open(1) = 3\n2 open(2 <unfinished ...>\n1 syscall_0x1c3(9) = 0\n1 open(3) = 4\n\
+               2 <... open resumed>) = 5\n1 read(4) = ?\n1 +++ killed by SIGKILL +++\n";
+    let calls: Vec<(String, u64)> = parse(log, "open,close").into_iter().map(|call| (call.name, call.number)).collect();
+    assert_eq!(calls, [1, 1, 2].map(|number| ("open".to_string(), number)));
+}

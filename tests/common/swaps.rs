@@ -1,0 +1,124 @@
+//! Somebody who may write into the target directory swaps directories for symbolic links while a command runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, renameat, statat, symlinkat, unlinkat};
+use tempfile::TempDir;
+
+use crate::common::*;
+
+/// Runs with somebody in the way. Without open directories, one in six of them went wrong.
+pub const RUNS: usize = 60;
+
+/// Small, so that the moments between two system calls are a large part of a run.
+pub fn small_archive() -> (TempDir, PathBuf) {
+    let dir = temp_dir();
+    let ledger = dir.path().join("synth");
+    slotpress().arg("synth").arg(&ledger).args(["--size", "2MiB", "--storages", "30"]).assert().success();
+    let archive = archive(&ledger, dir.path(), &[]);
+    (dir, archive)
+}
+
+/// A directory under attack. It goes back into the directory that it came from, which may have been moved meanwhile: what
+/// is taken away for good after a run's last look at it is no fault of the run.
+pub struct Swapped {
+    pub parent: OwnedFd,
+    pub name: String,
+    pub aside: PathBuf,
+}
+
+impl Swapped {
+    /// Moves a directory aside, and puts a link into its place.
+    pub fn swap(path: &Path, aside: &Path, outside: &Path) -> Option<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
+        let name = name(path);
+        // A link of before is none.
+        let found = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        FileType::from_raw_mode(found.st_mode).is_dir().then_some(())?;
+        renameat(&parent, &name, CWD, aside).ok()?;
+        // Where it cannot be linked, the program has made something of that name.
+        let _ = symlinkat(outside, &parent, &name);
+        Some(Self { parent, name, aside: aside.to_path_buf() })
+    }
+
+    /// Puts it back.
+    pub fn restore(self) {
+        let found = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink()) {
+            let _ = unlinkat(&self.parent, &self.name, AtFlags::empty());
+        }
+        let _ = renameat(CWD, &self.aside, &self.parent, &self.name);
+    }
+}
+
+/// Every directory of a target that something is moved to, or from.
+pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
+    let inner = |dir: &Path, prefix: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| name(path).starts_with(prefix)).collect()
+    };
+    let snapshots = ledger.join("snapshots");
+    let mut paths = inner(ledger, "slotpress-partial-");
+    paths.extend(paths.clone().iter().flat_map(|partial| inner(partial, "")));
+    paths.extend(inner(accounts, ""));
+    paths.extend(inner(&snapshots, ""));
+    paths.extend([snapshots, accounts.to_path_buf(), ledger.to_path_buf()]);
+    paths
+}
+
+/// Runs a command, and swaps the directories of its target from when it has begun until it ends. How it ended, and how often
+/// something was swapped.
+pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
+    // What is in them comes and goes meanwhile.
+    let is_begun = || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_own(name(&entry.path())));
+    // The operator's own paths are resolved by now: what they lead to is not in question.
+    let mut has_begun = false;
+    let (mut number, mut swaps) = (run, 0);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            assert_eq!(names(outside), Vec::<String>::new(), "run {run}: {status}");
+            return (status, swaps);
+        }
+        has_begun = has_begun || is_begun();
+        let paths = if has_begun { directories(ledger, accounts) } else { Vec::new() };
+        let Some(path) = paths.get(number % paths.len().max(1)) else {
+            std::thread::yield_now();
+            continue;
+        };
+        number += 1;
+        let Some(swapped) = Swapped::swap(path, aside, outside) else { continue };
+        swaps += 1;
+        for _ in 0..(number % 7) * 40 {
+            std::hint::spin_loop();
+        }
+        swapped.restore();
+    }
+}
+
+/// A ledger that says that it is complete has everything that the archive has.
+pub fn check_complete(
+    archive: &Path,
+    archived: &BTreeMap<String, Vec<u8>>,
+    ledger: &Path,
+    accounts: &Path,
+    run: usize,
+) {
+    let slot = name(archive).split('-').nth(1).expect("a slot").to_string();
+    let bank_snapshot = ledger.join("snapshots").join(&slot);
+    assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0", "run {run}");
+    assert!(fs::read(bank_snapshot.join(&slot)).expect("a bank file") == archived[&format!("snapshots/{slot}/{slot}")]);
+    let list = storages_list(&bank_snapshot);
+    assert_eq!(names(&accounts.join("run")).len(), list.len(), "run {run}");
+    for (slot, id) in list {
+        let content = fs::read(accounts.join(format!("run/{slot}.{id}"))).expect("a storage");
+        assert!(content == archived[&format!("accounts/{slot}.{id}")], "run {run}: {slot}.{id}");
+    }
+    assert!(fs::read(ledger.join(name(archive))).expect("the archive") == fs::read(archive).expect("read"));
+}

@@ -1,0 +1,15 @@
+//! `slotpress fetch`: bytes, however badly they come. Real sockets, on this machine only.
+
+mod works {
+    mod servers;
+    mod sources;
+}
+mod refused {
+    mod servers;
+    mod slow_and_wrong;
+}
+mod survives {
+    mod downloads;
+    mod lies;
+    mod servers;
+}

@@ -1,0 +1,128 @@
+//! Servers that are wrong, or lie.
+
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::http::*;
+use crate::common::site::*;
+use crate::common::*;
+
+/// The same name with other bytes: never mixed.
+#[test]
+fn another_archive_of_the_same_name_is_not_mixed() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    assert_ne!(two[full], *bytes);
+    let servers = [serve(&one, Way::Ranges), serve(&two, Way::Ranges)];
+    let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    // Asked for by its root, the other is refused.
+    let root = said.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains(&root), "{said:?}");
+}
+
+/// What an earlier run left is of another archive: it is given up, with a word.
+#[test]
+fn what_is_of_another_archive_is_not_kept() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    for (way, kept_from) in [(Way::Ranges, 0), (Way::Whole, 0), (Way::Whole, 5000)] {
+        let dir = temp_dir();
+        let partial = dir.path().join(format!("slotpress-fetch-{full}"));
+        let other = &two[full][..two[full].len() / 2];
+        fs::write(&partial, other).expect("written");
+        let journal = serde_json::json!({
+            "slotpress_fetch": 1, "length_bytes": null, "etag": null, "last_modified": null,
+            "ranges": [[kept_from, other.len()]],
+        });
+        fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
+        let server = serve(&one, way);
+        let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
+        assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
+        assert_eq!(names(dir.path()), std::slice::from_ref(full));
+    }
+}
+
+/// A body without an end, a longer one than allowed, a name that is none.
+#[test]
+fn hostile_servers_are_refused() {
+    let files = archives(&[]);
+    let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
+    let dir = temp_dir();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = sent.clone();
+    let endless = Server::start(move |request, stream| {
+        head(stream, "200 OK", &[("Connection", "close")])?;
+        // Frames to be skipped, so that it could be an archive.
+        let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
+        while request.method != "HEAD" && count.fetch_add(1, Relaxed) < 2_000 {
+            stream.write_all(&frame)?;
+        }
+        Ok(Then::Close)
+    });
+    let url = endless.url(&format!("/{full}"));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
+    assert!(matches!(said.code, Some(1 | 4)), "{said:?}");
+    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let left: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
+    assert!(left < 2 << 20, "{left}");
+    let good = serve(&files, Way::Ranges);
+    let said = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
+    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
+    let said = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
+    assert!(said.code.is_some_and(|code| code != 0), "{said:?}");
+}
+
+/// What no trusted server has is not fetched at all.
+#[test]
+fn what_nobody_vouches_for_is_not_fetched() {
+    let files = archives(&[]);
+    let (server, empty, dir) = (serve(&files, Way::Ranges), serve(&Files::new(), Way::Ranges), temp_dir());
+    let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{said:?}");
+    assert!(!server.requests().iter().any(is_fetch) && files_in(dir.path()).is_empty());
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &server.url("")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(files_in(dir.path()).len(), 2);
+}
+
+/// An incremental archive that appears while the full one is fetched, and that no trusted server has yet, is left out.
+#[test]
+fn what_appears_and_nobody_vouches_for_is_left_out() {
+    let files = archives(&[]);
+    let mut full_only = files.clone();
+    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    let trusted = serve(&full_only, Way::Ranges);
+    for command in ["fetch", "bootstrap"] {
+        let (all, first, gets) = (files.clone(), full_only.clone(), AtomicUsize::new(0));
+        let server = Server::start(move |request, stream| {
+            let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
+            let gets = if is_get { gets.fetch_add(1, Relaxed) + 1 } else { gets.load(Relaxed) };
+            respond(if gets > 0 { &all } else { &first }, Way::Ranges, request, stream)
+        });
+        let dir = temp_dir();
+        let to = if command == "fetch" { "-o" } else { "--ledger" };
+        let said = run(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stderr.contains("has appeared meanwhile"), "{said:?}");
+        let found = files_in(dir.path());
+        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", names(dir.path()));
+        assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", names(dir.path()));
+        let slot =
+            if command == "fetch" { &said.line("fetch")["archives"][0]["slot"] } else { &said.line("restore")["slot"] };
+        assert_eq!(slot, 26);
+    }
+}

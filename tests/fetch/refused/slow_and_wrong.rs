@@ -1,0 +1,44 @@
+//! Servers that are too slow, or lead nowhere.
+
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::http::{Server, Then, file, head, redirect};
+use crate::common::site::*;
+use crate::common::*;
+
+/// A server that sends a few bytes in a second is given up, with a word on what is kept.
+#[test]
+fn a_trickle_ends_at_the_least_rate() {
+    let (name, bytes) = full(&archives(&[]));
+    let server = Server::start(move |request, stream| {
+        if request.method == "HEAD" {
+            return file(request, stream, &bytes, &etag(&bytes));
+        }
+        head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+        for byte in bytes.chunks(50) {
+            stream.write_all(byte)?;
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(Then::Close)
+    });
+    let dir = temp_dir();
+    let url = server.url(&format!("/{name}"));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("slower than the least rate") && said.stderr.contains("bytes are kept"), "{said:?}");
+    assert!(!dir.path().join(&name).exists());
+}
+
+/// Redirects that go round, to a private address of another kind, to nothing.
+#[test]
+fn redirects_that_lead_nowhere() {
+    for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {
+        let server = Server::start(move |_, stream| redirect(stream, to));
+        let dir = temp_dir();
+        let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+        assert_eq!(said.code, Some(4), "{to}: {said:?}");
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+    }
+}

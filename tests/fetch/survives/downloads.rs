@@ -1,0 +1,144 @@
+//! Downloads that end in the middle, and go on.
+
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::http::*;
+use crate::common::site::*;
+use crate::common::*;
+
+/// The bytes of answers' bodies that a server was asked for.
+fn asked_bytes(server: &Server, length: u64) -> u64 {
+    let gets = server.requests().into_iter().filter(|request| request.method == "GET");
+    gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
+}
+
+/// A server that dies after some bytes, then comes back: what arrived is not asked for again.
+#[test]
+fn a_download_goes_on_where_it_stood() {
+    let files = larger_archive();
+    let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    let length = bytes.len() as u64;
+    let dir = temp_dir();
+    // Sends half of every range, up to half of the archive, then nothing but errors.
+    let sent = Arc::new(AtomicU64::new(0));
+    let (served, budget) = (files.clone(), sent.clone());
+    let dying = Server::start(move |request, stream| {
+        if request.method == "HEAD" || request.range().is_none() {
+            return respond(&served, Way::Ranges, request, stream);
+        }
+        let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+            return respond(&served, Way::Ranges, request, stream);
+        };
+        let range = request.range().expect("a range");
+        let half = (range.end - range.start).div_ceil(2);
+        if budget.fetch_add(half, Relaxed) + half > length * 2 / 3 {
+            return answer(stream, "404 Not Found", &[], b"");
+        }
+        let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+        let stated = (range.end - range.start).to_string();
+        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(bytes))];
+        head(stream, "206 Partial Content", &headers)?;
+        stream.write_all(&bytes[range.start as usize..(range.start + half) as usize])?;
+        Ok(Then::Close)
+    });
+    let said = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("bytes are kept"), "{said:?}");
+    let kept = names(dir.path());
+    assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
+
+    let good = serve(&files, Way::Ranges);
+    // The partial file is as long as the archive, since its end came first: its length is not what is kept.
+    let ledger = dir.path().join("ledger");
+    let other = serve(&files, Way::Ranges);
+    let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
+    let planned = run(&plan).line("bootstrap_plan")["kept_bytes"].clone();
+    let url = good.url(&format!("/{full}"));
+    let said = run(&["fetch", &url, "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(planned, said.line("fetch")["archives"][0]["kept_bytes"], "{said:?}");
+    assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    assert_eq!(names(dir.path()), std::slice::from_ref(full));
+    assert!(said.stderr.contains("MiB are there"), "{said:?}");
+    let archive = &said.line("fetch")["archives"][0];
+    let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
+    assert!(kept_bytes > 0, "{said:?}");
+    // A frame that lies across the first of the end's bytes is asked for once more: with its mark, at most as long as its tar.
+    let (asked, again) = (asked_bytes(&good, length), 2 * 256 * 1024);
+    assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
+}
+
+/// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is right.
+#[test]
+fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
+    let files = archives(&[]);
+    let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    let mut wrong = files.clone();
+    // In the middle of some frame; the end, which is compared, is the same.
+    wrong.get_mut(full).expect("there")[bytes.len() / 2] ^= 1;
+    let servers = [serve(&files, Way::Ranges), serve(&wrong, Way::Ranges), serve(&files, Way::Ranges)];
+    let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
+    for first in 0..3 {
+        let dir = temp_dir();
+        let order: Vec<&str> = (0..3).map(|at| urls[(first + at) % 3].as_str()).collect();
+        let said = run(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    }
+    // Alone, it is refused, and nothing is named.
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[1], "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains("does not match its hash"), "{said:?}");
+    assert!(!dir.path().join(full).exists());
+}
+
+/// Killed at random moments, the next run asks for what has not arrived, and for at most one range of each connection once
+/// more: the journal is written every second.
+#[test]
+fn what_arrived_is_hardly_fetched_again() {
+    const STREAMS: u64 = 8;
+    const RANGE_BYTES: u64 = 1 << 20;
+    const BLOCK_BYTES: usize = 4096;
+    let kills: u64 = std::env::var("FAULTS_KILLS").map_or(2, |text| text.parse().expect("a number"));
+    // One frame, without an index: ranges of 1 MiB, and no two blocks that are the same.
+    let mut content = vec![0; 16 << 20];
+    blake3::Hasher::new().finalize_xof().fill(&mut content);
+    content.extend([0; 1024]);
+    let bytes = zstd::bulk::compress(&content, 1).expect("compresses");
+    let length = bytes.len() as u64;
+    let files = Files::from([(FULL_26.to_string(), bytes.clone())]);
+    for kill in 0..kills {
+        let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+        let url = server.url(&format!("/{FULL_26}"));
+        let mut child = std::process::Command::new(slotpress_path())
+            .args(["fetch", &url, "-o", text(dir.path()), "--streams", "8", "--max-rate", "4MiB", "-q"])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("starts");
+        // The end and a range for each stream are asked for at once; of 16 MiB, some are always on their way.
+        let asked = (10 + kill * 619 % 5) << 20;
+        wait_for("some of the file", || asked_bytes(&server, length) >= asked);
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
+        let partial = fs::read(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).unwrap_or_default();
+        let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
+        let arrived: u64 = blocks.filter(|(one, other)| one == other).map(|(one, _)| one.len() as u64).sum();
+        let before = asked_bytes(&server, length);
+        let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(files_in(dir.path()) == files);
+        let asked = asked_bytes(&server, length) - before;
+        // The end, which comes first, is looked at again.
+        let end = length / 8;
+        assert!(
+            asked <= length - arrived + STREAMS * RANGE_BYTES + end,
+            "{arrived} of {length} arrived, {asked} asked for"
+        );
+    }
+}

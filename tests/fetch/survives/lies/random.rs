@@ -1,0 +1,33 @@
+//! Servers that play random scripts of lies. `LIES_SCRIPTS` says how many are played, `LIES_SEED` and `LIES_FIRST` which.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::script;
+use crate::common::strace::{Draws, number_of};
+
+/// Longer than any script takes by far.
+const TIMEOUT: Duration = Duration::from_secs(240);
+
+#[test]
+fn random_scripts_end_with_an_archive_or_nothing() {
+    let (seed, first) = (number_of("LIES_SEED", 1), number_of("LIES_FIRST", 0));
+    let (mut named, count) = (0, number_of("LIES_SCRIPTS", 60));
+    for number in first..first + count {
+        let mut draws = Draws(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let bytes: Vec<u8> = (0..3 + draws.below(60)).map(|_| draws.below(256) as u8).collect();
+        let (done, ended) = mpsc::channel();
+        let playing = thread::spawn(move || {
+            let _ = done.send(script::play(&bytes));
+        });
+        match ended.recv_timeout(TIMEOUT) {
+            Ok(more) => named += more,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("seed {seed}, script {number} does not end"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {}
+        }
+        assert!(playing.join().is_ok(), "seed {seed}, script {number} fails");
+    }
+    println!("{count} scripts, {named} runs with an archive at the end");
+    assert!(named > 0, "none of {count} scripts has ended with an archive");
+}

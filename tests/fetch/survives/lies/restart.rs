@@ -1,0 +1,124 @@
+//! `serve`, killed and started again under `fetch`; and a server that is gone for good.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use slotpress_base::{NoProgress, Until};
+use slotpress_net::{Client, ClientOptions, Ended, Limits, fetch_whole, parse_url};
+
+use super::stage::{Archive, Kind};
+use crate::common::strace::number_of;
+use crate::common::*;
+
+fn serve(dir: &Path, address: SocketAddr) -> Child {
+    let child = Command::new(slotpress_path())
+        // Slow, so that all streams notice its end at once, and not when they have read what is on its way.
+        .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let until = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < until, "it does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+/// What a journal says.
+fn fetched_bytes(journal: &Path) -> u64 {
+    let Ok(text) = fs::read(journal) else { return 0 };
+    let Ok(journal) = serde_json::from_slice::<serde_json::Value>(&text) else { return 0 };
+    let ranges = journal["ranges"].as_array().cloned().unwrap_or_default();
+    ranges.iter().map(|range| range[1].as_u64().unwrap_or_default() - range[0].as_u64().unwrap_or_default()).sum()
+}
+
+/// Killed while bytes come, and back after two seconds: eight streams go on.
+#[test]
+fn a_fetch_outlives_its_server() {
+    let archive = Archive::of(Kind::Single);
+    for _ in 0..number_of("LIES_RUNS", 1) {
+        let (www, out) = (temp_dir(), temp_dir());
+        fs::write(www.path().join(&archive.name), &archive.right).expect("written");
+        let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+        let mut server = serve(www.path(), address);
+        let fetch = Command::new(slotpress_path())
+            .args(["fetch", &format!("http://{address}/{}", archive.name), "--streams", "8", "-o"])
+            .arg(out.path())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("starts");
+        // All streams have something to do.
+        let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
+        let until = Instant::now() + Duration::from_secs(30);
+        while fetched_bytes(&journal) < archive.right.len() as u64 / 4 {
+            assert!(Instant::now() < until, "nothing is fetched");
+            thread::sleep(Duration::from_millis(20));
+        }
+        server.kill().expect("killed");
+        server.wait().expect("ends");
+        assert!(!out.path().join(&archive.name).exists(), "it was too quick");
+        thread::sleep(Duration::from_secs(2));
+        server = serve(www.path(), address);
+        let output = fetch.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(fs::read(out.path().join(&archive.name)).expect("fetched") == archive.right);
+        server.kill().expect("killed");
+        server.wait().expect("ends");
+    }
+}
+
+/// Nobody listens any more: the run ends when its time is up, with what came.
+#[test]
+fn a_server_that_is_gone_for_good_is_given_up() {
+    let archive = Archive::of(Kind::Hashed);
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let server = super::Stage::start(archive, super::honest);
+    let url = parse_url(&server.url()).expect("a URL");
+    let mut remote = client.head(&url, &NoProgress).expect("a head");
+    drop(server);
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    remote.asked = parse_url(&format!("http://{free}/")).expect("a URL");
+    remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
+    let dir = temp_dir();
+    let limits = Limits::default().give_up_after(Duration::from_millis(700));
+    let ended = fetch_whole(&client, dir.path(), &archive.name, vec![remote], &limits, &NoProgress, &mut |_| {});
+    let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
+    assert_eq!(error.kind().exit_code(), 4, "{error}");
+    assert!(!dir.path().join(&archive.name).exists());
+}
+
+/// Alone, a server that hardly sends anything is given up as well, by ranges and in order; and it is said why.
+#[test]
+fn a_server_that_is_too_slow_is_given_up() {
+    let archive = Archive::of(Kind::Hashed);
+    let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
+    let client = Client::new(&options).expect("a client");
+    for (play, accepts_ranges) in [
+        (super::a_byte_a_second as super::stage::Play, true),
+        (super::slow_but_for_the_end, true),
+        (super::slow_at_its_end, true),
+        (super::a_byte_in_a_moment, true),
+        (super::a_byte_in_a_moment, false),
+    ] {
+        let server = super::Stage::start(archive, play);
+        let mut remote = client.head(&parse_url(&server.url()).expect("a URL"), &NoProgress).expect("a head");
+        remote.accepts_ranges = accepts_ranges;
+        let dir = temp_dir();
+        let limits = Limits::default().give_up_after(Duration::from_millis(900));
+        let start = Instant::now();
+        let until = Until(|| start.elapsed() > Duration::from_secs(60));
+        let ended = fetch_whole(&client, dir.path(), &archive.name, vec![remote], &limits, &until, &mut |_| {});
+        let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
+        let said = error.to_string();
+        assert!(error.kind().exit_code() == 4 && said.contains("1 KiB/s") && said.contains("0.9 s"), "{said}");
+        assert!(!dir.path().join(&archive.name).exists());
+    }
+}

@@ -1,0 +1,85 @@
+//! Servers that stall, and files that change.
+
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use slotpress_base::NoProgress;
+use slotpress_net::{Client, ClientOptions, Download, Limits, PartialFile, parse_url};
+use slotpress_read::Publishable;
+
+use crate::common::http::{Server, file, head, stall};
+use crate::common::site::*;
+use crate::common::*;
+
+/// Every connection stalls once, after some bytes: the read timeout ends it, and what came is kept.
+#[test]
+fn stalls_are_given_up_and_what_came_is_kept() {
+    let (name, bytes) = full(&larger_archive());
+    let (served, length) = (bytes.clone(), bytes.len());
+    let stalls = AtomicUsize::new(3);
+    let server = Server::start(move |request, stream| {
+        let Some(range) = request.range().filter(|range| range.end - range.start > 100_000) else {
+            return file(request, stream, &served, &etag(&served));
+        };
+        if stalls.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+            return file(request, stream, &served, &etag(&served));
+        }
+        let end = range.end.min(served.len() as u64);
+        let place = format!("bytes {}-{}/{}", range.start, end - 1, served.len());
+        let stated = (end - range.start).to_string();
+        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(&served))];
+        head(stream, "206 Partial Content", &headers)?;
+        stream.write_all(&served[range.start as usize..range.start as usize + 70_000])?;
+        stream.flush()?;
+        stall(stream)
+    });
+    let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
+    let client = Client::new(&options).expect("a client");
+    let url = parse_url(&server.url(&format!("/{name}"))).expect("a URL");
+    let remote = client.head(&url, &NoProgress).expect("a head");
+    let dir = temp_dir();
+    let partial = Arc::new(PartialFile::open(dir.path(), &name).expect("a file"));
+    let limits = Limits::default().streams(3);
+    let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
+    let fetched = download.run(&NoProgress).expect("fetched");
+    assert_eq!(fetched.length_bytes, length as u64);
+    let path = partial.publish(&name).expect("published");
+    assert!(fs::read(path).expect("read") == bytes);
+    let given: u64 = fetched.servers.iter().map(|given| given.bytes).sum();
+    assert!(given < length as u64 + 4 * 1024 * 1024, "{given} of {length}");
+}
+
+/// Another archive takes the name while it is fetched, on the only server that has it.
+#[test]
+fn a_change_midway_is_no_mixture() {
+    let (one, two) = (full(&archives(&["--zstd-level", "1"])), full(&archives(&["--zstd-level", "9"])));
+    assert!(one.0 == two.0 && one.1 != two.1);
+    let served = AtomicUsize::new(0);
+    let (old, new) = (one.1.clone(), two.1.clone());
+    let server = Server::start(move |request, stream| {
+        let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
+        let bytes = if is_new { &new } else { &old };
+        file(request, stream, bytes, &etag(bytes))
+    });
+    let dir = temp_dir();
+    let url = server.url(&format!("/{}", one.0));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    if said.code == Some(0) {
+        // It was all there before the change.
+        assert!(fs::read(dir.path().join(&one.0)).expect("read") == one.1);
+        return;
+    }
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(!dir.path().join(&one.0).exists(), "{said:?}");
+    // From now on it is the new one.
+    let (name, bytes) = two;
+    let served = bytes.clone();
+    let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
+    let said = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);
+}

@@ -1,0 +1,41 @@
+//! Archives come whole.
+
+use crate::common::http::*;
+use crate::common::site::*;
+use crate::common::*;
+
+#[test]
+fn archives_come_whole_from_every_kind_of_server() {
+    let is_of_archive = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
+    for files in [archives(&[]), agaves_archives()] {
+        for way in [Way::Ranges, Way::Whole, Way::Liar] {
+            let (server, dir) = (serve(&files, way), temp_dir());
+            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+            assert!(files_in(dir.path()) == files, "{way:?}: {:?}", names(dir.path()));
+            let archives = &said.line("fetch")["archives"];
+            assert_eq!(archives.as_array().expect("a list").len(), 2);
+            // Again: nothing is fetched.
+            let before = server.requests().iter().filter(is_of_archive).count();
+            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(said.line("fetch")["archives"][0]["was_there"], true);
+            // Measuring does not count.
+            assert!(server.requests().iter().filter(is_of_archive).count() <= before + 2);
+        }
+    }
+}
+
+/// A server that says that it has an archive, the same as before, and does not send it, is not asked for it again.
+#[test]
+fn what_nobody_has_changed_is_asked_for_once() {
+    let files = archives(&[]);
+    let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
+    let server = Server::start(move |request, stream| match request.method.as_str() {
+        "GET" => answer(stream, "404 Not Found", &[], b""),
+        _ => respond(&files, Way::Ranges, request, stream),
+    });
+    let dir = temp_dir();
+    let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "1"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert_eq!(server.requests().iter().filter(|request| request.method == "GET").count(), 1);
+}

@@ -1,0 +1,64 @@
+//! `slotpress find`, and a cluster of made-up peers, of different age, rate and honesty.
+
+mod refused;
+mod works;
+
+use std::io::{self};
+
+use serde_json::{Value, json};
+use slotpress_net::Client;
+
+use crate::common::http::{Server, answer};
+use crate::net::options;
+
+pub const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+
+pub const GENESIS: &str = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d";
+
+pub fn full(slot: u64) -> String {
+    format!("snapshot-{slot}-{HASH}.tar.zst")
+}
+
+pub fn incremental(base: u64, slot: u64) -> String {
+    format!("incremental-snapshot-{base}-{slot}-{HASH}.tar.zst")
+}
+
+/// At this slot, an RPC server tells that slots take 200 ms.
+pub const FAST_SLOT: u64 = 200_000;
+
+/// An RPC server at a slot that knows peers.
+pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
+    Server::start(move |request, stream| {
+        if request.method != "POST" {
+            return answer(stream, "404 Not Found", &[], b"");
+        }
+        let call: Value = serde_json::from_slice(&request.body).map_err(io::Error::other)?;
+        assert_eq!(request.headers["content-type"], "application/json");
+        let result = match call["method"].as_str().unwrap_or_default() {
+            "getSlot" => json!(slot),
+            "getGenesisHash" => json!(genesis),
+            "getVersion" => json!({"solana-core": "4.2.2", "feature-set": 1}),
+            // The last minutes, with the odd one between: 200 ms for a slot.
+            "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
+                {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
+                {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},
+            ]),
+            "getHighestSnapshotSlot" => json!({"full": 1000, "incremental": 2000}),
+            "getClusterNodes" => json!(peers),
+            _ => {
+                return answer(
+                    stream,
+                    "200 OK",
+                    &[],
+                    br#"{"jsonrpc":"2.0","id":1,"error":{"message":"no such method"}}"#,
+                );
+            }
+        };
+        let body = json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string();
+        answer(stream, "200 OK", &[("Content-Type", "application/json")], body.as_bytes())
+    })
+}
+
+pub fn client() -> Client {
+    Client::new(&options().allow_private(true)).expect("a client")
+}

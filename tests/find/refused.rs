@@ -1,0 +1,56 @@
+//! Servers that are wrong, and what is said of them.
+
+use serde_json::json;
+use slotpress_base::NoProgress;
+use slotpress_net::find::find;
+use slotpress_net::{FindOptions, NetErrorKind};
+
+use crate::common::http::{Server, answer};
+use crate::common::*;
+use crate::find::*;
+use crate::net::url;
+
+#[test]
+fn rpc_servers_that_are_wrong() {
+    let good = rpc(1000, vec![], GENESIS);
+    let other = rpc(1000, vec![], "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY");
+    let options = FindOptions::default().rpc(vec![url(&good.url("")), url(&other.url(""))]);
+    let error = find(&client(), &options, &NoProgress).expect_err("two clusters");
+    assert!(error.to_string().contains("another cluster"), "{error}");
+
+    let call = |body: &'static [u8]| {
+        let server = Server::start(move |_, stream| answer(stream, "200 OK", &[], body));
+        client().rpc(&url(&server.url("")), "getSlot", json!([]), 1000, &NoProgress)
+    };
+    assert_eq!(call(br#"{"jsonrpc":"2.0","id":1,"result":5}"#).expect("good"), json!(5));
+    for (body, kind, words) in [
+        (&b"<html>"[..], NetErrorKind::BadAnswer, "not JSON"),
+        (b"", NetErrorKind::BadAnswer, "not JSON"),
+        (b"[]", NetErrorKind::BadAnswer, "no result"),
+        (br#"{"error":{"code":-32008,"message":"No\nsnapshot"}}"#, NetErrorKind::BadAnswer, "snapshot"),
+        (&[b'['; 999], NetErrorKind::BadAnswer, "not JSON"),
+        (&[b'['; 2000], NetErrorKind::TooLong, "longer than 1000"),
+    ] {
+        let error = call(body).expect_err(words);
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(words) && !error.to_string().contains('\n'), "{error}");
+    }
+}
+
+/// Where no source has a snapshot, the error says of each why.
+#[test]
+fn the_cause_of_each_source_is_named() {
+    let html = Server::start(|_, stream| answer(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let dead = "http://127.0.0.1:1";
+    for (source, cause) in [(dead.to_string(), "127.0.0.1:1"), (html.url(""), "127.0.0.1:")] {
+        for command in ["bootstrap", "fetch"] {
+            let target = if command == "fetch" { "--output" } else { "--ledger" };
+            let output = slotpress().args([command, source.as_str(), target]).arg(&ledger).output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code().is_some_and(|code| code == 4), "{command}: {said}");
+            assert!(said.contains(cause) && !said.contains("(1 asked)"), "{command}: {said}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `slotpress inspect`: what is counted and found is what a plain walk over the tar finds.
+
+mod works {
+    mod accounts;
+    mod urls;
+}
+mod refused {
+    mod accounts;
+    mod urls;
+}
+mod survives {
+    mod index;
+    mod urls;
+}
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::slotpress;
+
+pub fn inspect(input: &Path, flags: &[&str]) -> Vec<Value> {
+    let output = slotpress().arg("inspect").arg(input).args(flags).arg("--json").output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {flags:?}: {stderr}", input.display());
+    assert!(!stderr.contains("\"warning\""), "{stderr}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+pub fn fails(input: &Path, flags: &[&str], code: i32, message: &str) {
+    let output = slotpress().arg("inspect").arg(input).args(flags).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+/// Lines of JSON of a command, which must succeed.
+pub fn lines(arguments: &[&str]) -> Vec<Value> {
+    let output = slotpress().args(arguments).arg("--json").output().expect("runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}

@@ -1,0 +1,38 @@
+//! Questions that make no sense, and damaged archives.
+
+use std::fs;
+
+use crate::common::*;
+use crate::inspect::*;
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let full = fixture(FULL_26);
+    fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
+    fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
+    fails(&full, &["--by-owner", "--largest", "3"], 2, "`inspect` no longer has --largest");
+    fails(&full, &["--memory", "1GiB"], 2, "add --by-owner");
+    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
+    fails(&full, &["--account", nobody], 1, "no storage holds the account");
+    fails(&fixture(INCREMENTAL_26_40), &["--account", nobody], 1, "full archive of slot 26");
+    let ledger = ledger("ledger-at-40");
+    fails(ledger.path(), &["--account", nobody], 1, "no storage holds the account");
+}
+
+/// A frame that does not decode may hold anything: nothing is counted then, and nothing is "not there".
+#[test]
+fn damage_is_not_passed_over() {
+    let out = temp_dir();
+    let ledger = ledger("ledger-at-40");
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
+    for source in [ours, fixture(FULL_26)] {
+        let mut bytes = fs::read(&source).expect("read");
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 64].fill(0x55);
+        let damaged = out.path().join(format!("damaged-{}", name(&source)));
+        fs::write(&damaged, bytes).expect("written");
+        fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
+        fails(&damaged, &["--account", nobody], 3, "not all of its records can be read");
+    }
+}

@@ -1,0 +1,52 @@
+//! URLs that `inspect` and `verify` cannot read.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::http::{Server, Then, answer, file, redirect};
+use crate::common::*;
+
+fn fails(arguments: &[&str], code: i32, words: &[&str]) {
+    let output = slotpress().args(arguments).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let bytes = fs::read(fixture(FULL_3500)).expect("read");
+    let count = AtomicUsize::new(0);
+    // More than is read at once from either end.
+    let large = bytes.repeat((20 << 20) / bytes.len() + 1);
+    let server = Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
+        "/whole.tar.zst" if request.method == "HEAD" => file(request, stream, &large, "\"a\""),
+        "/whole.tar.zst" => answer(stream, "200 OK", &[("ETag", "\"a\"")], &large),
+        "/old.tar.zst" => {
+            crate::common::http::head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+            Ok(Then::Keep)
+        }
+        "/changes.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => file(request, stream, &bytes, "\"b\""),
+        "/changes.tar.zst" => file(request, stream, &bytes, "\"a\""),
+        "/page.tar.zst" => file(request, stream, b"<html>", "\"a\""),
+        "/https" => redirect(stream, "http://10.1.2.3/x"),
+        _ => answer(stream, "404 Not Found", &[], b""),
+    });
+    let url = |path: &str| format!("{}?token=secret", server.url(path)).replace("http://", "http://u:secret@");
+    for command in ["inspect", "verify"] {
+        for path in ["/whole.tar.zst", "/old.tar.zst"] {
+            fails(&[command, &url(path)], 4, &["does not send ranges", "hint:", "slotpress fetch"]);
+        }
+        fails(&[command, &url("/gone.tar.zst")], 4, &["404 Not Found"]);
+        fails(&[command, &url("/page.tar.zst")], 3, &["not a snapshot archive"]);
+        fails(&[command, &url("/https")], 1, &["private address", "--allow-private"]);
+        fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
+    }
+    fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);
+    fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"], 1, &["/no/such/file"]);
+    fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"], 2, &["no certificates", "PEM"]);
+    fails(&["inspect", "http://127.0.0.1:9/x", "--proxy", "u:secret@h"], 2, &["the proxy"]);
+}

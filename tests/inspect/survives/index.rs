@@ -1,0 +1,35 @@
+//! A damaged index.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::*;
+use crate::inspect::*;
+
+/// An index is a hint: without it, the same is counted and found, and somebody is told.
+#[test]
+fn a_damaged_index_is_done_without() {
+    let out = temp_dir();
+    let ledger = ledger("ledger-at-40");
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    let good = inspect(&ours, &["--by-owner"]);
+    let flags = ["--account", "SysvarC1ock11111111111111111111111111111111"];
+    let found = inspect(&ours, &flags);
+    let mut bytes = fs::read(&ours).expect("read");
+    // The seek table's last item is the index: one of its bytes is changed.
+    let footer = bytes.len() - 9;
+    let items = u32::from_le_bytes(bytes[footer..footer + 4].try_into().expect("4")) as usize;
+    let item_bytes = if bytes[footer + 4] & 0x80 == 0 { 8 } else { 12 };
+    let index_end = bytes.len() - 9 - items * item_bytes - 8;
+    bytes[index_end - 20] ^= 1;
+    fs::write(&ours, bytes).expect("written");
+    for (flags, expected) in [(&["--by-owner"][..], &good), (&flags[..], &found)] {
+        let output = slotpress().arg("inspect").arg(&ours).args(flags).arg("--json").output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && stderr.contains("\"warning\""), "{stderr}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(&lines, expected);
+    }
+}

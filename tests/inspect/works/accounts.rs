@@ -1,0 +1,310 @@
+//! Looking at accounts: what is counted and found is what a plain walk over the tar finds.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::records::{Plain, newest, records, unbase64};
+use crate::common::*;
+use crate::inspect::*;
+
+const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+
+fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["type"] == kind).collect()
+}
+
+/// What is counted against what a plain walk finds; `is_of_owner` restricts it.
+fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
+    let lines = inspect(input, &[&["--by-owner"], flags].concat());
+    let newest = newest(records);
+    let (left, superseded): (Vec<&Plain>, Vec<&Plain>) = records
+        .iter()
+        .filter(|record| is_wanted(record))
+        .partition(|record| newest[&record.pubkey].slot == record.slot);
+    let (live, dead): (Vec<&Plain>, Vec<&Plain>) = left.into_iter().partition(|record| record.lamports > 0);
+    let totals = &lines[0];
+    assert_eq!(totals["type"], "accounts");
+    assert_eq!(totals["accounts"], live.len());
+    assert_eq!(totals["tombstones"], dead.len());
+    assert_eq!(totals["data_bytes"], live.iter().map(|record| record.data.len()).sum::<usize>());
+    assert_eq!(totals["stored_bytes"], live.iter().map(|record| record.stored_bytes()).sum::<u64>());
+    assert_eq!(totals["tombstone_bytes"], dead.iter().map(|record| record.stored_bytes()).sum::<u64>());
+    assert_eq!(totals["lamports"], live.iter().map(|record| record.lamports).sum::<u64>());
+
+    assert_eq!(totals["superseded_records"], superseded.len());
+    assert_eq!(totals["superseded_bytes"], superseded.iter().map(|record| record.stored_bytes()).sum::<u64>());
+
+    let mut by_owner: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+    for record in live.iter().chain(&dead) {
+        let totals = by_owner.entry(&record.owner).or_default();
+        match record.lamports {
+            0 => totals.2 += 1,
+            _ => (totals.0, totals.1) = (totals.0 + 1, totals.1 + record.stored_bytes()),
+        }
+    }
+    let owners = of_type(&lines, "owner");
+    assert_eq!((owners.len(), &totals["owners"]), (by_owner.len(), &by_owner.len().into()));
+    for line in &owners {
+        let (accounts, bytes, tombstones) = by_owner[line["owner"].as_str().expect("an owner")];
+        assert_eq!((&line["accounts"], &line["stored_bytes"]), (&accounts.into(), &bytes.into()));
+        assert_eq!(line["tombstones"], tombstones);
+    }
+    let bytes: Vec<u64> = owners.iter().map(|line| line["stored_bytes"].as_u64().expect("bytes")).collect();
+    assert!(bytes.is_sorted_by(|one, next| one >= next), "{bytes:?}");
+}
+
+/// Whatever it is read from: an archive without an index, one with, a plain tar, a ledger.
+#[test]
+fn counts_are_those_of_a_plain_walk() {
+    let out = temp_dir();
+    for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
+        let archive = fixture(name);
+        check_counts(&archive, &records(&archive), &[], &|_| true);
+    }
+    let ledger = ledger("ledger-at-40");
+    let small_frames = ["--frame-size", "64KiB"];
+    let ours = archive(ledger.path(), out.path(), &small_frames);
+    let records = records(&ours);
+    check_counts(&ours, &records, &["--threads", "3"], &|_| true);
+    check_counts(&ours, &records, &["--owner", TOKEN], &|record| record.owner == TOKEN);
+    check_counts(&ledger.path().join("."), &records, &[], &|_| true);
+    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
+    check_counts(&plain, &records, &[], &|_| true);
+}
+
+#[test]
+fn counts_agree_with_agave() {
+    let expected = expected(26);
+    let archive = fixture(FULL_26);
+    let newest = newest(&records(&archive));
+    let live = newest.values().filter(|record| record.lamports > 0).count();
+    assert_eq!(expected["accounts"], live, "the test's own walk");
+    let lines = inspect(&archive, &["--by-owner"]);
+    assert_eq!(lines[0]["accounts"], expected["accounts"]);
+}
+
+#[test]
+fn a_ledger_has_obsolete_records() {
+    let ledger = ledger("ledger-at-40");
+    let lines = inspect(ledger.path(), &["--by-owner"]);
+    assert!(lines[0]["obsolete_records"].as_u64().expect("a count") > 0);
+    assert!(lines[0]["obsolete_bytes"].as_u64().expect("bytes") > 0);
+}
+
+/// Accounts of every kind: the first, the last, written twice, closed, large, and some in between.
+fn samples(records: &[Plain]) -> Vec<Plain> {
+    let newest = newest(records);
+    let versions = |key: &str| records.iter().filter(|record| record.pubkey == key).count();
+    let all: Vec<&Plain> = newest.values().collect();
+    let mut samples = vec![all[0], all[all.len() - 1], all[all.len() / 2]];
+    samples.extend(all.iter().filter(|record| versions(&record.pubkey) > 1).take(3));
+    samples.extend(all.iter().filter(|record| record.lamports == 0).take(2));
+    samples.extend(all.iter().max_by_key(|record| record.data.len()));
+    samples.extend(all.iter().min_by_key(|record| record.slot));
+    samples.into_iter().cloned().collect()
+}
+
+fn check_account(input: &Path, sample: &Plain) {
+    let lines = inspect(input, &["--account", &sample.pubkey, "--data-limit", "10MiB"]);
+    assert_eq!(lines.len(), 1);
+    let line = &lines[0];
+    assert_eq!((&line["type"], &line["account"]), (&"account".into(), &sample.pubkey.as_str().into()));
+    assert_eq!((&line["slot"], &line["owner"]), (&sample.slot.into(), &sample.owner.as_str().into()), "{line}");
+    assert_eq!(line["storage"], format!("{}.{}", sample.slot, sample.id));
+    assert_eq!(line["offset_bytes"], sample.offset);
+    assert_eq!((&line["lamports"], &line["closed"]), (&sample.lamports.into(), &(sample.lamports == 0).into()));
+    assert_eq!((&line["executable"], &line["data_truncated"]), (&sample.executable.into(), &false.into()));
+    assert_eq!(line["data_bytes"], sample.data.len());
+    assert!(unbase64(line["data_base64"].as_str().expect("text")) == sample.data);
+}
+
+#[test]
+fn accounts_are_found_in_their_newest_version() {
+    let out = temp_dir();
+    let ledger = ledger("ledger-at-40");
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    let ours_records = records(&ours);
+    let samples = samples(&ours_records);
+    assert!(samples.iter().any(|sample| sample.lamports == 0), "one that is closed");
+    for sample in &samples {
+        check_account(&ours, sample);
+        check_account(ledger.path(), sample);
+    }
+    for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
+        let archive = fixture(name);
+        for sample in self::samples(&records(&archive)) {
+            check_account(&archive, &sample);
+        }
+    }
+}
+
+/// An archive in which some accounts have several versions, storages in an order of its own, with an index and without.
+#[test]
+fn newer_versions_win_whatever_the_order() {
+    let source = fixture(FULL_26);
+    let mut entries = entries(&source);
+    // Every storage's first account becomes the same one, and every second one another.
+    let mut storages: Vec<TarEntry> = Vec::new();
+    entries.retain(|entry| {
+        let is_storage = entry.path.starts_with("accounts/") && entry.kind == b'0';
+        is_storage.then(|| storages.push(entry.clone()));
+        !is_storage
+    });
+    let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
+    let keys = [[3; 32], [4; 32]];
+    let mut newest_slot = 0;
+    for storage in &mut storages {
+        newest_slot = newest_slot.max(slot_of(&storage.path));
+        let key = keys[usize::from(slot_of(&storage.path) % 2 == 0)];
+        storage.content[16..48].copy_from_slice(&key);
+    }
+    storages.sort_by_key(|storage| slot_of(&storage.path) * 7 % 31);
+    entries.extend(storages);
+    let out = temp_dir();
+    let tar = out.path().join(FULL_26.replace(".tar.zst", ".tar"));
+    fs::write(&tar, make_tar(&entries)).expect("written");
+    let indexed = temp_dir();
+    let mut recompress = slotpress();
+    recompress.arg("recompress").arg(&tar).arg("-o").arg(indexed.path()).args([
+        "--frame-size",
+        "64KiB",
+        "--check",
+        "frames",
+    ]);
+    let made = recompress.output().expect("runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let indexed = indexed.path().join(FULL_26);
+
+    let records = records(&tar);
+    let newest = newest(&records);
+    for key in keys.map(|key| bs58::encode(key).into_string()) {
+        assert!(records.iter().filter(|record| record.pubkey == key).count() > 5);
+        assert!(newest[&key].slot + 1 >= newest_slot);
+        check_account(&tar, &newest[&key]);
+        check_account(&indexed, &newest[&key]);
+    }
+    check_counts(&indexed, &records, &[], &|_| true);
+}
+
+/// Storages are searched in rounds, the newest first: damage in the oldest does not matter to an account that is in the
+/// newest, and what is only in the oldest is found too.
+#[test]
+fn a_search_stops_at_the_newest_storage_that_has_it() {
+    let (ledger, out) = (temp_dir(), temp_dir());
+    slotpress().arg("synth").arg(ledger.path()).args(["--size", "36MiB", "--storages", "200"]).assert().success();
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "512KiB", "--zstd-level", "1"]);
+    let newest = newest(&records(&ours));
+    let first = newest.values().max_by_key(|record| record.slot).expect("one").clone();
+    let last = newest.values().min_by_key(|record| record.slot).expect("one").clone();
+    for sample in [&first, &last] {
+        check_account(&ours, sample);
+        check_account(ledger.path(), sample);
+    }
+    let mut bytes = fs::read(&ours).expect("read");
+    let place = bytes.len() / 8;
+    bytes[place..place + 64].fill(0x55);
+    fs::write(&ours, bytes).expect("written");
+    let flags = ["--threads", "1", "--account"];
+    let found = inspect(&ours, &[&flags[..], &[&first.pubkey]].concat());
+    assert_eq!(found[0]["slot"], first.slot);
+    fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "not all of its records can be read");
+}
+
+#[test]
+fn the_screen_is_eighty_columns_wide() {
+    let archive = fixture(FULL_3500);
+    let run = |flags: &[&str]| {
+        let output = slotpress().arg("inspect").arg(&archive).args(flags).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("text");
+        for line in text.lines().skip(1) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        text
+    };
+    let text = run(&["--by-owner"]);
+    for part in ["1,895 accounts", "    Stake\n", "Upgradeable Loader"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let clock = "SysvarC1ock11111111111111111111111111111111";
+    let text = run(&["--account", clock, "--data-limit", "17"]);
+    assert!(text.contains("40 bytes, of which the first 17"), "{text}");
+    assert!(text.contains("  00000000  ac 0d 00 00 00 00 00 00 "), "{text}");
+    assert!(text.contains("  00000010  11"), "{text}");
+}
+
+#[test]
+fn closed_accounts_are_said_to_be_closed() {
+    let archive = fixture(INCREMENTAL_26_40);
+    let newest = newest(&records(&archive));
+    let closed = newest.values().find(|record| record.lamports == 0).expect("one is closed");
+    let output = slotpress().arg("inspect").arg(&archive).args(["--account", &closed.pubkey]).output().expect("runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success() && text.contains("closed: its newest record has no lamports"), "{text}");
+}
+
+/// Looking must not take the lock, not for a moment: a validator that starts then would fail. Nor is one made.
+#[test]
+fn a_ledgers_lock_is_looked_at_only() {
+    let ledger = ledger("ledger-at-40");
+    let lock = ledger.path().join("ledger.lock");
+    let _ = fs::remove_file(&lock);
+    let in_use = || inspect(ledger.path(), &[])[0]["in_use"].clone();
+    assert_eq!(in_use(), false);
+    assert!(!lock.exists());
+    let file = fs::File::create(&lock).expect("created");
+    let modified = || fs::metadata(&lock).expect("there").modified().expect("a time");
+    let before = modified();
+    assert_eq!(in_use(), false);
+
+    // Whoever takes it again and again gets it every time, while it is looked at.
+    let (taken, was_seen) = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
+        let mut taken = 0;
+        while !looking.is_finished() {
+            file.try_lock().expect("nobody else takes it");
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            file.unlock().expect("unlocked");
+            taken += 1;
+        }
+        (taken, looking.join().expect("looked"))
+    });
+    assert!(taken > 10, "{taken} times, seen {was_seen} times");
+
+    file.try_lock().expect("free");
+    assert_eq!(in_use(), true);
+    let output = slotpress().arg("inspect").arg(ledger.path()).output().expect("runs");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("holds the ledger's lock"));
+    file.unlock().expect("unlocked");
+    file.try_lock_shared().expect("free");
+    assert_eq!(in_use(), true, "a validator could not take it either");
+    assert_eq!(modified(), before);
+}
+
+/// A full and an incremental archive together; owners by address and by name.
+#[test]
+fn a_pair_and_owners_by_name() {
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let run = |flags: &[&str]| {
+        let output = slotpress().arg("inspect").args([&full, &incremental]).args(flags).output().expect("runs");
+        assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let both = run(&[]);
+    assert!(both.contains("full archive") && both.contains("incremental archive on slot 26"), "{both}");
+    const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+    let table = run(&["--by-owner"]);
+    let row = table.lines().position(|line| line.starts_with(&format!("  {TOKEN}  "))).expect("a row");
+    assert_eq!(table.lines().nth(row + 1), Some("    Token"), "{table}");
+    let by_name = run(&["--owner", "token", "--json"]);
+    assert!(by_name == run(&["--owner", TOKEN, "--json"]) && by_name.contains(TOKEN), "{by_name}");
+    // The newest version is that of the incremental archive.
+    let ledger = ledger("ledger-at-40");
+    let output =
+        slotpress().arg("inspect").arg(ledger.path()).args(["--owner", "Token", "--json"]).output().expect("runs");
+    let (pair, ledger) = (first_line(by_name.as_bytes()), first_line(&output.stdout));
+    assert_eq!((&pair["accounts"], &pair["lamports"]), (&ledger["accounts"], &ledger["lamports"]));
+}

@@ -1,0 +1,71 @@
+//! What makes no sense is refused before work starts.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, slotpress};
+
+/// For one release, what an old script asks for is answered by what replaces it.
+#[test]
+fn removed_flags_name_their_replacement() {
+    for (arguments, words) in [
+        (["--end-to-end", "--json"], "`levels` no longer has --end-to-end"),
+        (["--scratch", "/tmp"], "hint: leave it out"),
+        (["--markdown=t.md", "--quiet"], "hint: --csv writes the rows"),
+    ] {
+        let assert = slotpress().args(["levels", "/nowhere"]).args(arguments).assert().code(2).stdout("");
+        let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(said.contains(words) && !said.contains("Usage"), "{arguments:?}: {said}");
+        assert!(!arguments.contains(&"--json") || serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let archive = fixture(FULL_26);
+    let bytes = fs::read(&archive).expect("a fixture");
+    fs::write(path("empty"), b"").expect("written");
+    fs::write(path("text"), b"text").expect("written");
+    fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
+    // With checksums, so that any damage shows.
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.include_checksum(true).expect("a checksum");
+    zstd::stream::copy_decode(&*bytes, &mut encoder).expect("a fixture");
+    let mut damaged = encoder.finish().expect("compressed");
+    damaged[bytes.len() / 2] ^= 1;
+    fs::write(path("damaged.tar.zst"), damaged).expect("written");
+    // By its name it must be an archive; by any other it would be taken as it is.
+    fs::write(path(archive.file_name().and_then(|name| name.to_str()).expect("a name")), b"<html>").expect("written");
+    let renamed = path(archive.file_name().and_then(|name| name.to_str()).expect("a name"));
+    let csv_in_no_directory = path("no/such/directory.csv");
+    let cases: [(&Path, &[&str], i32, &str); 17] = [
+        (&archive, &["--levels", "10-1"], 2, "empty"),
+        (&archive, &["--levels", "0"], 2, "out of range"),
+        (&archive, &["--levels", "1-23"], 2, "out of range"),
+        (&archive, &["--levels", ""], 2, "not a level"),
+        (&archive, &["--sample", "1TiB"], 2, "larger than the input"),
+        (&archive, &["--sample", "64KiB"], 2, "fewer than two"),
+        (&archive, &["--frame-size", "1KiB"], 2, "out of range"),
+        (&archive, &["--threads", "0"], 2, "threads"),
+        (&path("text"), &["--codec", "clustered:1"], 2, "no records to cluster"),
+        (&archive, &["--min-time=-1"], 2, "times look like"),
+        (&archive, &["--slot", "26"], 2, "of ledgers"),
+        (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 1, "no such file"),
+        (&path("empty"), &[], 2, "empty"),
+        (&path("missing"), &[], 1, "no such file"),
+        (&path("cut.tar.zst"), &[], 3, "cut off"),
+        (&path("damaged.tar.zst"), &[], 3, "damaged"),
+        (&renamed, &[], 3, "not a snapshot archive"),
+    ];
+    for (input, arguments, code, message) in cases {
+        let assert = slotpress().args(["levels"]).args(arguments).arg(input).assert().code(code);
+        let output = assert.get_output();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(message), "{}, {arguments:?}: {errors}", input.display());
+        assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}

@@ -1,0 +1,74 @@
+//! `slotpress levels --codec`: codecs side by side, with the sizes of their formats; what makes no sense, or is not built in, is
+//! refused before work starts. Nothing here depends on times.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{FULL_26, fixture, number, slotpress};
+use crate::levels::*;
+
+fn screen(arguments: &[&str], input: &Path) -> String {
+    let assert = slotpress().args(arguments).arg(input).assert().success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    text
+}
+
+#[test]
+fn codecs_side_by_side() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
+    let (csv, html) = (path("a.csv"), path("a.html"));
+    let codecs = "lz4,zlib,bzip2:1,none,snappy,lzo,zstd:3,1";
+    let exports = ["--csv", &csv, "--html", &html, "--codec", codecs];
+    let lines = json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
+    let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
+    let expected = [
+        "zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999", "zstd 3",
+    ]
+    .map(|name| {
+        let (codec, level) = name.split_once(' ').expect("two words");
+        format!("\"{codec}\" {level}")
+    });
+    assert_eq!(names, expected, "what the others are set against comes first");
+    let output = |name: &str| {
+        let at = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
+        number(&lines[at], "output_bytes")
+    };
+    assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
+    assert!(output("lz4 0") > output("zstd 1") && output("zlib 1") > output("zlib 9"));
+    assert!(output("snappy 0") > output("zlib 1") && output("lzo 1") > output("lzo 999"));
+    assert_eq!(lines[0]["size_percent"], 100.0);
+    let recommendation = lines.last().expect("lines");
+    for what in ["shortest_time", "smallest_size", "knee"] {
+        let codec = recommendation[what]["codec"].as_str().expect("a codec");
+        assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
+    }
+    let read = |path: &str| fs::read_to_string(path).expect("written");
+    assert_eq!(read(&csv).lines().count(), 12);
+    assert!(read(&html).contains("bzip2 1"));
+
+    let text = screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
+    assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
+    assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
+}
+
+/// Sizes are those that the libraries' own writers make of the same content.
+#[test]
+fn the_bytes_of_the_formats() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("content");
+    let content: Vec<u8> = (0..200_000u32).flat_map(|at| (at / 5).to_le_bytes()).collect();
+    fs::write(&path, &content).expect("written");
+    let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
+    let lines = json(&arguments, &path);
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(6));
+    std::io::Write::write_all(&mut zlib, &content).expect("compressed");
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(9));
+    std::io::Write::write_all(&mut bzip2, &content).expect("compressed");
+    let expected = [zlib.finish().expect("zlib").len() as f64, bzip2.finish().expect("bzip2").len() as f64];
+    for (row, expected) in lines.iter().zip(expected) {
+        // Those writers hand the content over in pieces, which moves the borders of blocks.
+        assert!((number(row, "output_bytes") - expected).abs() <= 16.0, "{row}, not {expected}");
+    }
+}

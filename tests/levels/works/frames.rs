@@ -1,0 +1,110 @@
+//! `slotpress levels frames`: rows add up, bundles save, files hold the same as the screen, and what makes no sense is
+//! refused before work starts. Nothing here depends on times.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, json_lines, number};
+use crate::levels::*;
+
+fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
+    json_lines(frames(&["--json"]).args(arguments).arg(input))
+}
+
+/// What holds for every line; returns those of sizes and those of bundles.
+fn checked(lines: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+    for row in &lines {
+        let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
+        assert!(input > 0.0 && output > 0.0 && number(row, "frames") > 0.0, "{row}");
+        assert!((number(row, "saving_percent") - 100.0 * (1.0 - output / input)).abs() < 1e-9, "{row}");
+        if row["type"] == "bundle" {
+            let against = 100.0 * (1.0 - output / number(row, "alone_bytes"));
+            assert!((number(row, "saving_against_one_percent") - against).abs() < 1e-9, "{row}");
+            continue;
+        }
+        assert_eq!(row["type"], "frame_size", "{row}");
+        assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
+        assert!(input <= number(row, "frames") * number(row, "frame_size_bytes"), "{row}");
+        for what in ["compress", "decompress"] {
+            let times = &row[what];
+            assert_eq!(number(times, "samples"), number(row, "frames"), "one pass: {row}");
+            let (least, most) = (number(times, "min_seconds"), number(times, "max_seconds"));
+            assert!((least..=most).contains(&number(times, "average_seconds")), "{row}");
+            let mut before = least;
+            for (name, one_in) in [("p50", 2.0), ("p90", 10.0), ("p99", 1e2), ("p99_99", 1e4), ("p99_9999", 1e6)] {
+                let seconds = &times[format!("{name}_seconds")];
+                assert_eq!(seconds.is_null(), number(times, "samples") < one_in, "{name} of {row}");
+                if let Some(seconds) = seconds.as_f64() {
+                    assert!((before..=most).contains(&seconds), "{name} of {row}");
+                    before = seconds;
+                }
+            }
+        }
+    }
+    lines.into_iter().partition(|row| row["type"] == "frame_size")
+}
+
+#[test]
+fn records_of_an_archive() {
+    let (sizes, bundles) = checked(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
+    let bytes: Vec<f64> = sizes.iter().map(|row| number(row, "frame_size_bytes")).collect();
+    assert_eq!(bytes, [64.0, 4096.0, f64::from(32 << 20)]);
+    assert!(sizes.iter().all(|row| row["codec"] == "zstd" && row["level"] == 3));
+    assert!(number(&sizes[0], "ratio") < number(&sizes[1], "ratio"));
+    assert!(number(&sizes[1], "ratio") < number(&sizes[2], "ratio"));
+    assert!(number(&sizes[1], "worker_memory_bytes") < number(&sizes[2], "worker_memory_bytes"));
+
+    let units: Vec<f64> = bundles.iter().map(|row| number(row, "units_per_frame")).collect();
+    assert_eq!(units, [1.0, 2.0, 5.0, 10.0, 175.0]);
+    assert!(bundles.iter().all(|row| row["unit"]["kind"] == "record"));
+    assert_eq!(number(&bundles[0], "frames"), number(&bundles[0]["unit"], "units"), "one each");
+    assert!(bundles.windows(2).all(|pair| number(&pair[1], "output_bytes") < number(&pair[0], "output_bytes")));
+    let average = number(&bundles[0], "input_bytes") / number(&bundles[0], "frames");
+    assert!((number(&bundles[0]["unit"], "average_bytes") - average).abs() < 1e-6);
+}
+
+#[test]
+fn any_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let text: String =
+        (0..5000).map(|number| format!("slot {} rooted after {} ms\n", 7000 + number, number % 97)).collect();
+    fs::write(&path, &text).expect("written");
+    let (sizes, bundles) = checked(lines(&path, &["--sizes", "100,1k", "--bundles", "10"]));
+    assert_eq!(sizes.len(), 2);
+    assert_eq!((bundles.len(), &bundles[0]["unit"]["kind"]), (1, &Value::from("line")));
+    assert_eq!(number(&bundles[0], "frames"), 500.0);
+    assert_eq!(number(&bundles[0], "input_bytes"), text.len() as f64);
+    // Without compression nothing is saved, and the bundles are the units.
+    let (sizes, bundles) = checked(lines(&path, &["--sizes", "100", "--unit", "200", "--codec", "none"]));
+    assert_eq!(number(&sizes[0], "output_bytes"), number(&sizes[0], "input_bytes"));
+    assert!(bundles.iter().all(|row| row["unit"]["kind"] == "piece" && number(&row["unit"], "average_bytes") == 200.0));
+    assert!(bundles.iter().all(|row| number(row, "saving_against_one_percent") == 0.0));
+}
+
+#[test]
+fn screen_and_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let mut command = frames(&["--bundles", "1,5"]);
+    for (flag, name) in [("--csv", "t.csv"), ("--html", "t.html")] {
+        command.arg(flag).arg(path(name));
+    }
+    let assert = command.arg(fixture(FULL_26)).assert().success();
+    let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    // The first line is the name of the input, however long.
+    assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
+    for wanted in ["memory per", "99.9999", "Bundling: ", "against one", "pays: a frame decodes in"] {
+        assert!(screen.contains(wanted), "{wanted}: {screen}");
+    }
+    let read = |name: &str| fs::read_to_string(path(name)).expect("written");
+    // Small as the fixture is, sizes above its own are the same frames: they are left out, and that is said.
+    let said = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
+    assert!(said.contains("would be the same as those of"), "{said}");
+    let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();
+    assert!((5..11).contains(&rows), "{}", read("t.csv"));
+    assert_eq!(read("t.csv").lines().count(), 1 + rows + 2);
+    assert!(read("t.html").contains("id=\"frames-table\""));
+}

@@ -1,0 +1,197 @@
+//! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
+//! starts. Nothing here depends on times.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{FULL_26, fixture, number, slotpress};
+use crate::levels::*;
+
+/// What holds for every row; returns (level, input, output).
+fn check_row(row: &Value) -> (i64, u64, u64) {
+    let codec = row["codec"].as_str().expect("a codec");
+    assert!(row["type"] == "level" && ["zstd", "clustered"].contains(&codec), "{row}");
+    let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
+    assert!(output > 0.0 && (number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
+    for what in ["compress", "decompress"] {
+        let median = number(row, &format!("{what}_seconds"));
+        assert!(median > 0.0, "{row}");
+        assert!(number(row, &format!("{what}_seconds_min")) <= median, "{row}");
+        assert!(number(row, &format!("{what}_seconds_max")) >= median, "{row}");
+        assert!(number(row, &format!("{what}_runs")) >= 1.0, "{row}");
+    }
+    assert!(number(row, "cpu_percent") >= 0.0 && number(row, "peak_memory_bytes") > 0.0, "{row}");
+    (row["level"].as_i64().expect("a level"), input as u64, output as u64)
+}
+
+/// Checks the rows and the recommendation; returns the rows of zstd on records as they are.
+fn check_rows(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
+    let (recommendation, rows) = lines.split_last().expect("some lines");
+    let smallest = rows.iter().map(check_row).map(|row| row.2).min();
+    assert_eq!(recommendation["type"], "recommendation");
+    let is_smallest = |row: &&Value| {
+        let chosen = &recommendation["smallest_size"];
+        (&row["codec"], &row["level"]) == (&chosen["codec"], &chosen["level"])
+    };
+    assert_eq!(rows.iter().find(is_smallest).map(|row| check_row(row).2), smallest);
+    let rows: Vec<_> = rows.iter().filter(|row| row["codec"] == "zstd").map(check_row).collect();
+    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
+    for choice in ["shortest_time", "smallest_size", "knee"] {
+        let choice = &recommendation[choice];
+        assert!(expected_levels.contains(&choice["level"].as_i64().expect("a level")), "{choice}");
+        assert!(!choice["reason"].as_str().expect("a reason").is_empty());
+    }
+    rows
+}
+
+/// Unpacks a fixture that is a tar of a ledger directory; returns the ledger.
+fn ledger(name: &str, dir: &Path) -> PathBuf {
+    let file = fs::File::open(fixture(name)).expect("a fixture");
+    tar::Archive::new(zstd::Decoder::new(file).expect("zstd")).unpack(dir).expect("unpacked");
+    let is_ledger = |path: &Path| path.join("snapshots").is_dir();
+    if is_ledger(dir) {
+        return dir.to_path_buf();
+    }
+    let mut dirs = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    dirs.find(|path| is_ledger(path)).expect("a ledger")
+}
+
+#[test]
+fn an_archive_of_another_maker() {
+    let lines = levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
+    let rows = check_rows(&lines, &[1, -5, -4, 3]);
+    let of = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
+    assert!(of(-5) > of(1) && of(1) > of(3));
+    assert!(rows.iter().all(|row| row.1 == rows[0].1), "the same input for all");
+    assert_eq!(lines[0]["size_percent"], 100.0);
+}
+
+/// A ledger, the archive that slotpress makes of it, its unpacked tree, and the plain tar are the same content, cut into
+/// the same frames: they compress to the same bytes, which are those of the archive's frames.
+#[test]
+fn the_same_content_from_anywhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir(path("ledger")).expect("made");
+    let ledger = ledger("ledger-at-26.tar.zst", &path("ledger"));
+    let mut inputs = vec![ledger.clone()];
+    for (format, out) in [("zstd", "zstd"), ("none", "plain")] {
+        fs::create_dir(path(out)).expect("made");
+        let out_dir = path(out);
+        let arguments = ["archive", "--frame-size", "64KiB", "--format", format, "-o"];
+        slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
+        inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
+    }
+    slotpress().args(["restore", "--tree", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
+    inputs.push(path("tree"));
+    let sizes: Vec<_> = inputs
+        .iter()
+        .map(|input| check_rows(&levels(input, &["--levels", "1", "--frame-size", "64KiB"]), &[1])[0])
+        .collect();
+    assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
+
+    // Clustered, it is what `archive` makes of it: frames, and what stands beside them, which is the same for both.
+    let clustered = |input: &Path| check_row(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
+    fs::create_dir(path("clustered")).expect("made");
+    let out_dir = path("clustered");
+    let arguments = ["archive", "--frame-size", "64KiB", "--layout", "clustered", "-o"];
+    slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
+    let archive = fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path();
+    let beside = |archive: &Path, frames: u64, settings: &str| {
+        fs::metadata(archive).expect("there").len() - frames - settings.len() as u64
+    };
+    assert!(clustered(&ledger) < sizes[0].2);
+    for input in &inputs {
+        let frames = clustered(input);
+        assert_eq!(beside(&archive, frames, " layout=clustered"), beside(&inputs[1], sizes[0].2, ""), "{frames}");
+    }
+
+    // Sampled, they are the same frames too: found by plan, by index, by reading, by decoding.
+    fs::write(path("foreign.tar.zst"), zstd::encode_all(fs::File::open(&inputs[2]).expect("there"), 1).expect("zstd"))
+        .expect("written");
+    inputs.push(path("foreign.tar.zst"));
+    let arguments = ["--levels", "1", "--frame-size", "64KiB", "--sample", "300KiB"];
+    let sampled: Vec<_> = inputs.iter().map(|input| levels(input, &arguments)[0].clone()).collect();
+    for row in &sampled {
+        let (_, input, output) = check_row(row);
+        assert!(input <= 300 * 1024 && input < sizes[0].1, "{row}");
+        assert_eq!((input, output), (check_row(&sampled[0]).1, check_row(&sampled[0]).2));
+        assert!(number(row, "size_error_percent") > 0.0);
+        assert!(number(row, "estimated_output_bytes") > output as f64);
+    }
+}
+
+/// Any other file is cut at the frame size: its frames are those of zstd itself.
+#[test]
+fn any_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("bank");
+    let content: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
+    fs::write(&path, &content).expect("written");
+    let rows = check_rows(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
+    /// `zstd` without the checksum that slotpress adds.
+    const CHECKSUM_BYTES: usize = 4;
+    let expected: usize = content
+        .chunks(256 * 1024)
+        .map(|chunk| zstd::bulk::compress(chunk, 2).expect("compressed").len() + CHECKSUM_BYTES)
+        .sum();
+    assert_eq!(rows, [(2, content.len() as u64, expected as u64)]);
+}
+
+/// What `archive` itself makes smaller in the same time is a row, and recommended where it is better.
+#[test]
+fn clustered_records_are_measured_too() {
+    let lines = levels(&fixture(FULL_26), &["--levels", "1-4"]);
+    let row = |line: &Value| Some((line["codec"].as_str()?.to_string(), line["level"].as_i64()?));
+    let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
+    let expected = ["zstd 1", "clustered 1", "zstd 2", "clustered 2", "zstd 3", "clustered 3", "zstd 4"];
+    assert_eq!(rows, expected);
+    let sizes: Vec<u64> = lines[..7].iter().map(|line| check_row(line).2).collect();
+    assert!(sizes[1] < sizes[0] && sizes[5] < sizes[4], "{sizes:?}");
+    assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
+    // With codecs that are named, these alone.
+    let named = levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
+    assert_eq!(named.iter().filter_map(row).count(), 1);
+}
+
+/// The time is bounded and said beforehand; what there was no time for is named.
+#[test]
+fn a_budget_bounds_the_time() {
+    let arguments = ["levels", "--levels", "1-3", "--budget", "0", "--progress", "none"];
+    let output = slotpress().args(arguments).arg(fixture(FULL_26)).assert().success().get_output().clone();
+    let [screen, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("measuring 6 levels for at most 0 s (--budget)"), "{said}");
+    assert!(
+        said.contains("not measured within 0 s: clustered 1, zstd 2, clustered 2, zstd 3, clustered 3; "),
+        "{said}"
+    );
+    assert!(said.contains("measured 1 of 3 times"), "{said}");
+    assert_eq!(screen.lines().filter(|line| line.starts_with("zstd ")).count(), 1, "{screen}");
+}
+
+#[test]
+fn exports_and_the_screen() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let assert = slotpress()
+        .args(["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--progress", "none"])
+        .args(
+            [path("a.csv").as_path(), &path("a.html")]
+                .iter()
+                .zip(["--csv", "--html"])
+                .flat_map(|(path, flag)| [flag.into(), path.as_os_str().to_owned()]),
+        )
+        .arg(fixture(FULL_26))
+        .assert()
+        .success();
+    let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    // Single runs, which `--repeat 1` leaves, agree with themselves.
+    assert_eq!(screen.matches("--zstd-level").count(), 3, "{screen}");
+    let read = |name: &str| fs::read_to_string(path(name)).expect("written");
+    assert_eq!(read("a.csv").lines().count(), 1 + 6);
+    assert!(read("a.html").starts_with("<!doctype html>") && read("a.html").contains("id=\"levels-table\""));
+}

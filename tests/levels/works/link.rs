@@ -1,0 +1,94 @@
+//! `slotpress levels link`: what adds up, what is refused before any work, and files.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{FULL_3500, fixture, json_lines, number, slotpress};
+
+fn lines(arguments: &[&str]) -> Vec<Value> {
+    let short = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];
+    json_lines(slotpress().args(short).args(arguments).arg(fixture(FULL_3500)))
+}
+
+fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["type"] == name).collect()
+}
+
+#[test]
+fn json_adds_up() {
+    let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
+    let all = lines(&[&["--levels", "1,3"][..], &link[..]].concat());
+    let link = of_type(&all, "link")[0];
+    assert_eq!(number(link, "bandwidth_bits_per_second"), 1e8);
+    assert_eq!((number(link, "rtt_seconds"), number(link, "nodes")), (0.06, 3.0));
+    assert_eq!(link["limit"], "bandwidth");
+    let rate = number(link, "node_bytes_per_second");
+    assert!((rate / (1e8 / 8.0 / 3.0 * 1448.0 / 1538.0) - 1.0).abs() < 1e-9);
+
+    let rows = of_type(&all, "link_level");
+    let names: Vec<_> = rows.iter().map(|row| (row["codec"].as_str(), row["level"].as_i64())).collect();
+    assert_eq!(names, [(Some("none"), Some(0)), (Some("zstd"), Some(1)), (Some("zstd"), Some(3))]);
+    for row in &rows {
+        let stages = ["archive_seconds", "send_seconds", "decode_seconds", "place_seconds"].map(|at| number(row, at));
+        let sum: f64 = stages.iter().sum();
+        let slowest = stages.iter().copied().fold(0.0, f64::max);
+        assert!((number(row, "store_and_forward_seconds") - sum).abs() < 1e-9 * sum.max(1.0), "{row}");
+        let streaming = number(row, "streaming_seconds");
+        assert!(streaming >= slowest && streaming <= sum * (1.0 + 1e-9), "{row}");
+        assert!(number(row, "send_seconds") >= number(row, "archive_bytes") / rate, "{row}");
+        assert_eq!(number(row, "egress_bytes"), number(row, "archive_bytes") * 3.0);
+        assert!((number(row, "egress_price") - number(row, "egress_bytes") * 0.09e-9).abs() < 1e-9, "{row}");
+    }
+    assert_eq!(rows[0]["archive_bytes"], link["tar_bytes"], "uncompressed is the tar");
+    assert!(number(rows[1], "archive_bytes") < number(rows[0], "archive_bytes"));
+
+    // Two pairs, two ways.
+    let break_evens = of_type(&all, "link_break_even");
+    assert_eq!(break_evens.len(), 4);
+    for found in break_evens {
+        let ranges = found["ranges"].as_array().expect("ranges");
+        assert!(ranges.last().expect("one at least")["up_to_bits_per_second"].is_null());
+    }
+    for choice in of_type(&all, "link_recommendation") {
+        let way = format!("{}_seconds", choice["way"].as_str().expect("a way"));
+        let least = rows.iter().map(|row| number(row, &way)).fold(f64::INFINITY, f64::min);
+        assert!(number(choice, "seconds") <= least * 1.0101, "{choice}");
+        assert!(choice["flag"].as_str().is_some_and(|flag| flag.starts_with("--")));
+    }
+}
+
+/// Over so slow a link nothing but the size counts, over so fast a one nothing but the work.
+#[test]
+fn the_link_decides() {
+    let flag = |bandwidth: &str, more: &[&str]| {
+        let arguments = ["--levels", "-100,9", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
+        let all = lines(&[&arguments[..], more].concat());
+        let choices = of_type(&all, "link_recommendation");
+        let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
+        choice["flag"].as_str().expect("a flag").to_string()
+    };
+    assert_eq!(flag("100kbit", &[]), "--zstd-level 9");
+    assert_eq!(flag("900Tbit", &[]), "--zstd-level -100", "Agave does not read a plain tar");
+    assert_eq!(flag("900Tbit", &["--any-format"]), "--format none");
+}
+
+#[test]
+fn a_screen_and_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let assert = slotpress()
+        .args(["levels", "link", "--levels", "1,2", "--bandwidth", "1Gbit", "--repeat", "1", "--min-time", "0"])
+        .args(["--codec", "zstd,lz4", "--loss", "0.1%", "--rtt", "30ms", "--streams", "4"])
+        .arg(fixture(FULL_3500))
+        .arg("--csv")
+        .arg(path("t.csv"))
+        .assert()
+        .success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for words in ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even: ", "\nlz4 ", "a node can be started"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(fs::read_to_string(path("t.csv")).expect("written").lines().count(), 5);
+}

@@ -1,0 +1,4 @@
+//! `slotpress list`.
+
+mod refused;
+mod works;

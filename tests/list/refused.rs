@@ -1,0 +1,90 @@
+//! What a list leaves out, and when it fails.
+
+use std::fs;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::common::listed::{names, objects};
+use crate::common::served::{Server, two_archives};
+use crate::common::*;
+
+/// What an interrupted download leaves under an archive's name, which has one frame, is no archive.
+#[test]
+fn what_is_cut_off_is_left_out() {
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    for length in [0, 1, bytes.len() / 3, bytes.len() - 1, bytes.len()] {
+        let dir = two_archives();
+        fs::write(dir.path().join(FULL_26), &bytes[..length]).expect("written");
+        let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
+        let is_full = |object: &Value| object["type"] == "archive_listed" && object["name"] == FULL_26;
+        let is_listed = objects(&output.stdout).iter().any(is_full);
+        assert_eq!(is_listed, length == bytes.len(), "{length} bytes");
+        let unusable = objects(&output.stdout).into_iter().find(|object| object["type"] == "archive_unusable");
+        let fault = match length {
+            0 => "empty".into(),
+            1 => "not_an_archive".into(),
+            _ if is_listed => Value::Null,
+            _ => "cut".into(),
+        };
+        assert_eq!(unusable.unwrap_or_default()["fault"], fault, "{length} bytes");
+        let server = Server::start_in(dir, &[]);
+        assert_eq!(server.get("/", "").text().contains(FULL_26), is_listed, "{length} bytes");
+        if !is_listed {
+            server.wait_for_line(&["warning", FULL_26, "is not used: it"]);
+        }
+    }
+}
+
+/// Archives of last week are a week old, whoever is asked, and with no RPC server that tells the current slot.
+#[cfg(feature = "net")]
+#[test]
+fn a_stale_mirror_is_stale() {
+    let dir = two_archives();
+    let week = 7 * 86_400;
+    for name in names(dir.path()) {
+        let file = fs::File::open(dir.path().join(name)).expect("opened");
+        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(week)).expect("set");
+    }
+    let server = Server::start_in(dir, &[]);
+    let (url, out) = (server.url("/"), temp_dir());
+    let local = server.dir.path().to_str().expect("UTF-8").to_string();
+    let archive = server.url(&format!("/{FULL_26}"));
+    let ledger = out.path().join("ledger").to_str().expect("UTF-8").to_string();
+    let run = |arguments: &[&str]| {
+        let output = slotpress().args(arguments).output().expect("run");
+        (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let is_a_week = |line: &Value| line["age_seconds"].as_f64().is_some_and(|age| (age - week as f64).abs() < 3600.0);
+    for source in [&url, &archive, &local] {
+        let (_, listed, errors) =
+            if *source == archive { (None, vec![], String::new()) } else { run(&["list", "--json", source]) };
+        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(is_a_week), "{listed:?} {errors}");
+        for arguments in [&["find", "--source", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
+            let (code, _, errors) = run(&[arguments, &["--json"]].concat());
+            assert_eq!(code, Some(4), "{arguments:?}: {errors}");
+            assert!(errors.contains("would be 7 d (") && errors.contains("--max-age"), "{errors}");
+            let (code, found, errors) = run(&[arguments, &["--json", "--max-age", "8d"]].concat());
+            assert_eq!(code, Some(0), "{arguments:?}: {errors}");
+            assert!(is_a_week(&found[0]), "{arguments:?}: {found:?}");
+        }
+    }
+    // What a server's list says of slots is known to whoever asks it.
+    let (_, found, _) = run(&["find", "--json", "--max-age", "8d", "--source", &url]);
+    let last = found.last().expect("a summary");
+    assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
+}
+
+/// For a timer that watches over backups.
+#[test]
+fn a_list_with_an_age_ends_with_an_error_when_it_is_exceeded() {
+    let dir = two_archives();
+    let list = |flags: &[&str]| slotpress().arg("list").arg(dir.path()).args(flags).assert();
+    list(&["--max-age", "2h"]).success();
+    let file = fs::File::options().write(true).open(dir.path().join(INCREMENTAL_26_40)).expect("opened");
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(10_000)).expect("set");
+    let said = list(&["--max-age", "2h"]).failure().code(1).get_output().stderr.clone();
+    assert!(String::from_utf8_lossy(&said).contains("h old, more than 2"), "{}", String::from_utf8_lossy(&said));
+    list(&["--max-age", "3h"]).success();
+    slotpress().arg("list").arg(temp_dir().path()).args(["--max-age", "2h"]).assert().failure().code(1);
+}

@@ -1,0 +1,30 @@
+//! What holds for every command.
+
+mod works {
+    mod environment;
+    mod json;
+    mod nightly;
+    mod operator;
+    mod page_cache;
+    mod readme;
+    mod release;
+    mod screen;
+    mod terminal;
+    mod threads;
+}
+mod refused {
+    mod elsewhere;
+    mod files;
+    mod forged;
+    mod frame_hashes;
+    mod limits;
+    mod mistakes;
+    mod pipes;
+}
+mod survives {
+    mod errors;
+    mod interrupts;
+    mod kills;
+    mod lost_results;
+    mod panics;
+}

@@ -1,0 +1,27 @@
+//! Directories that are no ledger: nothing is made there.
+
+use std::fs;
+
+use crate::common::said::*;
+use crate::common::*;
+
+/// Nothing is made where nothing of a ledger is.
+#[test]
+fn no_lock_outside_of_ledgers() {
+    let dir = temp_dir();
+    let out = temp_dir();
+    fs::create_dir(dir.path().join("snapshots")).expect("made");
+    fs::write(dir.path().join("notes.txt"), "somebody's").expect("written");
+    let before = tree(dir.path());
+    for arguments in [
+        vec!["verify", text(dir.path())],
+        vec!["archive", text(dir.path()), "-o", text(out.path())],
+        vec!["inspect", text(dir.path())],
+        vec!["inspect", text(dir.path()), "--by-owner"],
+        vec!["levels", text(dir.path()), "--levels", "1"],
+    ] {
+        let (code, said) = run(&arguments);
+        assert_ne!(code, Some(0), "{arguments:?}: {said}");
+        assert!(tree(dir.path()) == before, "{arguments:?} made {:?}", names(dir.path()));
+    }
+}

@@ -1,0 +1,86 @@
+//! What the system does not let us read is no damage; what is missing or damaged is. Hints that can be followed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::common::said::*;
+use crate::common::*;
+
+#[test]
+fn what_may_not_be_read_is_no_damage() {
+    let out = temp_dir();
+    fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let program = ProgramOfNobody::new();
+    for path in [
+        "snapshots/26/26",
+        "snapshots/26/status_cache",
+        "snapshots/26/storages_list",
+        "snapshots/26/obsolete_accounts",
+        "snapshots/26/fastboot_version",
+        "snapshots/26/version",
+        "snapshots/26",
+        "snapshots",
+        "accounts",
+        "accounts/run",
+        "accounts/run/11.11",
+    ] {
+        let ledger = ledger("ledger-at-26");
+        fs::set_permissions(ledger.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+        fs::write(ledger.path().join("ledger.lock"), "").expect("written");
+        fs::set_permissions(ledger.path().join("ledger.lock"), fs::Permissions::from_mode(0o666)).expect("permissions");
+        let closed = ledger.path().join(path);
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("permissions");
+        for arguments in
+            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
+        {
+            let (code, said) = said(&program.command().args(&arguments).output().expect("runs"));
+            assert_eq!(code, Some(1), "{path}: {arguments:?}: {said}");
+            assert!(said.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {said}");
+        }
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+}
+
+/// A directory in the place of a file opens, but cannot be read; links in a circle cannot be looked at.
+#[test]
+fn other_errors_of_the_system_are_no_damage() {
+    let out = temp_dir();
+    for file in ["26", "status_cache", "storages_list", "obsolete_accounts"] {
+        let ledger = ledger("ledger-at-26");
+        let path = ledger.path().join("snapshots/26").join(file);
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(&path, &path).expect("linked");
+        for arguments in
+            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
+        {
+            let (code, said) = run(&arguments);
+            assert!(code == Some(1) && said.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {said}");
+        }
+        fs::remove_file(&path).expect("removed");
+        for arguments in
+            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
+        {
+            let (code, said) = run(&arguments);
+            assert_eq!(code, Some(3), "{file} is missing: {arguments:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn hints_name_what_is_accepted() {
+    let dir = temp_dir();
+    let (full, unnamed) = (fixture(FULL_26), dir.path().join("unnamed.tar.zst"));
+    fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
+    let (code, said) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
+    assert!(code == Some(3) && said.contains("give its full archive with --base"), "{code:?} {said}");
+    // Each way of the hint.
+    let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
+        .stdin(fs::File::open(&unnamed).expect("opened"))
+        .output()
+        .expect("runs");
+    assert_eq!(command.status.code(), Some(0), "{}", crate::common::said::said(&command).1);
+    assert!(dir.path().join(INCREMENTAL_26_40).exists());
+    fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
+    let (code, said) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
+    assert_eq!(code, Some(0), "{said}");
+}

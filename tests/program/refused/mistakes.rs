@@ -1,0 +1,178 @@
+//! Mistakes of an operator, and what to do next.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+#[test]
+fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (out, full) = (text(dir.path()), fixture(FULL_26));
+    let path = archive(ledger.path(), dir.path(), &[]);
+    let before = fs::metadata(&path).expect("metadata").modified().expect("a time");
+    for command in [&["archive", text(ledger.path())][..], &["recompress", text(&full)]] {
+        let arguments = |flags: &[&'static str]| [command, &["-o", out], flags].concat();
+        fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+        let (code, stdout, stderr) = run(&arguments(&["--skip-existing"]));
+        assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""));
+        assert!(stdout.contains("skipped: it exists already"), "{stdout}");
+        let (code, stdout, _) = run(&arguments(&["--skip-existing", "--json"]));
+        let line: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((code, &line["type"], line["path"].as_str()), (0, &"skipped".into(), path.to_str()));
+    }
+    assert_eq!(fs::metadata(&path).expect("metadata").modified().expect("a time"), before);
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (ledger, out, full) = (text(ledger.path()), text(dir.path()), fixture(FULL_26));
+    let file = dir.path().join("file.tar.zst");
+    fs::write(&file, "").expect("written");
+    let missing = dir.path().join("no.tar.zst");
+    let bank = format!("{ledger}/snapshots/26");
+    let inside = format!("give the ledger directory: {ledger}");
+    let target = format!("{out}/restored");
+    for (arguments, code, texts) in [
+        (
+            &["archive", ledger, "-o", out, "--format", "lz4", "--zstd-level", "5"][..],
+            2,
+            &["--zstd-level", "hint: "][..],
+        ),
+        (&["archive", ledger, "-o", text(&file)], 1, &["is a file", "hint: give a directory"]),
+        (
+            &["archive", ledger, "-o", text(&missing)],
+            1,
+            &["does not exist", "the archive's name follows from slot and hash"],
+        ),
+        (&["archive", ledger, "-o", out, "--memory", "10XB"], 2, &["'10XB'", "sizes look like 8MiB"]),
+        (&["verify", text(&full), "--expect-slot", "abc"], 2, &["'abc'", "a slot is a whole number"]),
+        (&["restore", ledger, "--ledger", &target], 2, &["restore takes archives", "slotpress archive "]),
+        (&["archive", &bank, "-o", out], 2, &["inside a ledger", &inside, "--slot 26"]),
+        (&["verify", &bank], 2, &[&inside]),
+        (&["inspect", &bank], 2, &[&inside]),
+    ] {
+        fails(arguments, code, texts);
+    }
+    // Whoever names an owner wants its accounts.
+    let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
+    assert!(code == 0 && stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");
+}
+
+/// Wrong arguments are one JSON object too, where JSON is asked for.
+#[test]
+fn json_of_wrong_arguments() {
+    for arguments in [
+        &["archive", "--json", "--no-such-flag"][..],
+        &["archive", "--json"],
+        &["--json"],
+        &["--json", "no-such-command"],
+        &["verify", "x", "--expect-slot", "abc", "--progress", "json"],
+    ] {
+        let said = fails(arguments, 2, &[]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let line: Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &2.into()));
+        let message = line["message"].as_str().expect("a message");
+        assert!(!message.is_empty() && !message.starts_with("error"), "{said}");
+        assert!(line["hint"].is_string(), "{said}");
+    }
+}
+
+/// Names can hold anything: what is printed shows control characters, and no terminal obeys them.
+#[test]
+fn control_characters_of_names_are_shown() {
+    const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";
+    let dir = temp_dir();
+    let path = dir.path().join(NAME);
+    fs::create_dir(&path).expect("made");
+    let archive = path.join(FULL_26);
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    let wrong = path.join("wrong.tar.zst");
+    fs::write(&wrong, "wrong").expect("written");
+    let (ledger, archive, wrong, dir_text) = (path.join("ledger"), text(&archive), text(&wrong), text(&path));
+    let commands: [&[&str]; 12] = [
+        &["verify", archive],
+        &["verify", wrong],
+        &["inspect", archive],
+        &["inspect", wrong],
+        &["list", dir_text],
+        &["restore", archive, "--ledger", text(&ledger)],
+        &["archive", text(&ledger), "-o", dir_text, "--force"],
+        &["recompress", archive, "-o", dir_text, "--force"],
+        &["doctor", dir_text],
+        &["restore", "missing", "--threads", NAME],
+        &[NAME],
+        &["verify", NAME],
+    ];
+    let mut named = 0;
+    for arguments in commands {
+        let (_, stdout, stderr) = run(arguments);
+        let printed = stdout + &stderr;
+        assert!(!printed.contains(|char: char| char != '\n' && char.is_control()), "{arguments:?}: {printed:?}");
+        assert!(!printed.contains('\u{202e}') && !printed.contains("x\n"), "{arguments:?}: {printed:?}");
+        let is_named = printed.contains("owned");
+        assert!(!is_named || printed.contains("x\\n\\u{1b}]0;owned\\u{7}\\u{202e}"), "{arguments:?}: {printed:?}");
+        named += usize::from(is_named);
+    }
+    assert!(named >= 8, "{named} of them name it");
+}
+
+/// What was meant for a server is told, with the command that reads it.
+#[cfg(feature = "net")]
+#[test]
+fn urls_where_files_are_read_and_hosts_without_a_scheme() {
+    let dir = temp_dir();
+    let out = text(dir.path());
+    let url = format!("http://user:secret@127.0.0.1:9/{FULL_26}");
+    let bootstrap = format!("`slotpress bootstrap http://127.0.0.1:9/{FULL_26} --ledger {out}`");
+    for (arguments, code, expected) in [
+        (&["restore", &url, "--ledger", out][..], 2, bootstrap.as_str()),
+        (&["restore", "127.0.0.1:9/x.tar.zst", "--ledger", out], 2, "bootstrap http://127.0.0.1:9/x.tar.zst"),
+        (&["recompress", &url, "-o", out], 2, &format!("`slotpress fetch http://127.0.0.1:9/{FULL_26} -o DIR`")),
+        (&["fetch", "localhost:9", "-o", out], 1, "write http://localhost:9/"),
+        (&["find", "--source", "localhost:9"], 1, "write http://localhost:9/"),
+        (&["bootstrap", "localhost:9", "--ledger", out], 1, "write http://localhost:9/"),
+        (&["find", "--rpc", "localhost:9"], 2, "write http://localhost:9/"),
+        (&["list", "localhost:9"], 2, "write http://localhost:9/"),
+        (&["verify", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
+        (&["inspect", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
+    ] {
+        let said = fails(arguments, code, &["hint: ", expected]);
+        assert!(!said.contains("secret"), "{said}");
+    }
+}
+
+/// An archive that a validator has deleted has an exit code of its own, whoever wants to read it.
+#[test]
+fn an_archive_that_is_gone() {
+    let dir = temp_dir();
+    let (out, gone) = (text(dir.path()), format!("/no/such/{FULL_26}"));
+    for arguments in [
+        &["restore", &gone, "--ledger", out][..],
+        &["recompress", &gone, "-o", out],
+        &["recompress", text(&fixture(INCREMENTAL_26_40)), "--base", &gone, "-o", out],
+        &["verify", &gone],
+        &["inspect", &gone],
+    ] {
+        fails(arguments, 6, &["cannot open", "no such file", "hint: validators delete old archives"]);
+    }
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+/// Hints know better than guesses by spelling, and stand alone.
+#[test]
+fn hints_without_guesses() {
+    let say = |arguments: &[&str]| {
+        let output = slotpress().args(arguments).output().expect("runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let said = say(&["archive", "/ledger", "-o", "/out", "--level", "3"]);
+    assert!(said.contains("hint: --zstd-level is what --level is called here") && !said.contains("tip:"), "{said}");
+    let said = say(&["archive", "/ledger", "/out"]);
+    assert!(said.contains("hint: the directory for the archive is given with -o: -o /out"), "{said}");
+}

@@ -1,0 +1,139 @@
+//! A pipe in the place of a file: refused or passed over, never waited for.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::said::*;
+use crate::common::*;
+
+/// Seconds after which a command counts as waiting.
+const SECONDS: &str = "20";
+
+fn pipe(path: &Path) {
+    let _ = fs::remove_file(path);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).expect("a pipe");
+}
+
+/// Runs the program; it ends by itself.
+fn ends(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", SECONDS])
+        .arg(slotpress_path())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    let (code, said) = said(&output);
+    assert!(code.is_some_and(|code| code != 137), "{arguments:?} waits for a pipe: {said}");
+    (code, said)
+}
+
+#[test]
+fn in_the_place_of_an_archive() {
+    let dir = temp_dir();
+    let (archive, out, target) = (dir.path().join(FULL_26), dir.path().join("out"), dir.path().join("restored"));
+    fs::create_dir(&out).expect("made");
+    pipe(&archive);
+    for arguments in [
+        vec!["verify", text(&archive)],
+        vec!["inspect", text(&archive)],
+        vec!["restore", text(&archive), "--ledger", text(&target)],
+        vec!["recompress", text(&archive), "-o", text(&out)],
+        vec!["levels", text(&archive), "--levels", "1"],
+    ] {
+        let (code, said) = ends(&arguments);
+        assert!(code == Some(1) && said.contains("is not a file"), "{arguments:?}: {code:?} {said}");
+    }
+}
+
+#[test]
+fn in_the_place_of_a_file_of_a_ledger() {
+    let out = temp_dir();
+    let storage = "accounts/run/11.11";
+    for file in ["26", "status_cache", "storages_list", "obsolete_accounts", "fastboot_version", "version"]
+        .map(|file| format!("snapshots/26/{file}"))
+        .into_iter()
+        .chain([storage.to_string(), "ledger.lock".to_string()])
+    {
+        let ledger = ledger("ledger-at-26");
+        assert!(file == "ledger.lock" || ledger.path().join(&file).exists(), "{file}");
+        pipe(&ledger.path().join(&file));
+        for arguments in [
+            vec!["verify", text(ledger.path())],
+            vec!["archive", text(ledger.path()), "-o", text(out.path())],
+            vec!["inspect", text(ledger.path())],
+            vec!["levels", text(ledger.path()), "--levels", "1", "--repeat", "1", "--min-time", "0"],
+        ] {
+            let (code, said) = ends(&arguments);
+            let needs_it = matches!(arguments[0], "verify" | "archive") && !file.ends_with("/version");
+            assert!(!needs_it || matches!(code, Some(1 | 3)), "{file}, {arguments:?}: {code:?} {said}");
+            assert!(
+                fs::read_dir(out.path()).expect("read").next().is_none() || code == Some(0),
+                "{file}: something is left"
+            );
+        }
+        for entry in fs::read_dir(out.path()).expect("read").flatten() {
+            fs::remove_file(entry.path()).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn in_the_place_of_what_is_written() {
+    let dir = temp_dir();
+    let (ledger, out) = (ledger("ledger-at-26"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    // What looks like a dead run's is not ours when it is no file.
+    pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
+    pipe(&out.join(FULL_26.replace("-26-", "-11-")));
+    let arguments = ["archive", text(ledger.path()), "-o", text(&out)];
+    assert_eq!(ends(&arguments).0, Some(0));
+    fs::remove_file(out.join(FULL_26)).expect("removed");
+    pipe(&out.join(FULL_26));
+    let (code, said) = ends(&arguments);
+    assert!(code == Some(5) && said.contains("exists already"), "{code:?} {said}");
+    let forced: Vec<&str> = arguments.into_iter().chain(["--force"]).collect();
+    assert_eq!(ends(&forced).0, Some(0));
+    assert!(out.join(FULL_26).is_file());
+    for name in ["slotpress-partial-journal", "ledger.lock", FULL_26] {
+        let target = dir.path().join(format!("restored-{}", name.len()));
+        fs::create_dir(&target).expect("made");
+        pipe(&target.join(name));
+        let (code, said) = ends(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
+        assert!(code == Some(1) && said.contains(name), "{name}: {code:?} {said}");
+        assert_eq!(
+            names(&target).into_iter().filter(|left| left != "ledger.lock").collect::<Vec<_>>().len(),
+            usize::from(name != "ledger.lock"),
+            "{:?}",
+            names(&target)
+        );
+    }
+}
+
+/// An output that fails ends the run, even while nobody writes into its input.
+#[test]
+fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    // In small frames, of which each is decoded when it is there.
+    let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
+    let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::options().write(true).open("/dev/full").expect("opened"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&archive[..archive.len() - 10_000]);
+        stdin
+    });
+    // Its input never ends, so it ends by itself or not at all.
+    let code = exit_code(&mut child);
+    drop(writer.join());
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no space left on device"), "{said}");
+}

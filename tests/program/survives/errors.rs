@@ -1,0 +1,209 @@
+//! Single system calls that fail, by `strace --inject`; and calls that do less than they were asked to, by a library that
+//! is loaded before the system's. A run ends with exit code 1, and leaves nothing; or it has tried again, or done
+//! without, and what it left is whole.
+//!
+//! A sample by default. By hand: `FAULTS_ERRORS` failing calls for each command and fault, and `FAULTS_SEED`.
+//! Prints a table; docs/reliability.md has its sums.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::said::*;
+use crate::common::scenarios::{STAGES, Scenario, after_loading, scenarios};
+use crate::common::strace::{Call, Draws, number_of, trace};
+use crate::common::*;
+
+const SEED_DEFAULT: u64 = 14;
+
+/// For each command and fault: few enough for half a minute in all.
+const ERRORS_DEFAULT: u64 = 1;
+
+/// What fails, and how.
+struct Fault {
+    /// What tables call it.
+    name: &'static str,
+    /// What is injected.
+    injection: &'static str,
+    /// Where.
+    calls: &'static str,
+    /// Other exit codes than 0 and 1 that are right: a file that ends early is damaged.
+    also: Option<i32>,
+    /// Whether the program may be ended by SIGABRT: where memory is refused to the standard library.
+    may_abort: bool,
+}
+
+const READING: &str = "openat,read,readv,pread64,preadv,getdents64,statx,newfstatat,fstat,lseek,statfs,fstatfs,flock";
+const WRITING: &str = "write,writev,pwrite64,pwritev,copy_file_range,ftruncate,fallocate,fsync,fdatasync,syncfs,\
+    rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir,linkat,fchmod,fchown,sync_file_range";
+
+const fn fault(name: &'static str, injection: &'static str, calls: &'static str) -> Fault {
+    Fault { name, injection, calls, also: None, may_abort: false }
+}
+
+const FAULTS: [Fault; 8] = [
+    fault("EIO when reading", "error=EIO", READING),
+    fault("EIO when writing", "error=EIO", WRITING),
+    fault(
+        "ENOSPC",
+        "error=ENOSPC",
+        "openat,write,pwrite64,copy_file_range,ftruncate,fallocate,fsync,rename,renameat,mkdir,mkdirat",
+    ),
+    fault(
+        "EINTR",
+        "error=EINTR",
+        "openat,read,pread64,write,pwrite64,copy_file_range,ftruncate,fsync,syncfs,flock,fallocate,poll",
+    ),
+    fault("nothing is written", "retval=0", "write,pwrite64,copy_file_range"),
+    Fault { also: Some(3), ..fault("a file ends early", "retval=0", "read,pread64,getdents64") },
+    fault("EAGAIN for a thread", "error=EAGAIN", "clone,clone3"),
+    Fault { may_abort: true, ..fault("ENOMEM", "error=ENOMEM", "mmap,mremap") },
+];
+
+/// What came of a number of runs.
+#[derive(Default)]
+struct Counts {
+    succeeded: u64,
+    failed: u64,
+    damaged: u64,
+    aborted: u64,
+}
+
+/// Where a fault can strike, by the name of the call.
+fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
+    let loading: BTreeMap<&str, u64> = calls[..calls.len() - after_loading(calls).len()]
+        .iter()
+        .map(|call| (call.name.as_str(), call.number))
+        .collect();
+    let mut moments: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for call in calls {
+        let numbers = moments.entry(call.name.clone()).or_default();
+        if call.number > loading.get(call.name.as_str()).copied().unwrap_or(0) && !numbers.contains(&call.number) {
+            numbers.push(call.number);
+        }
+    }
+    moments.retain(|_, numbers| !numbers.is_empty());
+    moments
+}
+
+/// One run with a fault, and everything that must hold after it.
+fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
+    scenario.reset();
+    let source = scenario.source_tree();
+    // To know where the fault was, the calls that tell the stage are logged too.
+    let logged = format!("{},openat,mkdir,mkdirat,fsync,syncfs,rename,renameat,renameat2", fault.calls);
+    let injection = format!("{call}:{}:when={number}", fault.injection);
+    let run = trace(&scenario.arguments(), &logged, Some(&injection));
+    let (code, said) = said(&run.output);
+    let injected = run.calls.iter().rposition(|call| call.line.contains("(INJECTED)"));
+    let stage = injected.map_or(0, |at| scenario.stages(&run.calls)[at]);
+    let line = injected.map_or("", |at| run.calls[at].line.as_str());
+    let at = format!("{}, {injection}, {}: {line}\n{code:?} {said}", scenario.name, STAGES[stage]);
+    assert!((fault.may_abort || !said.contains("panicked")) && said.len() < 4096, "{at}");
+    match code {
+        Some(0) => {
+            counts.succeeded += 1;
+            assert!(scenario.is_complete(), "{at}: nothing is there");
+        }
+        Some(1) => counts.failed += 1,
+        Some(code) if fault.also == Some(code) => counts.damaged += 1,
+        None if fault.may_abort && run.output.status.signal() == Some(6) => counts.aborted += 1,
+        _ => panic!("{at}"),
+    }
+    if let Some(code) = code.filter(|code| *code != 0) {
+        assert!(said.contains("error: ") || line.contains("write(2,"), "{at}");
+        // What could not be removed stays; so does what nobody could look for.
+        let is_cleanup =
+            ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
+        assert!(
+            is_cleanup || code == 3 || scenario.partial_names().is_empty(),
+            "{at}: left {:?}",
+            scenario.partial_names()
+        );
+        let is_late = stage >= 3 || !scenario.has_result();
+        assert!(is_late || !scenario.is_complete(), "{at}: something looks complete");
+    }
+    scenario.check(&source, &at);
+}
+
+#[needs("strace")]
+#[test]
+fn system_calls_that_fail() {
+    let (seed, errors) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_ERRORS", ERRORS_DEFAULT));
+    let mut draws = Draws(seed);
+    let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
+    table += "| Command | Fault | Calls | Runs | Succeeded | Exit code 1 | Exit code 3 | Aborted |\n";
+    table += "|---|---|---|---:|---:|---:|---:|---:|\n";
+    let mut all = 0;
+    let all_calls: Vec<&str> = FAULTS.iter().map(|fault| fault.calls).chain(["poll"]).collect();
+    for scenario in scenarios() {
+        scenario.reset();
+        let whole = trace(&scenario.arguments(), &all_calls.join(","), None);
+        assert_eq!(whole.output.status.code(), Some(0), "{}: {:?}", scenario.name, said(&whole.output));
+        for fault in &FAULTS {
+            let mut moments = moments(&whole.calls);
+            moments.retain(|call, _| fault.calls.split(',').any(|name| name == call));
+            let names: Vec<String> = moments.keys().cloned().collect();
+            if names.is_empty() {
+                continue; // Nothing of the kind is called.
+            }
+            let (mut counts, first) = (Counts::default(), draws.below(names.len()));
+            for number in 0..errors as usize {
+                // Each call in turn, whether it is made once or a hundred times.
+                let call = &names[(first + number) % names.len()];
+                let numbers = &moments[call];
+                try_one(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
+            }
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            let Counts { succeeded, failed, damaged, aborted } = counts;
+            table += &format!(
+                "| `{}` | {} | {} | {errors} | {succeeded} | {failed} | {damaged} | {aborted} |\n",
+                scenario.name,
+                fault.name,
+                names.join(", ")
+            );
+            all += errors;
+        }
+    }
+    table += &format!("| all | | | {all} | | | | |\n");
+    println!("{table}");
+}
+
+/// The library whose calls do less than they are asked to.
+fn short_calls(dir: &Path) -> std::path::PathBuf {
+    let library = dir.join("short_calls.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/survives/short_calls.c");
+    let output = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", text(&library)]).arg(source).output();
+    let output = output.expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    library
+}
+
+/// Every read and every write of a run does a part of what it was asked, and some are interrupted.
+#[needs("cc")]
+#[test]
+fn short_reads_and_writes() {
+    let dir = temp_dir();
+    let library = short_calls(dir.path());
+    for scenario in scenarios() {
+        for seed in 1..=3 {
+            scenario.reset();
+            let source = scenario.source_tree();
+            let count = dir.path().join("count");
+            let arguments = scenario.arguments();
+            let output = program(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+                .env("LD_PRELOAD", &library)
+                .env("SHORT_CALLS_SEED", seed.to_string())
+                .env("SHORT_CALLS_COUNT", &count)
+                .output()
+                .expect("runs");
+            let at = format!("{}, seed {seed}: {:?}", scenario.name, said(&output));
+            assert_eq!(output.status.code(), Some(0), "{at}");
+            let calls: u64 = fs::read_to_string(&count).expect("a count").trim().parse().expect("a number");
+            assert!(calls >= 10, "{at}: only {calls} short calls");
+            scenario.check(&source, &at);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! SIGKILL at single system calls, by `strace --inject`: after each, no partial file has a final name, the source is
+//! unchanged, a rerun succeeds, and what looks complete verifies.
+//!
+//! A sample by default. By hand: `FAULTS_KILLS` kills for each command and stage, `FAULTS_SEED`, and `FAULTS_ONLY` for
+//! one of the commands. Prints a table; docs/reliability.md has its sum.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::said::*;
+use crate::common::scenarios::{CHANGING, Scenario, after_loading, scenarios};
+use crate::common::strace::{Call, Draws, Trace, number_of, trace};
+use crate::common::*;
+
+const SEED_DEFAULT: u64 = 14;
+
+/// For each command and stage: few enough for half a minute in all.
+const KILLS_DEFAULT: u64 = 2;
+
+/// Kills that are tried for each that is wanted: with two workers and other load, the same call does not always come in the same
+/// stage.
+const TRIES: u64 = 10;
+
+/// Where a run can be killed, by stage: each call by name and number. A thread that gets there first is killed.
+fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
+    let mut seen = BTreeSet::new();
+    let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
+    let skipped = calls.len() - after_loading(calls).len();
+    for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
+        let moment = (call.name.clone(), call.number);
+        // What the system's certificates are read from is hundreds of files, which are all the same to us.
+        let is_ours = number >= skipped && !call.line.contains("\"/etc/");
+        if seen.insert(moment.clone()) && is_ours {
+            moments.entry(stage).or_default().push(moment);
+        }
+    }
+    moments
+}
+
+/// The stage in which a run was killed, by the call that it was killed at.
+fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
+    let at = trace.calls.iter().rposition(|one| one.name == call).expect("the call is in the log");
+    scenario.stages(&trace.calls)[at]
+}
+
+#[needs("strace")]
+#[test]
+fn killed_at_system_calls() {
+    let (seed, kills) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_KILLS", KILLS_DEFAULT));
+    let mut draws = Draws(seed);
+    let mut counts: BTreeMap<(&str, usize), (&str, u64, BTreeSet<String>)> = BTreeMap::new();
+    #[cfg(not(feature = "net"))]
+    let all = scenarios();
+    #[cfg(feature = "net")]
+    let all = scenarios().into_iter().chain(crate::common::scenarios::net_scenarios());
+    // One command alone, by hand.
+    let only = std::env::var("FAULTS_ONLY").ok();
+    for scenario in all.into_iter().filter(|one| one.has_result() && only.as_ref().is_none_or(|only| one.name == only))
+    {
+        let scenario = &scenario;
+        let names = scenario.stage_names();
+        scenario.reset();
+        let source = scenario.source_tree();
+        let whole = trace(&scenario.arguments(), CHANGING, None);
+        assert!(scenario.is_complete(), "{}: {:?}", scenario.name, said(&whole.output));
+        let moments = moments(scenario, &whole.calls);
+        let stages: Vec<usize> = moments.keys().copied().collect();
+        assert!(stages.iter().copied().eq(0..names.len()), "{}: stages {stages:?}\n{}", scenario.name, whole.log);
+        for (stage, moments) in moments {
+            for _ in 0..kills * TRIES {
+                if counts.get(&(scenario.name, stage)).is_some_and(|(_, count, _)| *count >= kills) {
+                    break;
+                }
+                let (call, number) = &moments[draws.below(moments.len())];
+                scenario.reset();
+                let killed = trace(&scenario.arguments(), CHANGING, Some(&format!("{call}:signal=KILL:when={number}")));
+                if !killed.is_killed {
+                    continue;
+                }
+                let stage = stage_of(scenario, &killed, call);
+                let name = names[stage];
+                let at = format!("{}, killed at {call} {number}, {}", scenario.name, name);
+                scenario.check(&source, &format!("{at}\n{}", killed.log));
+                let (stage, count, calls) = counts.entry((scenario.name, stage)).or_default();
+                *stage = name;
+                *count += 1;
+                calls.insert(call.clone());
+            }
+            let count = counts.get(&(scenario.name, stage)).map_or(0, |(_, count, _)| *count);
+            assert!(count >= kills, "{}, {}: {count} kills", scenario.name, names[stage]);
+        }
+    }
+    let mut table = format!("Seed {seed}, at least {kills} for each command and stage.\n\n");
+    table += "| Command | Stage | Kills | Killed when entering |\n|---|---|---:|---|\n";
+    for ((command, _), (stage, count, calls)) in &counts {
+        let calls: Vec<String> = calls.iter().map(|call| format!("`{call}`")).collect();
+        table += &format!("| `{command}` | {stage} | {count} | {} |\n", calls.join(", "));
+    }
+    table += &format!("| all | | {} | |\n", counts.values().map(|(_, count, _)| count).sum::<u64>());
+    println!("{table}");
+}

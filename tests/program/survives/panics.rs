@@ -1,0 +1,233 @@
+//! A panic anywhere ends the run, and leaves nothing behind; so does a system that refuses threads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use slotpress::{
+    ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Result, Sink,
+    archive, recompress, restore,
+};
+use slotpress_base::threads::guarded;
+use slotpress_base::{Progress, ProgressEvent};
+use slotpress_read::{CheckMode, CheckOptions, IndexPolicy, NamedArchive, VerifyOptions, verify_archives};
+
+#[cfg(debug_assertions)]
+use crate::common::faults::panics_at;
+use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
+
+/// Panics at one of its calls, which come from every stage of the work and from every thread.
+struct Breaks(AtomicI64);
+
+impl Breaks {
+    fn count(&self) {
+        assert!(self.0.fetch_sub(1, Relaxed) != 0, "an injected panic");
+    }
+}
+
+impl Progress for Breaks {
+    fn event(&self, event: ProgressEvent<'_>) {
+        if matches!(event, ProgressEvent::Stage { .. } | ProgressEvent::Bytes { .. }) {
+            self.count();
+        }
+    }
+    fn is_interrupted(&self) -> bool {
+        self.count();
+        false
+    }
+}
+
+type Run = fn(&Path, &Path, &dyn Progress) -> Result<()>;
+
+fn check_state() -> CheckOptions {
+    CheckOptions::default().mode(CheckMode::State)
+}
+
+fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()> {
+    let options = ArchiveOptions::new(ledger).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3);
+    archive(&options, Sink::dir(out), progress).map(drop)
+}
+
+fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
+    let options =
+        RecompressOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3).check(check_state());
+    let sink = Sink::dir(out);
+    recompress(RecompressSource::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
+}
+
+fn restore_with(index: IndexPolicy, out: &Path, progress: &dyn Progress) -> Result<()> {
+    let options =
+        RestoreOptions::new(fixture(FULL_3500), RestoreTarget::new(out).threads(3).check(check_state())).index(index);
+    restore(&options, progress).map(drop)
+}
+
+fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
+    restore_with(IndexPolicy::Ignore, out, progress)
+}
+
+fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
+    let options = VerifyOptions::default()
+        .threads(3)
+        .check(CheckOptions::default().memory_bytes(64 << 20).temporary_dir(out.to_path_buf()));
+    let path = fixture(FULL_3500);
+    let archive = NamedArchive::from_path(&path);
+    verify_archives(&archive, None, &options, progress).map(drop)
+}
+
+/// How a run ends that panics at its `call`-th call; `None` where it has not so many.
+fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
+    let dir = temp_dir();
+    let (done, ended) = mpsc::channel();
+    let (out, ledger) = (dir.path().to_path_buf(), ledger.to_path_buf());
+    std::thread::spawn(move || {
+        let breaks = Breaks(AtomicI64::new(call));
+        let result = guarded(|| run(&out, &ledger, &breaks));
+        // A run that ends before has succeeded.
+        let _ = done.send((result, breaks.0.load(Relaxed)));
+    });
+    let (result, left) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    match result {
+        Ok(()) => {
+            assert!(left >= 0, "call {call} has panicked, and the run succeeds");
+            None
+        }
+        Err(error) => {
+            let found: Vec<PathBuf> = fs::read_dir(dir.path())
+                .expect("read")
+                .map(|entry| entry.expect("an entry").path())
+                .filter(|path| !path.ends_with("ledger.lock"))
+                .collect();
+            assert_eq!(found, Vec::<PathBuf>::new(), "call {call}: {error}");
+            Some(error)
+        }
+    }
+}
+
+/// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn a_panic_anywhere_ends_the_run() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let ledger = ledger("ledger-at-26");
+    let runs: [(&str, Run); 4] = [
+        ("archive", run_archive),
+        ("recompress", run_recompress),
+        ("restore", run_restore_in_order),
+        ("verify", run_verify),
+    ];
+    for (name, run) in runs {
+        let mut panics = 0;
+        // Every call at the beginning, where stages change; then some.
+        for call in (0..40).chain((40..2000).step_by(37)) {
+            let Some(error) = end_of(run, call, ledger.path()) else { break };
+            assert!(error.to_string().contains("an injected panic"), "{name}, call {call}: {error}");
+            assert_eq!(error.kind().exit_code(), 1);
+            panics += 1;
+        }
+        assert!(panics >= 5, "{name}: {panics}");
+    }
+}
+
+/// Every thread and every stage of the commands that only need files.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_at_every_place_ends_the_program() {
+    let source = ledger("ledger-at-26");
+    let made = temp_dir();
+    let indexed = crate::common::archive(source.path(), made.path(), &["--frame-size", "64KiB"]);
+    let (source, indexed, plain) = (source.path(), indexed.as_path(), fixture(FULL_26));
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_string();
+    let (source, indexed, plain_text) = (text(source), text(indexed), text(&plain));
+    let by_index = ["frame by index", "entries by index", "document", "sorting"];
+    let in_order = ["decoder", "entries in order", "record worker", "document", "sorting"];
+    let cases: [(&[&str], &[&str], &[&str]); 6] = [
+        (
+            &["archive", &source, "-o", "OUT", "--frame-size", "64KiB"],
+            &["source", "encoder", "frame writer", "file writer"],
+            &["status cache"],
+        ),
+        (
+            &["recompress", &plain_text, "-o", "OUT"],
+            &in_order,
+            &["assembling", "encoder", "frame writer", "file writer"],
+        ),
+        (&["recompress", "-", "-o", "OUT"], &["entries in order"], &["assembling", "encoder", "frame writer"]),
+        (&["restore", &plain_text, "--ledger", "OUT"], &in_order, &["unpacking", "placing"]),
+        (&["restore", &indexed, "--ledger", "OUT", "--check", "state"], &by_index, &["unpacking", "placing"]),
+        (&["restore", "-", "--ledger", "OUT"], &["standard input"], &["unpacking"]),
+    ];
+    for (arguments, places, more) in cases {
+        for place in places.iter().chain(more) {
+            for number in [1, 2, 7] {
+                let dir = temp_dir();
+                let out = text(dir.path());
+                let arguments: Vec<&str> =
+                    arguments.iter().map(|word| if *word == "OUT" { &out } else { *word }).collect();
+                let arguments = [&arguments[..], &["--threads", "3"]].concat();
+                let stdin = arguments.contains(&"-").then_some(plain.as_path());
+                if panics_at(&arguments, place, number, stdin).is_none() {
+                    continue;
+                }
+                let left: Vec<String> = names(dir.path()).into_iter().filter(|name| name != "ledger.lock").collect();
+                assert_eq!(left, Vec::<String>::new(), "{arguments:?}, {place} {number}");
+            }
+        }
+    }
+    for (arguments, places) in [(["verify", &indexed], &by_index[..]), (["verify", &plain_text], &in_order[..])] {
+        for place in places {
+            for number in [1, 3] {
+                panics_at(&[&arguments[..], &["--threads", "3", "--memory", "64MiB"]].concat(), place, number, None);
+            }
+        }
+    }
+}
+
+/// No thread at all can be started: the calling thread does the work, or the run fails with an error.
+#[test]
+fn without_threads() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let archive = fixture(FULL_3500);
+    let archive = archive.to_str().expect("text");
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
+    let out = |name: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).expect("created");
+        path.to_str().expect("text").to_string()
+    };
+    let (one, two, three) = (out("1"), out("2"), out("3"));
+    for (arguments, code) in [
+        (vec!["verify", archive], 0),
+        (vec!["inspect", archive, "--by-owner"], 0),
+        (vec!["restore", archive, "--ledger", &one], 0),
+        (vec!["archive", ledger.path().to_str().expect("text"), "-o", &two], 0),
+        (vec!["recompress", archive, "-o", &three], 1),
+        // Several frames: one is measured without another thread.
+        (vec!["levels", archive, "--levels", "1", "--repeat", "1", "--frame-size", "64KiB"], 1),
+    ] {
+        let mut command = Command::new(slotpress_path());
+        // A stack larger than any address space: no thread of the standard library starts.
+        command.args(&arguments).args(["--threads", "4"]).env("RUST_MIN_STACK", "140737488355328");
+        command.env_remove("RUST_BACKTRACE");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let id = rustix::process::Pid::from_child(&child);
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || done.send(child.wait_with_output()));
+        let Ok(output) = ended.recv_timeout(Duration::from_secs(60)) else {
+            rustix::process::kill_process(id, rustix::process::Signal::KILL).expect("killed");
+            panic!("{arguments:?} does not end");
+        };
+        let output = output.expect("ended");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        let expected = if code == 0 { "going on with fewer" } else { "cannot start a thread" };
+        assert_eq!(stderr.matches(expected).count(), 1, "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+    assert_eq!(fs::read_dir(&three).expect("read").count(), 0, "nothing is left");
+}

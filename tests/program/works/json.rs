@@ -1,0 +1,239 @@
+//! `--json`: samples of every type, as commands print them, hold every field that docs/json.md lists, and no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::served::Server;
+use crate::common::*;
+use crate::publish::stage::Stage;
+
+/// The fields of each type. A field of an object, or of the objects in a list, is named behind that field and a dot.
+type Fields = BTreeMap<String, BTreeSet<String>>;
+
+/// The names in backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let is_name =
+        |name: &&str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || "._".contains(char));
+    text.split('`').skip(1).step_by(2).filter(is_name)
+}
+
+/// What the first column of a row names: "`a`, `b`", or "`a`: `b`" for the field `b` of the objects in `a`.
+fn named(column: &str) -> BTreeSet<String> {
+    let (parents, children) = match column.split_once("`: ") {
+        Some((parents, children)) => (format!("{parents}`"), children),
+        None => (String::new(), column),
+    };
+    let below = |parent| quoted(children).map(move |child| format!("{parent}.{child}"));
+    match parents.is_empty() {
+        true => quoted(children).map(str::to_string).collect(),
+        false => quoted(&parents).flat_map(|parent| below(parent).chain([parent.to_string()])).collect(),
+    }
+}
+
+/// A text without what stands in parentheses.
+fn without_asides(text: &str) -> String {
+    text.split('(')
+        .enumerate()
+        .map(|(at, part)| if at == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) })
+        .collect()
+}
+
+/// What docs/json.md says: below a heading with one type, rows of fields; in a table of types, a row for each.
+fn documented() -> Fields {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
+    let mut types = Fields::new();
+    let (mut kind, mut is_of_types) = (String::new(), false);
+    for line in text.lines() {
+        let columns: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        match (line.strip_prefix("### "), columns.as_slice()) {
+            (Some(heading), _) => kind = quoted(heading).next().unwrap_or_default().to_string(),
+            (None, ["type", "fields"]) => is_of_types = true,
+            (None, ["field", "meaning"]) => is_of_types = false,
+            (None, [of, fields]) if line.starts_with('|') && is_of_types => {
+                types.entry(quoted(of).collect()).or_default().extend(named(&without_asides(fields)));
+            }
+            (None, [fields, meaning @ ..]) if line.starts_with("| ") => {
+                let fields = named(fields);
+                // "each also with `_min` and `_max`"
+                let endings = quoted(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
+                let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));
+                types.entry(kind.clone()).or_default().extend(more.chain(fields.clone()));
+            }
+            _ => {}
+        }
+    }
+    // "The fields of `archive` without `threads` and `read_back`"
+    let of_both = types["archive"].clone();
+    let of_both = of_both.into_iter().filter(|field| field != "threads" && !field.starts_with("read_back"));
+    types.get_mut("recompress").expect("documented").extend(of_both);
+    types
+}
+
+/// What commands print, by type.
+#[derive(Default)]
+struct Printed(Fields);
+
+impl Printed {
+    fn run<A: AsRef<OsStr>>(&mut self, arguments: &[A]) {
+        let output = slotpress().args(arguments).arg("--json").output().expect("runs");
+        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let shown: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        assert!(!said.is_empty() || !output.status.success(), "{shown:?}: {errors}");
+        said.lines().chain(errors.lines().filter(|line| line.starts_with('{'))).for_each(|line| self.add(line));
+    }
+
+    fn add(&mut self, line: &str) {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let fields = self.0.entry(value["type"].as_str().expect("a type").to_string()).or_default();
+        add_fields(&value, "", fields);
+        fields.remove("type");
+    }
+}
+
+fn add_fields(value: &Value, above: &str, fields: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let name = format!("{above}{name}");
+        let objects = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        objects.iter().for_each(|value| add_fields(value, &format!("{name}."), fields));
+        fields.insert(name);
+    }
+}
+
+/// Of directories and files.
+fn run_locally(printed: &mut Printed, dir: &Path) {
+    let (ledger_26, ledger_40) = (ledger("ledger-at-26"), ledger("ledger-at-40"));
+    let at = |name: &str| text(&dir.join(name)).to_string();
+    let (at_26, at_40) = (text(ledger_26.path()), text(ledger_40.path()));
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let (full, incremental) = (text(&full), text(&incremental));
+    fs::create_dir(at("out")).expect("made");
+    fs::create_dir(at("smaller")).expect("made");
+
+    printed.run(&["archive", at_26, "-o", &at("out"), "--dry-run"]);
+    printed.run(&["archive", at_26, "-o", &at("out"), "--verify"]);
+    printed.run(&["archive", at_26, "-o", &at("out"), "--skip-existing"]);
+    printed.run(&["archive", at_40, "-o", &at("out"), "--base-slot", "26"]);
+    printed.run(&["archive", at_26, "-o", &at("out")]);
+    printed.run(&["recompress", full, "-o", &at("smaller")]);
+    printed.run(&["restore", full, incremental, "--ledger", &at("restored"), "--dry-run"]);
+    printed.run(&["restore", full, incremental, "--ledger", &at("restored"), "--verify"]);
+    printed.run(&["verify", full, incremental, "--expect-slot", "41"]);
+    let padded = dir.join(FULL_26);
+    let tar = [tar_of(full.as_ref()), vec![0; 9216]].concat();
+    fs::write(&padded, zstd::encode_all(tar.as_slice(), 1).expect("compressed")).expect("written");
+    printed.run(&["verify", text(&padded), "--for", "agave"]);
+    printed.run(&["inspect", full]);
+    printed.run(&["inspect", at_26]);
+    printed.run(&["inspect", at_26, "--by-owner"]);
+    printed.run(&["inspect", full, "--account", "Vote111111111111111111111111111111111111111"]);
+    printed.run(&["doctor", at_26]);
+    printed.run(&["synth", &at("synth"), "--size", "1MiB"]);
+    printed.run(&["demo", "--size", "1MiB"]);
+    printed.run(&["find", "--source", &at("out")]);
+    printed.run(&["fetch", &at("out"), "-o", &at("fetched")]);
+    printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted"), "--dry-run"]);
+    printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted")]);
+    fs::write(at("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
+    fs::write(at("out/slotpress-fetch-") + FULL_26, "x").expect("written");
+    printed.run(&["list", &at("out")]);
+    printed.run(&["prune", &at("out"), "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
+    let quick = ["--repeat", "1", "--min-time", "0", "--frame-size", "64KiB", "--sample", "512KiB"];
+    printed.run(&[["levels", full, "--levels", "1,2"].as_slice(), &quick].concat());
+    printed.run(&[["levels", "link", full, "--levels", "1,2", "--bandwidth", "1Gbit"].as_slice(), &quick].concat());
+    printed.run(&["levels", "frames", full, "--min-time", "0", "--bundles", "1,8"]);
+    printed.run(&["levels", "sizes", full, "--repeat", "1", "--min-time", "0"]);
+}
+
+/// A server, and its clients; the slowest rate makes one take long enough for a line of progress.
+fn run_with_server(printed: &mut Printed, dir: &Path) {
+    let at = |name: &str| text(&dir.join(name)).to_string();
+    let server = Server::start(&["--access-log"]);
+    let url = server.url("");
+    let (full, other) = (server.url(&format!("/{FULL_26}")), "http://127.0.0.1:9");
+    printed.run(&["find", "--source", &url, "--source", other]);
+    printed.run(&["inspect", &full]);
+    printed.run(&["fetch", &url, "-o", &at("from-server")]);
+    printed.run(&["bootstrap", &url, "--ledger", &at("booted-from-server")]);
+    server.get("/nothing", "");
+    let is_said = |kind: &str| server.lines().iter().any(|line| line.contains(kind));
+    wait_for("the log of the server", || is_said(r#""type":"served""#) && is_said(r#""type":"answered""#));
+    server.lines().iter().for_each(|line| printed.add(line));
+    let (dir, synth) = (temp_dir(), at("for-progress"));
+    printed.run(&["synth", &synth, "--size", "1MiB"]);
+    let flags = ["--max-rate", "64KiB", "--progress", "json"];
+    printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
+}
+
+/// One pair after the other, to a target that is there and to one that is not; a pair without room for what is kept; and one
+/// with a damaged archive.
+fn run_publish(printed: &mut Printed) {
+    let mut run = |stage: &Stage, flags: &[&str]| {
+        let output = stage.once(flags);
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        said.lines().for_each(|line| printed.add(line));
+    };
+    let stage = Stage::with_pair();
+    let length = |name: &str| fs::metadata(fixture(name)).expect("there").len();
+    let bytes = (length(FULL_26) + length(INCREMENTAL_26_40)).to_string();
+    run(&stage, &["--dry-run"]);
+    run(&stage, &["--as-is", "--keep-slot", "30", "--keep-bytes", &bytes]);
+    [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| stage.write(&fixture(name)));
+    run(&stage, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
+
+    run(&Stage::with_pair(), &["--keep-slot", "26", "--keep-bytes", "1"]);
+
+    let stage = Stage::with_pair();
+    let mut damaged = fs::read(fixture(FULL_26)).expect("read");
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(stage.snapshots().join(FULL_26), damaged).expect("written");
+    run(&stage, &[]);
+}
+
+#[test]
+fn what_is_printed_is_what_is_documented() {
+    let (mut printed, dir) = (Printed::default(), temp_dir());
+    run_locally(&mut printed, dir.path());
+    run_with_server(&mut printed, dir.path());
+    run_publish(&mut printed);
+
+    let (documented, none, mut wrong) = (documented(), BTreeSet::new(), Vec::new());
+    let kinds: BTreeSet<&String> = documented.keys().chain(printed.0.keys()).collect();
+    for kind in kinds {
+        let of = |fields: &'_ Fields| fields.get(kind).unwrap_or(&none).clone();
+        let (listed, found) = (of(&documented), of(&printed.0));
+        let (unknown, missing): (Vec<_>, Vec<_>) =
+            (found.difference(&listed).collect(), listed.difference(&found).collect());
+        if !unknown.is_empty() || !missing.is_empty() || listed.is_empty() {
+            wrong.push(format!("{kind}: not documented: {unknown:?}; not printed: {missing:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Characters that a terminal would obey are escaped as JSON has it: each line can be parsed, and says the text as it was.
+#[test]
+fn controls_are_escaped_and_not_altered() {
+    let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let top = temp_dir();
+    let dir = top.path().join(format!("a{controls}z"));
+    fs::create_dir(&dir).expect("made");
+    fs::copy(fixture(FULL_26), dir.join(FULL_26)).expect("copied");
+    let missing = dir.join("missing");
+    for arguments in [vec![OsStr::new("list"), dir.as_os_str()], vec![OsStr::new("inspect"), missing.as_os_str()]] {
+        let output = slotpress().args(&arguments).arg("--json").output().expect("runs");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert!(!said.contains(|char| controls.contains(char)), "{said:?}");
+        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let (field, wanted) = match lines[0]["type"].as_str() {
+            Some("archive_listed") => ("file", dir.join(FULL_26).to_str().expect("UTF-8").to_string()),
+            // Messages show a path escaped, as they do on a terminal.
+            _ => ("message", "\\u{9b}".to_string()),
+        };
+        assert!(lines[0][field].as_str().expect("text").contains(&wanted), "{said}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The nightly job of docs/operating.md.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::*;
+
+/// The job in docs/operating.md, as it is printed, but for the place of its directories.
+#[test]
+fn the_nightly_job_runs_as_printed() {
+    let dir = temp_dir();
+    let [snapshots, archive, bin] = ["snapshots", "archive", "bin"].map(|name| dir.path().join(name));
+    for dir in [&snapshots, &archive, &bin] {
+        fs::create_dir(dir).expect("made");
+    }
+    let documented = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md"))
+        .replace("/mnt/", &format!("{}/", dir.path().display()));
+    let block = |start: &str| {
+        let (_, block) = documented.split_once(start).expect("a block");
+        block.split_once("```").expect("its end").0.to_string()
+    };
+    let script = bin.join("slotpress-nightly");
+    fs::write(&script, block("```sh\n")).expect("written");
+    std::os::unix::fs::symlink(slotpress_path(), bin.join("slotpress")).expect("linked");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("set");
+    let crontab = block("```\n# /etc/cron.d/slotpress");
+    let (_, job) = crontab.lines().find_map(|line| line.split_once("  sol  ")).expect("a job");
+    let job = || {
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+        let output = Command::new("/bin/sh").args(["-c", job]).env("PATH", path).output().expect("runs");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), said)
+    };
+    let silent = (Some(0), String::new());
+    assert_eq!(job(), silent, "a validator that has written nothing yet");
+    let put = |name: &str| fs::copy(fixture(name), snapshots.join(name)).expect("copied");
+    put(FULL_26);
+    assert_eq!(job(), silent, "a full archive");
+    assert_eq!(names(&archive), [FULL_26]);
+    put(INCREMENTAL_26_40);
+    assert_eq!(job(), silent, "an incremental one on it");
+    assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26]);
+    let made = |name: &str| fs::metadata(archive.join(name)).and_then(|it| it.modified()).expect("a time");
+    let before = made(INCREMENTAL_26_40);
+    // What is not among the newest two goes.
+    fs::write(archive.join(FULL_26.replace("-26-", "-5-")), filler(9)).expect("written");
+    put(FULL_3500);
+    assert_eq!(job(), silent, "a newer full archive");
+    assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26, FULL_3500]);
+    assert_eq!(job(), silent, "nothing new");
+    assert_eq!(made(INCREMENTAL_26_40), before);
+    // What cron is to mail.
+    fs::copy(fixture(FULL_3500), snapshots.join(FULL_3500.replace("-3500-", "-3600-"))).expect("copied");
+    let (code, said) = job();
+    assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");
+}

@@ -1,0 +1,114 @@
+//! What an operator meets on the screen, of every command.
+
+use serde_json::Value;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+fn last_line(stdout: &str) -> &str {
+    stdout.lines().last().unwrap_or_default()
+}
+
+#[test]
+fn the_last_line_is_the_verdict() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let out = text(dir.path());
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let (code, stdout, _) = run(&["verify", text(&full)]);
+    assert_eq!((code, last_line(&stdout)), (0, "GOOD: all checks passed; complete by state"));
+    let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
+    assert!(verdict.starts_with("GOOD: read back: 27 storages, ") && verdict.contains("records, state"), "{stdout}");
+    // A healthy pair restores without a warning, though its storages are longer than the newer bank file says.
+    let target = dir.path().join("ledger");
+    let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--verify"];
+    let (code, stdout, stderr) = run(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "no warning");
+    assert!(stdout.contains("GOOD: read back: "), "{stdout}");
+    // Of an incremental archive alone, the state is not known.
+    let tree = dir.path().join("tree");
+    let arguments = ["restore", text(&incremental), "--ledger", text(&tree), "--tree", "archive", "--verify"];
+    let (code, stdout, _) = run(&[&arguments[..], &["--check", "frames"]].concat());
+    let said = stdout.replace('\n', " ");
+    assert!(code == 0 && said.contains("no failure was found") && said.contains("not checked: state ("), "{stdout}");
+}
+
+/// Lamports beyond 2^53 keep their last digit as text.
+#[test]
+fn lamports_as_text() {
+    let full = fixture(FULL_26);
+    for (arguments, name) in [
+        (["inspect", text(&full), "--json"], "capitalization_lamports"),
+        (["verify", text(&full), "--json"], "capitalization"),
+    ] {
+        let (_, stdout, _) = run(&arguments);
+        let line: Value = serde_json::from_str(&stdout).expect("JSON");
+        let number = line[name].as_u64().expect("a number");
+        assert_eq!(line[format!("{name}_text")], number.to_string());
+    }
+}
+
+#[test]
+fn quiet_prints_the_path_and_nothing_else() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (out, full) = (text(dir.path()), fixture(FULL_26));
+    let target = dir.path().join("restored");
+    let archived = dir.path().join(FULL_26);
+    let bank = target.join("snapshots/26");
+    for (arguments, path) in [
+        (&["archive", text(ledger.path()), "-o", out, "--verify"][..], text(&archived)),
+        (&["archive", text(ledger.path()), "-o", out, "--skip-existing"], text(&archived)),
+        (&["recompress", text(&full), "-o", out, "--force"], text(&archived)),
+        (&["verify", text(&full)], text(&full)),
+        (&["restore", text(&full), "--ledger", text(&target)], text(&bank)),
+    ] {
+        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        assert_eq!((code, stdout, stderr), (0, format!("{path}\n"), String::new()), "{arguments:?}");
+    }
+    let found = format!("{}\n", text(&archived));
+    for (arguments, expected) in [
+        (&["list", out][..], found.as_str()),
+        (&["find", "--source", out], &found),
+        (&["doctor", text(ledger.path())], ""),
+        (&["levels", text(&full), "--levels", "1", "--min-time", "0"], ""),
+        (&["levels", "sizes", text(&full), "--min-time", "0"], ""),
+        (&["prune", out, "--keep-full", "0", "--keep-incremental", "0"], ""),
+    ] {
+        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        assert_eq!((code, stdout.as_str()), (0, expected), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn verbose_tells_the_plan_and_what_limited_the_run() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let restored = out.path().join("restored");
+    let (full, target) = (fixture(FULL_26), text(out.path()));
+    for (command, plan) in [
+        (
+            vec!["archive", text(ledger.path()), "-o", target],
+            "902 KiB of tar, storages: 27; obsolete records left out: ",
+        ),
+        (vec!["recompress", text(&full), "-o", target, "--force"], "to read; workers: "),
+        (vec!["restore", text(&full), "--ledger", text(&restored)], "to copy into the archives directory; workers: "),
+        (vec!["verify", text(&full)], "to read; workers: "),
+    ] {
+        let (code, stdout, stderr) = run(&[&command[..], &["-v"]].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let line = |start: &str| stderr.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
+        assert!(line("plan: ").contains(plan), "{stderr}");
+        assert!(line("memory: at most ").contains(" for each worker ("), "{stderr}");
+        assert!(line("limited by ").contains(" (slotpress used "), "{stderr}");
+        assert!(!stdout.contains("plan: "), "{stdout}");
+    }
+}
+
+/// What was built in, by name.
+#[cfg(all(feature = "levels", feature = "net", feature = "serve", feature = "stores"))]
+#[test]
+fn the_long_version_names_every_feature() {
+    let output = slotpress().args(["--version", "-v"]).output().expect("runs");
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.contains("features  levels net serve stores"), "{said}");
+}

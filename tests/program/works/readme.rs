@@ -1,0 +1,79 @@
+//! The examples of the README print what stands there: names, sizes, roots, verdicts; not times and rates.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{slotpress_path, temp_dir};
+
+/// Runs a line of a shell where `slotpress` is a command; returns what it prints on stdout.
+fn shell(line: &str, dir: &Path) -> String {
+    let programs = slotpress_path().parent().expect("a directory").display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("sh").args(["-c", line]).current_dir(dir).env("PATH", path).output().expect("runs");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A line without times, rates and loads.
+fn without_times(line: &str) -> String {
+    if line.trim_start().starts_with("elapsed ") {
+        return "elapsed".to_string();
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_time = |word: &str| {
+        let unit = word.trim_matches(|char: char| !char.is_alphanumeric());
+        ["s", "ms", "min", "KiB/s", "MiB/s", "GiB/s"].contains(&unit)
+    };
+    let shown = |(at, word): (usize, &&str)| {
+        let is_number = word.contains(|char: char| char.is_ascii_digit());
+        let is_load = at > 0 && words[at - 1] == "load";
+        let is_timed = words.get(at + 1).is_some_and(|next| is_time(next));
+        if is_time(word) || (is_number && (is_load || is_timed)) { "*" } else { word }.to_string()
+    };
+    words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// Compares what is printed with what is documented, in which `…` stands for any lines.
+fn check(command: &str, documented: &[&str], printed: &str) {
+    let mut lines = printed.lines().map(without_times);
+    let mut is_skipping = false;
+    for expected in documented {
+        if expected.trim() == "…" {
+            is_skipping = true;
+            continue;
+        }
+        let expected = without_times(expected);
+        let is_there = match std::mem::take(&mut is_skipping) {
+            true => lines.any(|line| line == expected),
+            false => lines.next() == Some(expected.clone()),
+        };
+        assert!(is_there, "{command}\ndoes not print\n{expected}\nbut\n{printed}");
+    }
+    assert!(is_skipping || lines.next().is_none(), "{command}\nprints more than is documented:\n{printed}");
+}
+
+#[test]
+fn the_examples_print_what_they_say() {
+    let dir = temp_dir();
+    let readme = &include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"))
+        .replace("/home/sol/", &format!("{}/", dir.path().display()));
+    let mut commands = 0;
+    for block in readme.split("```").skip(1).step_by(2) {
+        let block = block.strip_prefix('\n').unwrap_or(block);
+        // What is there on a validator only, and what does not end.
+        if !block.starts_with("$ ") || block.contains("/mnt/") || block.contains(" serve ") {
+            continue;
+        }
+        for one in block.strip_prefix("$ ").expect("a command").split("\n$ ") {
+            let mut lines = one.trim_end().lines();
+            let command = lines.next().expect("a command");
+            let budget = if command.contains(" levels ") { " --budget 0" } else { "" };
+            check(command, &lines.collect::<Vec<_>>(), &shell(&format!("{command}{budget}"), dir.path()));
+            commands += 1;
+        }
+    }
+    assert!(commands >= 10, "{commands} commands");
+    let (_, demo) = readme.split_once("\nA ledger, as a validator leaves it").expect("the demo");
+    let demo = format!("A ledger, as a validator leaves it{}\n…", demo.split("\n```").next().unwrap_or_default());
+    check("slotpress demo", &demo.lines().collect::<Vec<_>>(), &shell("slotpress demo", dir.path()));
+}

@@ -1,0 +1,4 @@
+//! `slotpress prune`.
+
+mod refused;
+mod works;

@@ -1,0 +1,64 @@
+//! Directories that are not pruned.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::listed::names;
+use crate::common::served::two_archives;
+use crate::common::*;
+
+/// A target of `publish` has an index, which would name what is gone.
+#[test]
+fn a_target_of_publish_is_not_pruned() {
+    let index = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
+    for path in ["latest.json", "api/v1/archives"] {
+        let dir = two_archives();
+        let at = dir.path().join(path);
+        fs::create_dir_all(at.parent().expect("a directory")).expect("made");
+        fs::write(&at, &index).expect("written");
+        let output =
+            slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "0", "--keep-incremental", "0"]).output();
+        let output = output.expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(1) && said.contains("hint: let `slotpress publish` prune it"),
+            "{path}: {said}"
+        );
+        // What is no index is nobody's.
+        fs::write(&at, "{}").expect("written");
+        slotpress()
+            .arg("prune")
+            .arg(dir.path())
+            .args(["--keep-full", "0", "--keep-incremental", "0"])
+            .assert()
+            .success();
+    }
+}
+
+/// What has the place of an index and cannot be read as one may be one: nothing goes.
+#[test]
+fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
+    type Put = fn(&Path);
+    let too_long: Put = |at| fs::File::create(at).and_then(|file| file.set_len((8 << 20) + 1)).expect("made");
+    let directory: Put = |at| fs::create_dir(at).expect("made");
+    let link: Put = |at| std::os::unix::fs::symlink("elsewhere", at).expect("made");
+    for path in ["latest.json", "api/v1/archives"] {
+        for (what, put) in [("more than", too_long), ("is not a file", directory), ("symbolic link", link)] {
+            let dir = two_archives();
+            let at = dir.path().join(path);
+            fs::create_dir_all(at.parent().expect("a directory")).expect("made");
+            put(&at);
+            let before = names(dir.path());
+            let flags = ["--keep-full", "0", "--keep-incremental", "0", "--unusable", "--partials"];
+            let output = slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(1) && said.contains(what), "{path}: {said}");
+            assert!(said.contains(text(&at)) && said.contains("hint: "), "{path}: {said}");
+            assert_eq!(names(dir.path()), before);
+        }
+    }
+    // A file in the place of a directory above it: there is no index.
+    let dir = two_archives();
+    fs::write(dir.path().join("api"), "").expect("written");
+    slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "1", "--keep-incremental", "1"]).assert().success();
+}

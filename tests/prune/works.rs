@@ -1,0 +1,192 @@
+//! `slotpress prune`: what goes, and what stays.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::common::listed::{names, objects};
+use crate::common::served::two_archives;
+use crate::common::*;
+
+#[test]
+fn old_archives_go_and_nothing_else() {
+    let dir = temp_dir();
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let others = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
+    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
+    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
+    let archives =
+        [full(100), full(200), full(300), incremental(100, 150), incremental(200, 250), incremental(200, 260)];
+    for name in archives.iter().map(String::as_str).chain(others) {
+        fs::write(dir.path().join(name), filler(9)).expect("written");
+    }
+    fs::create_dir(dir.path().join("remote")).expect("created");
+    fs::write(dir.path().join("remote").join(full(90)), filler(9)).expect("written");
+    std::os::unix::fs::symlink("bank.txt", dir.path().join(full(1))).expect("linked");
+
+    let prune = |arguments: &[&str]| {
+        slotpress().arg("prune").arg(dir.path()).args(arguments).assert().success().get_output().stdout.clone()
+    };
+    let before = names(dir.path());
+    let dry = prune(&["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
+    assert_eq!(names(dir.path()), before, "nothing goes in a dry run");
+    let dry = objects(&dry);
+    let summary = dry.last().expect("a summary");
+    assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
+    let reason = |name: &str| dry.iter().find(|line| line["name"] == name).map(|line| line["kept_because"].clone());
+    assert_eq!(reason(&full(300)), Some("newest".into()));
+    assert_eq!(reason(&full(200)), Some("base".into()), "an incremental archive that stays needs it");
+    assert_eq!(reason(&incremental(200, 260)), Some("newest".into()));
+    assert_eq!(reason(&full(100)), Some(Value::Null));
+
+    let recent = prune(&["--keep-full", "0", "--keep-incremental", "0", "--keep-within", "1h"]);
+    assert!(String::from_utf8_lossy(&recent).contains("removed 0 archives"));
+    assert_eq!(names(dir.path()), before);
+
+    let done = String::from_utf8(prune(&["--keep-full", "0", "--keep-incremental", "0"])).expect("text");
+    assert!(done.contains("removed 4 archives"), "{done}");
+    // What a node would choose, and the newest pair.
+    let mut left: Vec<String> = [full(200), full(300), incremental(200, 260), full(1), "remote".into()].into();
+    left.extend(others.map(String::from));
+    left.sort();
+    assert_eq!(names(dir.path()), left);
+    assert_eq!(names(&dir.path().join("remote")), [""; 0]);
+    slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
+}
+
+/// By size and by free space: the oldest go first, incremental archives before their full one, never what a node needs.
+#[test]
+fn old_archives_go_until_there_is_room() {
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
+    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
+    let all = [full(100), incremental(100, 150), full(200), incremental(200, 250), full(300), incremental(300, 310)];
+    let made = || {
+        let dir = temp_dir();
+        all.iter().for_each(|name| fs::write(dir.path().join(name), filler(1000)).expect("written"));
+        dir
+    };
+    let prune = |dirs: &[&Path], flags: &[&str]| {
+        let output = slotpress().arg("prune").args(dirs).args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let left = |names: &[usize]| -> Vec<String> {
+        let mut left: Vec<String> = names.iter().map(|at| all[*at].clone()).collect();
+        left.sort();
+        left
+    };
+    for (bytes, expected) in [
+        ("6000", &[0, 1, 2, 3, 4, 5][..]),
+        ("5999", &[0, 2, 3, 4, 5]),
+        ("4000", &[2, 3, 4, 5]),
+        ("3000", &[2, 4, 5]),
+        ("2000", &[4, 5]),
+    ] {
+        let (one, other) = (made(), made());
+        assert_eq!(prune(&[one.path(), other.path()], &["--keep-bytes", bytes]), (Some(0), String::new()), "{bytes}");
+        assert_eq!(names(one.path()), left(expected), "{bytes}");
+        assert_eq!(names(other.path()), left(expected), "each directory on its own: {bytes}");
+    }
+    // What a node needs stays, and that is said; counts and sizes go together.
+    let dir = made();
+    let (code, said) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
+    assert!(code == Some(0) && said.contains("more than asked for are kept: they are what a node needs"), "{said}");
+    assert_eq!(names(dir.path()), left(&[4, 5]));
+    let dir = made();
+    prune(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
+    assert_eq!(names(dir.path()), left(&[2, 4, 5]));
+}
+
+#[test]
+fn a_file_that_was_touched_a_while_ago_is_old() {
+    let dir = two_archives();
+    let path = dir.path().join(INCREMENTAL_26_40.replace("-40-", "-30-"));
+    fs::write(&path, filler(9)).expect("written");
+    let file = fs::File::options().write(true).open(&path).expect("opened");
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(7200)).expect("set");
+    let flags = ["--keep-full", "1", "--keep-incremental", "0", "--keep-within"];
+    slotpress().arg("prune").arg(dir.path()).args(flags).arg("3h").assert().success();
+    assert!(path.exists());
+    slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
+    assert!(!path.exists() && dir.path().join(FULL_26).exists());
+}
+
+/// Two full archives that were cut off, newer than a good one: they are shown, count as nothing, and go when that is asked for.
+#[test]
+fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let name = |slot: u64| FULL_26.replace("-26-", &format!("-{slot}-"));
+    let dir = two_archives();
+    for (slot, content) in [(700, &bytes[..bytes.len() / 2]), (701, &bytes[..bytes.len() - 1]), (702, &[0; 4096][..])] {
+        fs::write(dir.path().join(name(slot)), content).expect("written");
+    }
+    let run = |command: &str, flags: &[&str]| {
+        let output = slotpress().arg(command).arg(dir.path()).args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (code, listed) = run("list", &[]);
+    assert!(code == Some(0) && listed.contains("start at slot 40"), "{listed}");
+    for slot in [700, 701, 702] {
+        assert!(listed.contains(&format!("! {}", name(slot))), "{listed}");
+    }
+    assert!(listed.contains("not usable: it has no end") && listed.contains("not usable: its first bytes"), "{listed}");
+
+    let all = names(dir.path());
+    let (code, said) = run("prune", &["--keep-full", "2", "--keep-incremental", "4"]);
+    assert!(code == Some(0) && said.contains("removed 0 archives") && said.contains("--unusable removes it"), "{said}");
+    assert_eq!(names(dir.path()), all, "nothing that is good goes");
+    let lines = objects(run("prune", &["--keep-full", "0", "--keep-incremental", "0", "--json"]).1.as_bytes());
+    let summary = lines.last().expect("a summary");
+    assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
+    assert_eq!(names(dir.path()), all);
+
+    // What changed a moment ago may still be being written.
+    let (_, said) = run("prune", &["--unusable"]);
+    assert!(said.contains("it changed a moment ago, and stays"), "{said}");
+    for slot in [700, 701, 702] {
+        let file = fs::File::options().write(true).open(dir.path().join(name(slot))).expect("opened");
+        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    }
+    let (_, said) = run("prune", &["--unusable", "--dry-run"]);
+    assert!(said.contains(&format!("would remove {}", dir.path().join(name(700)).display())), "{said}");
+    assert_eq!(names(dir.path()), all);
+    assert_eq!(run("prune", &["--unusable"]).0, Some(0));
+    assert_eq!(names(dir.path()), names(two_archives().path()));
+}
+
+/// Downloads that did not end are named by all that look at the directory, and removed when that is asked for.
+#[test]
+fn downloads_that_did_not_end() {
+    let dir = two_archives();
+    let old = FULL_26.replace("-26-", "-9-");
+    let partial = dir.path().join(format!("slotpress-fetch-{old}"));
+    fs::write(&partial, vec![1; 100_000]).expect("written");
+    fs::write(dir.path().join(format!("slotpress-fetch-{old}.journal")), "{}").expect("written");
+    let say = |arguments: &[&std::ffi::OsStr]| {
+        let output = slotpress().args(arguments).output().expect("runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
+    };
+    let (at, shown) = (dir.path().as_os_str(), partial.display().to_string());
+    let from = two_archives();
+    for arguments in [
+        vec!["list".as_ref(), at],
+        vec!["fetch".as_ref(), from.path().as_os_str(), "-o".as_ref(), at],
+        vec!["prune".as_ref(), at, "--partials".as_ref(), "--dry-run".as_ref()],
+    ] {
+        let said = say(&arguments);
+        assert!(said.contains(&shown) && said.contains("KiB"), "{said}");
+        assert!(partial.exists());
+    }
+    let held = fs::File::open(&partial).expect("opened");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    assert!(partial.exists(), "it is in use");
+    drop(held);
+    say(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
+    assert!(partial.exists(), "it was not asked for");
+    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    assert_eq!(names(dir.path()), names(from.path()));
+}

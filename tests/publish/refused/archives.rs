@@ -1,0 +1,95 @@
+//! What is not published, and what is not replaced.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::*;
+use crate::publish::stage::*;
+
+#[test]
+fn what_is_damaged_is_kept_aside_and_told() {
+    let stage = Stage::with_pair();
+    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
+    let told = stage.dir.path().join("told");
+    let hook = stage.dir.path().join("hook");
+    fs::write(&hook, format!("#!/bin/sh\necho \"$PUBLISH_ARCHIVE $PUBLISH_ERROR\" >> {}\n", told.display()))
+        .expect("written");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("set");
+    let flags = ["--on-failed", hook.to_str().expect("UTF-8"), "--on-published", "/nonexistent"];
+    let output = stage.once(&flags);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = lines(&output);
+    assert_eq!(of_type(&said, "publish_refused")[0]["name"], FULL_26);
+    assert!(stage.published().is_empty() && latest(&stage.mirror()).is_empty());
+    assert!(fs::read(stage.pins().join("quarantine").join(FULL_26)).expect("kept") == bytes);
+    assert!(fs::read_to_string(&told).expect("told").starts_with(FULL_26));
+    stage.assert_nothing_is_pinned();
+
+    // The same file is not tried again; one that is written anew is.
+    assert_eq!(of_type(&stage.once_succeeds(&flags), "publish_refused").len(), 0);
+    fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
+    stage.write(&fixture(FULL_26));
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+#[test]
+fn two_at_once_and_wrong_places() {
+    let stage = Stage::with_pair();
+    let lock = fs::create_dir(stage.pins()).and_then(|()| fs::File::open(stage.pins())).expect("a directory");
+    lock.lock().expect("locked");
+    let output = stage.once(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is in use by"));
+    drop(lock);
+    let own = stage.snapshots();
+    let output = stage.once(&["--pins", own.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2));
+    if Path::new("/dev/shm").metadata().is_ok_and(|shm| shm.dev() != fs::metadata("/proc").expect("proc").dev()) {
+        let output = stage.once(&["--pins", "/proc/self"]);
+        assert!(!output.status.success());
+    }
+    assert!(stage.published().is_empty());
+}
+
+/// What has been left as it is for a while is not being written: it is damaged, and said so, by whoever it is.
+#[test]
+fn a_cut_archive_that_nobody_writes_is_damaged() {
+    let stage = Stage::with_pair();
+    fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let cut = stage.snapshots().join(FULL_26);
+    fs::write(&cut, &bytes[..1000]).expect("written");
+    let output = stage.once(&[]);
+    assert_ne!(output.status.code(), Some(0), "it may be written now, and nothing is published");
+    let file = fs::File::options().write(true).open(&cut).expect("open");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    let output = stage.once(&[]);
+    let said = lines(&output);
+    assert_eq!(output.status.code(), Some(3), "{said:?}");
+    assert_eq!(of_type(&said, "publish_refused")[0]["name"], FULL_26);
+    assert!(fs::metadata(&cut).expect("metadata").nlink() == 1 && stage.published().is_empty());
+    // When it is whole, it is taken.
+    fs::write(&cut, &bytes).expect("written");
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+#[test]
+fn a_file_that_has_the_name_already_is_not_replaced() {
+    let stage = Stage::with_pair();
+    fs::write(stage.mirror().join(FULL_26), "another's").expect("written");
+    let output = stage.once(&[]);
+    assert_eq!(output.status.code(), Some(5));
+    let said = lines(&output);
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
+    assert_eq!(fs::read_to_string(stage.mirror().join(FULL_26)).expect("read"), "another's");
+    assert!(latest(&stage.mirror()).is_empty());
+}

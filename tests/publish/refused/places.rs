@@ -1,0 +1,151 @@
+//! Directories that are not what they seem: pipes, links, the validator's own, others that come into their place meanwhile.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::common::*;
+use crate::publish::stage::*;
+use crate::publish::works::lives::Running;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Whatever has the name of a document of the target is said, and waited for by nobody.
+#[test]
+fn documents_that_are_pipes() {
+    for name in ["latest.json", "api/v1/archives", "kept/latest.json", "kept/api/v1/archives", FULL_26, "kept"] {
+        let stage = Stage::with_pair();
+        let path = stage.mirror().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::create_dir_all(stage.mirror().join("kept/api/v1")).expect("made");
+        if name == "kept" {
+            fs::remove_dir_all(&path).expect("removed");
+        }
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).expect("made");
+        let running = Running::start(&stage, &["--keep-slot", "40"]);
+        wait_for(name, || !of_type(&running.lines(), "publish_failed").is_empty());
+        let said = running.stop();
+        let message = of_type(&said, "publish_failed")[0]["message"].as_str().expect("a message").to_string();
+        assert!(message.contains(name) || message.contains("snapshot-26"), "{name}: {message}");
+        assert!(fs::symlink_metadata(&path).is_ok_and(|it| it.mode() & 0o170_000 == 0o010_000), "{name} stays");
+    }
+}
+
+/// Through a link in the directory of pins, nothing is deleted: a run says it, and ends.
+#[test]
+fn pins_that_are_links() {
+    for link in ["pinned", "ready", "quarantine"] {
+        let stage = Stage::with_pair();
+        fs::create_dir(stage.pins()).expect("made");
+        // With archives that nobody needs, the older ones of the validator itself.
+        let victim = stage.dir.path().join("victim");
+        fs::create_dir(&victim).expect("made");
+        fs::copy(fixture(FULL_26), victim.join(FULL_26.replace("-26-", "-1-"))).expect("copied");
+        let before = state_of(&victim);
+        symlink(&victim, stage.pins().join(link)).expect("linked");
+        let output = stage.once(&[]);
+        assert_eq!(state_of(&victim), before, "{link}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("is a symbolic link"), "{link}: {stderr}");
+    }
+}
+
+/// The same of what is kept on a target, and of its index.
+#[test]
+fn shelves_that_are_links() {
+    for link in ["kept", "api"] {
+        let stage = Stage::with_pair();
+        let victim = stage.dir.path().join("victim");
+        fs::create_dir_all(victim.join("v1")).expect("made");
+        symlink(&victim, stage.mirror().join(link)).expect("linked");
+        let output = stage.once(&["--keep-slot", "40"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), names_in(&victim)), (Some(1), vec!["v1".to_string()]), "{link}: {stderr}");
+        assert!(names_in(&victim.join("v1")).is_empty() && stderr.contains("is a symbolic link"), "{link}: {stderr}");
+    }
+}
+
+/// Moves a directory aside and puts a link to another one into its place.
+fn swap(dir: &Path, aside: &Path, other: &Path) {
+    fs::rename(dir, aside).expect("moved");
+    symlink(other, dir).expect("linked");
+}
+
+/// While a run goes on: nothing of what lies behind the links goes, and the run goes on when they are gone.
+#[test]
+fn swapped_meanwhile() {
+    for swapped in ["snapshots.publish", "snapshots.publish/pinned", "snapshots.publish/ready", "mirror"] {
+        let stage = Stage::with_pair();
+        let (victim, aside) = (stage.dir.path().join("victim"), stage.dir.path().join("aside"));
+        fs::create_dir_all(victim.join("pinned")).expect("made");
+        fs::create_dir_all(victim.join("ready")).expect("made");
+        for dir in [victim.clone(), victim.join("pinned"), victim.join("ready")] {
+            for name in [FULL_26, INCREMENTAL_26_40] {
+                fs::copy(fixture(name), dir.join(name)).expect("copied");
+            }
+        }
+        let archives = || [".", "pinned", "ready"].map(|dir| archives_in(&victim.join(dir)));
+        let before = archives();
+        let running =
+            Running::start(&stage, &["--every", "0s", "--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"]);
+        running.wait_for_published(INCREMENTAL_26_40);
+        stage.wait_until_nothing_is_pinned();
+        let path = stage.dir.path().join(swapped);
+        swap(&path, &aside, &victim);
+        // What replaces all that is there.
+        stage.write(&fixture(FULL_3500));
+        let has_failed = || !of_type(&running.lines(), "publish_failed").is_empty();
+        wait_for("a failure", has_failed);
+        assert_eq!(archives().map(|names| names.contains(&FULL_26.to_string())), [true; 3], "{swapped}");
+        assert!(before.iter().zip(archives()).all(|(before, now)| before.iter().all(|name| now.contains(name))));
+        fs::remove_file(&path).expect("removed");
+        fs::rename(&aside, &path).expect("moved back");
+        let newest = chain().last().expect("some");
+        stage.write(newest);
+        wait_for("all to go on", || latest(&stage.mirror()) == [name(newest)]);
+        running.stop();
+    }
+}
+
+/// By whatever path it is named: nothing but the validator writes into its directory.
+#[test]
+fn the_validators_own_directory() {
+    let stage = Stage::with_pair();
+    let (own, link) = (stage.snapshots(), stage.dir.path().join("link"));
+    symlink(&own, &link).expect("linked");
+    let before = names_in(&own);
+    let (below, dotted) = (own.join("mirror"), stage.mirror().join("../snapshots/x"));
+    for path in [&own, &below, &link, &link.join("remote"), &dotted, &stage.pins().join("ready")] {
+        for flag in ["--to", "--pins", "--quarantine"] {
+            if flag != "--to" && path.starts_with(stage.pins()) {
+                continue;
+            }
+            if path.starts_with(stage.pins()) {
+                fs::create_dir_all(path).expect("made");
+            }
+            for once in ["--once", "--dry-run"] {
+                let output = slotpress().args(stage.arguments(&[flag, text(path), once])).output().expect("runs");
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(2), "{flag} {path:?} {once}: {stderr}");
+                assert!(stderr.contains("is in ") && stderr.contains("hint: "), "{flag} {path:?}: {stderr}");
+                assert_eq!(names_in(&own), before, "{flag} {path:?}");
+            }
+        }
+    }
+    assert!(stage.published().is_empty());
+}
+
+/// At once, and before anything is read: with what to do.
+#[test]
+fn a_target_that_is_missing() {
+    let stage = Stage::with_pair();
+    fs::remove_dir(stage.mirror()).expect("removed");
+    let output = stage.once(&[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("create it: mkdir -p"), "{stderr}");
+    assert!(lines(&output).is_empty() && !stage.pins().exists(), "{stderr}");
+}

@@ -1,0 +1,241 @@
+//! Publishing to a bucket: `versitygw`, behind a proxy that lets requests fail.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::common::*;
+use crate::publish::stage::*;
+use crate::stores::gateway::{Gateway, Instead};
+use crate::stores::{command, target};
+
+fn arguments(stage: &Stage, flags: &[&str]) -> Vec<String> {
+    let dir = stage.snapshots().to_str().expect("UTF-8").to_string();
+    let mut arguments = vec!["publish".into(), dir, "--to".into(), target(), "--json".into()];
+    arguments.extend(flags.iter().map(ToString::to_string));
+    arguments
+}
+
+pub fn once(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Output {
+    let arguments = arguments(stage, &[&["--once"], flags].concat());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    command(gateway, &arguments).output().expect("runs")
+}
+
+pub fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
+    let arguments = arguments(stage, flags);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    command(gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+}
+
+#[needs("versitygw")]
+#[test]
+fn a_bucket_gets_what_a_directory_gets() {
+    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    let mirror = stage.mirror();
+    let flags = ["--to", mirror.to_str().expect("UTF-8"), "--keep-slot", "40"];
+    // Answers that are lost, of what must not be done twice; a store that is busy.
+    gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
+    gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
+    gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
+    let output = once(&gateway, &stage, &flags);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bucket = gateway.bucket().join("mainnet");
+    assert_eq!(latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
+    for name in [FULL_26, INCREMENTAL_26_40] {
+        assert!(fs::read(bucket.join(name)).expect("read") == fs::read(mirror.join(name)).expect("read"), "{name}");
+    }
+    assert_eq!(latest(&bucket.join("kept")), [FULL_26, INCREMENTAL_26_40]);
+    let root = of_type(&lines(&output), "published")[0]["root"].as_str().expect("a root").to_string();
+    assert!(
+        gateway.count(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
+        "readers are told the root"
+    );
+    assert_eq!(gateway.left_parts(), 0);
+    stage.assert_nothing_is_pinned();
+
+    let puts = gateway.count(&["PUT "]);
+    let again = once(&gateway, &stage, &flags);
+    assert!(again.status.success() && gateway.count(&["PUT "]) == puts, "nothing is sent");
+    let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
+    fs::copy(fixture(FULL_3500), stage.snapshots().join(FULL_3500)).expect("copied");
+    assert!(once(&gateway, &stage, &gone).status.success());
+    assert_eq!(latest(&bucket), [FULL_3500]);
+}
+
+/// With an archive that has three parts.
+pub fn with_three_parts() -> (Stage, PathBuf) {
+    let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
+    let ledger = stage.dir.path().join("ledger");
+    slotpress().arg("synth").arg(&ledger).args(["--size", "40MiB", "--mix", "random"]).assert().success();
+    let made = archive(&ledger, &stage.snapshots(), &[]);
+    assert!(fs::metadata(&made).expect("metadata").len() > 2 * (16 << 20), "three parts");
+    (stage, made)
+}
+
+/// The uploads that a later run would look at.
+pub fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
+    let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
+    let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
+    journal["uploads"].as_object().cloned().unwrap_or_default()
+}
+
+/// The parts that a later run would not send again: lines behind the upload's id.
+fn remembered_parts(stage: &Stage) -> usize {
+    let text = parts_log(stage).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    text.lines().count().saturating_sub(1)
+}
+
+/// The file in which the parts of an upload are remembered.
+pub fn parts_log(stage: &Stage) -> Option<PathBuf> {
+    let mut paths = fs::read_dir(stage.pins()).ok()?.flatten().map(|file| file.path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "parts"))
+}
+
+/// Nothing is sent twice but the part that was on its way.
+#[needs("versitygw")]
+#[test]
+fn killed_while_parts_are_sent() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let mut child = start(&gateway, &stage, &[]);
+    wait_for("two parts in the journal", || remembered_parts(&stage) == 2);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    gateway.fail_no_more();
+    let (sent, begun) = (gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="]));
+    let output = once(&gateway, &stage, &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(of_type(&lines(&output), "publish_prepared").len(), 0);
+    assert_eq!((gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="])), (sent, begun));
+    let bucket = gateway.bucket().join("mainnet");
+    assert_eq!(latest(&bucket), [name(&made)]);
+    verify(&bucket);
+    assert_eq!(gateway.left_parts(), 0);
+    stage.assert_nothing_is_pinned();
+}
+
+/// A store that is away holds up no other target, and gets the newest pair when it is back.
+#[needs("versitygw")]
+#[test]
+fn a_store_that_is_away() {
+    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    gateway.set_gone(true);
+    let mirror = stage.mirror();
+    let mut child = start(&gateway, &stage, &["--to", mirror.to_str().expect("UTF-8")]);
+    wait_for("the directory", || latest(&mirror).len() == 2);
+    gateway.set_gone(false);
+    let bucket = gateway.bucket().join("mainnet");
+    wait_for("the bucket", || latest(&bucket).len() == 2);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
+
+/// Slow enough that the first part is there long before the archive is whole.
+const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
+
+/// Parts are sent while the archive is made; those of a run that was killed are forgotten by the next, and sent anew.
+#[needs("versitygw")]
+#[test]
+fn killed_while_the_archive_is_made() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let (bucket, mirror) = (gateway.bucket().join("mainnet"), stage.mirror());
+    let mut child = start(&gateway, &stage, &SLOWLY);
+    wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(archives_in(&stage.pins().join("ready")), [""; 0], "it was not whole");
+    assert_eq!(uploads(&stage).len(), 1);
+    assert!(!bucket.join(name(&made)).exists());
+
+    let output = once(&gateway, &stage, &["--to", mirror.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(latest(&bucket), [name(&made)]);
+    assert!(fs::read(bucket.join(name(&made))).expect("read") == fs::read(mirror.join(name(&made))).expect("read"));
+    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+    stage.assert_nothing_is_pinned();
+}
+
+/// Of an archive that is damaged at its end, parts were sent, and nothing stays.
+#[needs("versitygw")]
+#[test]
+fn damaged_at_its_end() {
+    for flags in [&[][..], &["--as-is"]] {
+        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        let mut bytes = fs::read(&made).expect("read");
+        let at = bytes.len() - bytes.len() / 16;
+        bytes[at] ^= 1;
+        fs::write(&made, &bytes).expect("written");
+        let output = once(&gateway, &stage, &[flags, &SLOWLY].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(gateway.count(&["PUT ", "partNumber=1&"]) > 0, "parts were sent");
+        assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+        assert!(!gateway.bucket().join("mainnet").join(name(&made)).exists());
+    }
+}
+
+/// A head start that fails, and a store that is away in the middle of one, are as if there had been none.
+#[needs("versitygw")]
+#[test]
+fn a_head_start_that_fails() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(403, "AccessDenied"));
+    let output = once(&gateway, &stage, &SLOWLY);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !stderr.contains("AccessDenied"), "{stderr}");
+    assert_eq!(of_type(&lines(&output), "publish_failed").len(), 0);
+    assert_eq!(gateway.count(&["POST ", "uploads="]), 2);
+    let bucket = gateway.bucket().join("mainnet");
+    assert_eq!((latest(&bucket), gateway.left_parts()), (vec![name(&made)], 0));
+    verify(&bucket);
+}
+
+#[needs("versitygw")]
+#[test]
+fn away_while_the_archive_is_made() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let mut child = start(&gateway, &stage, &SLOWLY);
+    wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
+    gateway.set_gone(true);
+    wait_for("the archive", || !archives_in(&stage.pins().join("ready")).is_empty());
+    gateway.set_gone(false);
+    let bucket = gateway.bucket().join("mainnet");
+    wait_for("the bucket", || latest(&bucket) == [name(&made)]);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(gateway.left_parts(), 0);
+    verify(&bucket);
+}
+
+/// Trying again would take the time until a timer's next run, and end as the first try did.
+#[needs("versitygw")]
+#[test]
+fn credentials_that_do_not_suffice_are_tried_once() {
+    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    let arguments = arguments(&stage, &["--once"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = command(&gateway, &arguments).env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = lines(&output);
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
+}
+
+/// What a store does not keep is not published, though it said so.
+#[needs("versitygw")]
+#[test]
+fn a_store_that_keeps_nothing() {
+    for name in ["api/v1/archives", "latest.json"] {
+        let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+        gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
+        let output = once(&gateway, &stage, &[]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("is not there, though"), "{name}: {stderr}");
+        assert_eq!(of_type(&lines(&output), "published").len(), 0, "{name}");
+        gateway.fail_no_more();
+        assert!(once(&gateway, &stage, &[]).status.success());
+        assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Many nodes at once, from what was published: out of the bucket, and through a web server in front of its directory.
+
+use std::process::{Child, Stdio};
+
+use crate::common::servers::{Nginx, free_port};
+use crate::common::site::{files_in, ledger_tree, run};
+use crate::common::*;
+use crate::publish::stage::*;
+use crate::publish::survives::stores;
+use crate::stores::gateway::Gateway;
+use crate::stores::{command, target};
+
+const NODES: usize = 30;
+
+#[needs("versitygw", "nginx")]
+#[test]
+fn thirty_nodes_at_once() {
+    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    let published = stores::once(&gateway, &stage, &["--frame-size", "64KiB"]);
+    assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
+    let mirror = gateway.bucket().join("mainnet");
+    let port = free_port();
+    let root = mirror.display();
+    let server = format!("server {{ listen 127.0.0.1:{port}; root {root}; }}");
+    let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{server}\n}}"));
+
+    // nginx shows no directories: what is there, the list says.
+    let mirror_url = format!("http://127.0.0.1:{port}");
+    for url in [mirror_url.clone(), format!("{mirror_url}/")] {
+        let listed = run(&["list", &url]);
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        assert_eq!(listed.line("choice")["incremental"], INCREMENTAL_26_40, "{listed:?}");
+    }
+
+    let dir = temp_dir();
+    let expected = dir.path().join("expected");
+    let pair = [FULL_26, INCREMENTAL_26_40].map(|name| mirror.join(name));
+    slotpress().arg("restore").args(pair).arg("--ledger").arg(&expected).assert().success();
+    let expected = ledger_tree(&expected);
+    for source in [target(), mirror_url] {
+        let ledger = |node: usize| dir.path().join(node.to_string());
+        let start = |node: usize| {
+            let mut command = command(&gateway, &["-q", "bootstrap", &source, "--threads", "1", "--ledger"]);
+            command
+                .arg(ledger(node))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("starts")
+        };
+        let nodes: Vec<Child> = (0..NODES).map(start).collect();
+        for (node, child) in nodes.into_iter().enumerate() {
+            let ended = child.wait_with_output().expect("ended");
+            assert!(ended.status.success(), "{source}, {node}: {}", String::from_utf8_lossy(&ended.stderr));
+            assert!(ledger_tree(&ledger(node)) == expected, "{source}, {node}: another ledger");
+            std::fs::remove_dir_all(ledger(node)).expect("removed");
+        }
+    }
+    assert_eq!(files_in(&mirror).len(), 3, "the archives and latest.json, and nothing that a reader left");
+}

@@ -1,0 +1,254 @@
+//! One run at a time: what is published, what goes, what stays.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::Value;
+
+use crate::common::*;
+use crate::publish::stage::*;
+
+#[test]
+fn a_pair_is_published_and_not_twice() {
+    let stage = Stage::with_pair();
+    let before = state_of(&stage.snapshots());
+    let said = stage.once_succeeds(&[]);
+    assert_eq!(state_of(&stage.snapshots()), before, "the validator's directory is as it was");
+    assert_eq!(stage.published(), [INCREMENTAL_26_40, FULL_26]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    verify(&stage.mirror());
+    stage.assert_nothing_is_pinned();
+    let published = of_type(&said, "published");
+    assert_eq!(published.iter().map(|line| &line["name"]).collect::<Vec<_>>(), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(published.iter().map(|line| &line["state"]).collect::<Vec<_>>(), ["checked", "unchecked"]);
+
+    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    assert_eq!((&index["version"], &index["slot_ms"], &index["newest_slot"]), (&1.into(), &300.into(), &40.into()));
+    assert_eq!(index["archives"][0]["root"], published[0]["root"]);
+    assert_eq!(
+        (&index["archives"][1]["state"], &index["archives"][1]["age_seconds"]),
+        (&"unchecked".into(), &Value::Null)
+    );
+
+    let index = fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino();
+    assert_eq!(of_type(&stage.once_succeeds(&[]), "publish_prepared").len(), 0);
+    assert_eq!(fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino(), index, "it was right");
+}
+
+/// What a reader over HTTP gets is what `serve` would list.
+#[test]
+fn the_index_is_the_list_of_the_api() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--check-pairs"]);
+    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let server = crate::common::served::Server::start_in(stage.dir, &[]);
+    drop(server);
+    assert_eq!(index["choice"]["full"], FULL_26);
+    assert_eq!(index["archives"][1]["state"], "checked");
+}
+
+/// Where each document says that an archive is, it is: relative to the document, so below any prefix.
+#[test]
+fn paths_hold_for_who_reads_them() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--keep-slot", "40"]);
+    for shelf in ["", "kept/"] {
+        for document in ["latest.json", "api/v1/archives"] {
+            let document = stage.mirror().join(shelf).join(document);
+            let list: Value = serde_json::from_slice(&fs::read(&document).expect("read")).expect("JSON");
+            let archives = list["archives"].as_array().expect("archives");
+            assert_eq!(archives.len(), 2);
+            for archive in archives {
+                let path = document.parent().expect("a directory").join(archive["path"].as_str().expect("a path"));
+                assert_eq!(fs::metadata(&path).expect("it is there").len(), archive["size_bytes"], "{path:?}");
+            }
+        }
+    }
+}
+
+/// With the genesis, a node has all that it needs from a mirror, by the one hash that it knows.
+#[needs("bzip2")]
+#[test]
+fn the_genesis_is_published() {
+    let stage = Stage::with_pair();
+    let (packed, content) = (stage.dir.path().join("genesis.tar.bz2"), fixture(FULL_26).with_file_name("genesis.bin"));
+    let packing = std::process::Command::new("tar")
+        .arg("-cjf")
+        .arg(&packed)
+        .arg("-C")
+        .arg(content.parent().expect("a directory"))
+        .arg("genesis.bin")
+        .status();
+    assert!(packing.expect("runs").success());
+    let flags = ["--genesis", packed.to_str().expect("UTF-8")];
+    stage.once_succeeds(&flags);
+    let published = stage.mirror().join("genesis.tar.bz2");
+    assert!(fs::read(&published).expect("published") == fs::read(&packed).expect("read"));
+    stage.once_succeeds(&flags);
+
+    // That of another cluster stays.
+    fs::write(&published, "another's").expect("written");
+    let output = stage.once(&flags);
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(&published).expect("read"), "another's");
+    fs::write(&packed, "none").expect("written");
+    let output = stage.once(&flags);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && stderr.contains("of the validator's ledger directory"), "{stderr}");
+}
+
+#[test]
+fn as_it_is() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--as-is"]);
+    for name in [FULL_26, INCREMENTAL_26_40] {
+        assert!(fs::read(stage.mirror().join(name)).expect("read") == fs::read(fixture(name)).expect("read"), "{name}");
+    }
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    stage.assert_nothing_is_pinned();
+}
+
+#[test]
+fn a_target_that_fails_holds_up_no_other() {
+    let stage = Stage::with_pair();
+    let other = stage.dir.path().join("other");
+    let to = ["--to", other.to_str().expect("UTF-8")];
+    let output = stage.once(&to);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(of_type(&lines(&output), "publish_failed")[0]["target"], to[1]);
+    // What waits for it is ready: nothing is checked again.
+    fs::create_dir(&other).expect("made");
+    let said = stage.once_succeeds(&to);
+    assert_eq!(of_type(&said, "publish_prepared").len(), 0);
+    assert_eq!(latest(&other), [FULL_26, INCREMENTAL_26_40]);
+    stage.assert_nothing_is_pinned();
+}
+
+#[test]
+fn old_archives_go_after_the_grace_and_others_never() {
+    let stage = Stage::new(&[]);
+    let foreign = stage.mirror().join(FULL_26.replace("-26-", "-1-"));
+    fs::write(&foreign, "another's").expect("written");
+    for archive in chain() {
+        stage.write(archive);
+        stage.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
+        latest(&stage.mirror());
+    }
+    assert_eq!(stage.published().len(), 1 + chain().len(), "all are younger than the grace");
+    fs::remove_file(stage.snapshots().join(name(&chain()[0]))).expect("removed");
+    stage.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
+    let newest = chain().last().expect("some");
+    assert_eq!(latest(&stage.mirror()), [name(newest)]);
+    // The newest incremental archive, and what it builds on, stay by the rules of `prune`.
+    let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain()[5])];
+    let published = stage.published();
+    assert_eq!(published.len(), stays.len(), "{published:?}");
+    assert!(stays.iter().all(|name| published.contains(name)), "{published:?}");
+    assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
+}
+
+#[test]
+fn what_brackets_a_slot_is_kept_apart() {
+    let stage = Stage::new(&[]);
+    let flags = [
+        "--keep-slot",
+        "3560",
+        "--keep-bytes",
+        "100MiB",
+        "--keep-full",
+        "1",
+        "--keep-incremental",
+        "0",
+        "--grace",
+        "0s",
+    ];
+    for archive in chain() {
+        stage.write(archive);
+        stage.once_succeeds(&flags);
+        // The validator keeps two.
+        let mut names = names_in(&stage.snapshots());
+        names.sort_by_key(|name| {
+            fs::metadata(stage.snapshots().join(name)).and_then(|it| it.modified()).expect("a time")
+        });
+        names.iter().rev().skip(2).for_each(|name| fs::remove_file(stage.snapshots().join(name)).expect("removed"));
+    }
+    let kept = archives_in(&stage.mirror().join("kept"));
+    assert_eq!(kept, [INCREMENTAL_3500_3550.to_string(), name(&chain()[5]), FULL_3500.to_string()]);
+    verify(&stage.mirror().join("kept"));
+    assert_eq!(latest(&stage.mirror().join("kept"))[0], FULL_3500);
+    stage.assert_nothing_is_pinned();
+}
+
+/// Firedancer refuses to start where one of its files has a second name, and waits for locks.
+#[test]
+fn files_of_firedancer_never_get_a_second_name() {
+    let archive = of_firedancer();
+    let stage = Stage::new(&[&archive]);
+    let before = state_of(&stage.snapshots());
+    let output = stage.once(&[]);
+    assert_eq!(state_of(&stage.snapshots()), before);
+    let (said, stderr) = (lines(&output), String::from_utf8_lossy(&output.stderr));
+    let skipped = of_type(&said, "publish_skipped");
+    let is_cloned = !of_type(&said, "publish_pinned").is_empty();
+    assert!(is_cloned || skipped[0]["reason"].as_str().expect("a reason").contains("reflinks"), "{said:?}");
+    // Nothing is published: that is no success. A person who knows better says so.
+    if !is_cloned {
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("was left out") && stderr.contains("--writer agave"), "{stderr}");
+        stage.once_succeeds(&["--writer", "agave"]);
+        assert_eq!(latest(&stage.mirror()), [name(&archive)]);
+    }
+}
+
+/// As a file of Firedancer's is while it is written: what cannot be told to be Agave's gets no second name either.
+#[test]
+fn a_file_without_a_bank_file_gets_no_second_name() {
+    let stage = Stage::new(&[]);
+    let bytes = fs::read(of_firedancer()).expect("read");
+    for length_bytes in [0, 1000] {
+        fs::write(stage.snapshots().join(name(&of_firedancer())), &bytes[..length_bytes]).expect("written");
+        let before = state_of(&stage.snapshots());
+        let said = lines(&stage.once(&[]));
+        assert_eq!(state_of(&stage.snapshots()), before);
+        assert!(stage.published().is_empty(), "{said:?}");
+    }
+}
+
+/// With too little room for a pin, too: an empty target is no success.
+#[test]
+fn everything_is_left_out() {
+    let stage = Stage::with_pair();
+    let output = stage.once(&["--pin-bytes", "1"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("give more room for pins"), "{stderr}");
+    assert!(stage.published().is_empty());
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let stage = Stage::with_pair();
+    let said = || {
+        let output = slotpress().args(stage.arguments(&["--dry-run"])).output().expect("runs");
+        String::from_utf8_lossy(&output.stdout).to_string()
+    };
+    let text = said();
+    assert!(text.contains(&format!("would publish {FULL_26} to")) && text.contains(INCREMENTAL_26_40), "{text}");
+    assert!(!stage.pins().exists() && names_in(&stage.mirror()).is_empty());
+    stage.once_succeeds(&[]);
+    assert!(said().starts_with("nothing to publish"));
+}
+
+/// By the epoch schedule in the archives: the first epoch of their cluster ends with slot 31.
+#[test]
+fn what_brackets_the_end_of_an_epoch_is_kept() {
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    let kept = stage.mirror().join("kept");
+    stage.once_succeeds(&["--keep-epoch-ends"]);
+    assert!(latest(&kept).is_empty());
+    stage.write(&fixture(INCREMENTAL_26_40));
+    stage.once_succeeds(&["--keep-epoch-ends"]);
+    assert_eq!(latest(&kept), [FULL_26, INCREMENTAL_26_40]);
+}

@@ -1,0 +1,25 @@
+//! Names that are taken.
+
+use std::fs;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+/// What another run is making is not begun; it is known before the archive is read.
+#[test]
+fn two_recompress_for_one_name() {
+    let dir = temp_dir();
+    let temporary = dir.path().join(format!("tmp-snapshot-archive-slotpress-{FULL_26}"));
+    let held = fs::File::create(&temporary).expect("created");
+    held.lock().expect("locked");
+    let source = fixture(FULL_26);
+    for more in [&["--skip-existing"][..], &[]] {
+        let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
+        fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
+    }
+    // What nobody holds was left by a killed run.
+    drop(held);
+    let (code, _, stderr) = run(&["recompress", text(&source), "-o", text(dir.path())]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(names(dir.path()), [FULL_26]);
+}

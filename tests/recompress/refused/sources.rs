@@ -1,0 +1,49 @@
+//! Nothing is made from a damaged source, or in the place of what is there.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::*;
+use crate::recompress::*;
+
+fn fails(source: &Path, out: &Path, flags: &[&str], code: i32, message: &str) {
+    let output = slotpress().arg("recompress").arg(source).arg("-o").arg(out).args(flags).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+    assert_eq!(fs::read_dir(out).expect("read").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bad_sources_yield_nothing() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let lie = dir.path().join(name(&fixture(FULL)).replace("-26-", "-27-"));
+    fs::copy(fixture(FULL), &lie).expect("copied");
+    fails(&lie, out.path(), &[], 3, "does not match its name");
+    let other_base = dir.path().join(name(&fixture(INCREMENTAL)).replace("-26-40-", "-20-40-"));
+    fs::copy(fixture(INCREMENTAL), &other_base).expect("copied");
+    fails(&other_base, out.path(), &["--check", "frames"], 3, "storage map is missing or too short");
+    let full = fixture(FULL);
+    fails(&other_base, out.path(), &["--base", full.to_str().expect("text")], 3, "a full archive of slot 20");
+    let mut bytes = fs::read(fixture(FULL)).expect("read");
+    bytes.truncate(bytes.len() - 3);
+    let cut = dir.path().join(name(&fixture(FULL)));
+    fs::write(&cut, bytes).expect("written");
+    fails(&cut, out.path(), &[], 3, "cut off");
+    fails(Path::new("/nowhere/at-all"), out.path(), &[], 6, "cannot open");
+    fails(&fixture(FULL), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
+    fails(&fixture(FULL), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
+}
+
+#[test]
+fn an_archive_is_replaced_only_when_asked() {
+    let out = temp_dir();
+    let copy = out.path().join(name(&fixture(FULL)));
+    fs::copy(fixture(FULL), &copy).expect("copied");
+    let output = slotpress().arg("recompress").arg(&copy).arg("-o").arg(out.path()).output().expect("runs");
+    assert_eq!(output.status.code(), Some(5));
+    assert!(fs::read(&copy).expect("read") == fs::read(fixture(FULL)).expect("read"), "untouched");
+    assert_eq!(recompress(&copy, out.path(), &["--force"]), copy);
+    assert!(fs::read(&copy).expect("read") != fs::read(fixture(FULL)).expect("read"), "replaced");
+    assert_eq!(fs::read_dir(out.path()).expect("read").count(), 1);
+}

@@ -1,0 +1,30 @@
+//! Runs that make one archive at the same time.
+
+use std::process::{Command, Stdio};
+
+use crate::common::*;
+use crate::recompress::*;
+
+/// Runs that replace one archive at the same time all succeed: each has had the name for a moment.
+#[test]
+fn many_replace_one_archive() {
+    let out = temp_dir();
+    for _ in 0..3 {
+        let children: Vec<_> = (0..32)
+            .map(|_| {
+                let mut command = Command::new(slotpress_path());
+                command
+                    .args(["-q", "recompress", "--force", "--threads", "1"])
+                    .arg(fixture(FULL))
+                    .arg("-o")
+                    .arg(out.path());
+                command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts")
+            })
+            .collect();
+        for child in children {
+            let output = child.wait_with_output().expect("ends");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert_eq!(names(out.path()), [FULL]);
+}

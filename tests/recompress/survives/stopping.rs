@@ -1,0 +1,41 @@
+//! Ctrl-C while the input waits.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::*;
+
+/// Ctrl-C is answered at once, also while the work cannot end yet.
+#[test]
+fn stopping_is_said_at_once() {
+    let dir = temp_dir();
+    let beginning = fs::read(fixture(FULL_3500)).expect("read");
+    for is_json in [false, true] {
+        let mut command = Command::new(slotpress_path());
+        command.args(["recompress", "-", "-o", text(dir.path())]);
+        if is_json {
+            command.arg("--json");
+        }
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(&beginning[..20_000]).expect("written");
+        wait_for("the reader", || rustix::io::ioctl_fionread(&stdin).expect("a pipe") == 0);
+        wait_for_handler(&child, Signal::INT);
+        kill_process(Pid::from_child(&child), Signal::INT).expect("sent");
+        // Its input never ends, so it ends by itself or not at all.
+        exit_code(&mut child);
+        let output = child.wait_with_output().expect("ended");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let line = said.lines().next().expect("a line");
+        match is_json {
+            true => assert_eq!(line, r#"{"type":"status","message":"stopping: removing what was written"}"#),
+            false => assert_eq!(line, "stopping: removing what was written"),
+        }
+        drop(stdin);
+    }
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+}

@@ -1,0 +1,34 @@
+//! `slotpress restore`: a ledger that boots, or none.
+
+mod target;
+
+mod works {
+    mod firedancer;
+    mod layouts;
+    mod replaced;
+    mod screen;
+}
+mod refused {
+    mod damage;
+    mod links;
+    mod state;
+    mod targets;
+}
+mod survives {
+    mod kills;
+    mod left_behind;
+    mod replaced;
+    mod shared;
+    mod swaps;
+}
+
+use std::path::Path;
+
+use crate::common::said::run;
+use crate::common::text;
+
+pub fn restore(archive: &Path, target: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let mut arguments = vec!["restore", text(archive), "--ledger", text(target)];
+    arguments.extend(more);
+    run(&arguments)
+}

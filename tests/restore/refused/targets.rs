@@ -1,0 +1,245 @@
+//! What cannot boot is refused before anything is written.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::common::*;
+use crate::restore::target::*;
+
+/// Nothing of a ledger in the target, and nothing else around it than before.
+fn assert_nothing_left(target: &Target) {
+    assert_eq!(names(target.dir.path()), Vec::<String>::new());
+}
+
+fn fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(output.stdout.is_empty(), "nothing on stdout");
+    assert!(said.starts_with("error: "), "{said}");
+    for text in texts {
+        assert!(said.contains(text), "{text:?} in {said}");
+    }
+}
+
+#[test]
+fn an_incremental_archive_without_its_full_one() {
+    let incremental = fixture(INCREMENTAL_26_40);
+    let target = Target::new(0);
+    fails(
+        &mut target.command(&[&incremental]),
+        2,
+        &["builds on slot 26", "hint: give the full archive of slot 26 first"],
+    );
+    assert_nothing_left(&target);
+
+    // Without the name that gives it away.
+    let dir = temp_dir();
+    let renamed = dir.path().join("archive");
+    fs::copy(&incremental, &renamed).expect("copied");
+    fails(&mut target.command(&[&renamed]), 3, &["is missing", "hint: "]);
+    assert_nothing_left(&target);
+
+    let full = dir.path().join("full");
+    fs::copy(fixture(FULL_3500), &full).expect("copied");
+    fails(&mut target.command(&[&full, &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    assert_nothing_left(&target);
+    fails(&mut target.command(&[&fixture(FULL_3500), &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    fails(&mut target.command(&[&incremental, &fixture(FULL_26)]), 2, &["the two archives are swapped"]);
+    fails(&mut target.command(&[&fixture(FULL_26), &fixture(FULL_3500)]), 2, &["second archive is a full one"]);
+    assert_nothing_left(&target);
+}
+
+/// A full archive of the right slot that lacks a storage which the incremental one builds on.
+#[test]
+fn an_incremental_archive_on_another_full_one() {
+    let dir = temp_dir();
+    let mut entries = entries(&fixture(FULL_26));
+    entries.retain(|entry| entry.path != "accounts/5.5");
+    let bank = entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("a bank file");
+    // Its own bank file names the storage no more: slot 5, one storage, id 5, its length.
+    let item: Vec<u8> = [5u64, 1, 5].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let at = bank.content.windows(24).position(|bytes| bytes == item).expect("the storage map");
+    bank.content[at + 24..at + 32].fill(0);
+    let full = dir.path().join(FULL_26);
+    fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
+
+    let alone = Target::new(0);
+    // Its state is not the bank file's: that is found, unless somebody asks to go without.
+    fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
+    assert_nothing_left(&alone);
+    alone.command(&[&full]).args(["--check", "frames"]).assert().success();
+    let target = Target::new(0);
+    fails(
+        &mut target.command(&[&full, &fixture(INCREMENTAL_26_40)]),
+        3,
+        &["a storage of the bank file's storage map is missing", "accounts/5.5"],
+    );
+    assert_nothing_left(&target);
+}
+
+#[test]
+fn a_name_that_lies() {
+    let dir = temp_dir();
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    for renamed in [FULL_26.replace("-26-", "-27-"), format!("snapshot-26-{hash}.tar.zst")] {
+        let path = dir.path().join(&renamed);
+        fs::copy(fixture(FULL_26), &path).expect("copied");
+        let target = Target::new(2);
+        fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
+        assert_nothing_left(&target);
+    }
+    // A base slot that is a lie: storages that the name rules out, or that the full archive lacks.
+    let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
+    fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
+    let target = Target::new(0);
+    let mut tree = target.command(&[&path]);
+    fails(tree.args(["--tree", "archive", "--check", "frames"]), 3, &["not newer than the base slot", "above 30"]);
+    assert_nothing_left(&target);
+}
+
+/// What is there stays as it is.
+#[test]
+fn a_target_that_holds_something() {
+    let full = fixture(FULL_26);
+    for (path, layout) in [
+        ("snapshots/7/7", "boot"),
+        ("accounts/run/1.1", "boot"),
+        ("accounts/snapshot/7/1.1", "boot"),
+        ("version", "archive"),
+        ("snapshots/status_cache", "archive"),
+        ("accounts/1.1", "archive"),
+        ("ledger.lock", "archive"),
+    ] {
+        let target = Target::new(0);
+        let there = target.ledger.join(path);
+        fs::create_dir_all(there.parent().expect("a parent")).expect("made");
+        fs::write(&there, "precious").expect("written");
+        let before = tree(&target.ledger);
+        fails(
+            target.command(&[&full]).args(["--tree", layout]),
+            5,
+            &["exists already", "hint: restore into an empty directory"],
+        );
+        assert_eq!(before, tree(&target.ledger), "{path}");
+    }
+}
+
+#[test]
+fn a_ledger_whose_lock_is_held() {
+    let target = Target::new(0);
+    fs::create_dir(&target.ledger).expect("made");
+    let lock = fs::File::create(target.ledger.join("ledger.lock")).expect("made");
+    lock.lock().expect("locked");
+    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["is in use", "held by ", "(process ", "hint: stop the"]);
+    assert_eq!(names(&target.ledger), ["ledger.lock"]);
+    // A program that another test starts at this moment has the descriptor too, until it runs.
+    lock.unlock().expect("unlocked");
+    target.restore(&[&fixture(FULL_26)]);
+}
+
+/// Whoever waits for another slotpress need not stop a validator.
+#[test]
+fn a_ledger_that_another_slotpress_restores() {
+    let target = Target::new(0);
+    let mut other = std::process::Command::new(slotpress_path());
+    other.args(["restore", "-", "--ledger"]).arg(&target.ledger).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut other = other.spawn().expect("starts");
+    let is_begun = || {
+        let mut entries = fs::read_dir(&target.ledger).into_iter().flatten().flatten();
+        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+    };
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    other.stdin.as_mut().expect("a pipe").write_all(&bytes[..bytes.len() / 2]).expect("written");
+    wait_for("the target to be locked", is_begun);
+    let words = ["is in use", "held by slotpress (process ", "hint: wait until it is done"];
+    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
+    drop(other.stdin.take());
+    assert!(!other.wait().expect("ends").success(), "half an archive");
+}
+
+#[test]
+fn accounts_paths_that_a_validator_refuses() {
+    let full = fixture(FULL_26);
+    let target = Target::new(0);
+    let mut same = target.command(&[&full]);
+    same.arg("--accounts").arg(&target.ledger);
+    fails(&mut same, 2, &["is the snapshots path", "hint: "]);
+    let snapshots = target.dir.path().join("snapshots-path");
+    let mut same = target.command(&[&full]);
+    same.arg("--snapshots").arg(&snapshots).arg("--accounts").arg(&snapshots);
+    fails(&mut same, 2, &["is the snapshots path"]);
+    let mut twice = target.command(&[&full]);
+    let dir = target.dir.path().join("accounts");
+    twice.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("."));
+    fails(&mut twice, 2, &["is given twice"]);
+    let mut inside = target.command(&[&full]);
+    inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
+    fails(&mut inside, 2, &["accounts path"]);
+    assert_nothing_left(&target);
+}
+
+#[test]
+fn one_tree_holds_one_archive() {
+    let target = Target::new(0);
+    let mut two = target.command(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
+    fails(two.args(["--tree", "archive"]), 2, &["is unpacked from one archive"]);
+    let mut accounts = target.command(&[&fixture(FULL_26)]);
+    accounts.args(["--tree", "archive", "--accounts"]).arg(target.dir.path().join("x"));
+    fails(&mut accounts, 2, &["have no place in it"]);
+    assert_nothing_left(&target);
+}
+
+/// An archive of the same name and length in the target that holds something else is not taken for the archive.
+#[test]
+fn another_archive_of_the_same_name() {
+    for change_length in [false, true] {
+        let target = Target::new(0);
+        fs::create_dir(&target.ledger).expect("made");
+        let mut other = fs::read(fixture(FULL_26)).expect("read");
+        other[1000] ^= 1;
+        if change_length {
+            other.push(0);
+        }
+        fs::write(target.ledger.join(FULL_26), &other).expect("written");
+        fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
+        assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
+        assert_eq!(names(&target.ledger), [FULL_26]);
+    }
+}
+
+/// Agave compares the bank with the ledger's genesis, and ends where the two are of different chains: when the chain began, and
+/// how long its epochs are.
+#[test]
+fn a_ledger_of_another_chain() {
+    let chains = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
+    let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
+    for (number, chain) in chains.into_iter().enumerate() {
+        let own = genesis(chain);
+        // The epoch schedule is the last but the kind of cluster: slots in an epoch first, the first slot of full length last.
+        let schedule = own.len() - 4 - 33;
+        let altered = [schedule, own.len() - 5].map(|at| {
+            let mut altered = own.clone();
+            altered[at] ^= 1;
+            altered
+        });
+        let another = genesis(chains[(number + 1) % 3]);
+        let archive = fixture_of(chain, "snapshot-26-");
+        for (content, is_own) in [(&own, true), (&another, false), (&altered[0], false), (&altered[1], false)] {
+            let target = Target::new(0);
+            fs::create_dir_all(&target.ledger).expect("made");
+            fs::write(target.ledger.join("genesis.bin"), content).expect("written");
+            let assert = target.command(&[&archive]).assert();
+            assert_eq!(target.ledger.join("snapshots/26/fastboot_version").exists(), is_own, "{chain}");
+            if is_own {
+                assert.success();
+                continue;
+            }
+            let errors = String::from_utf8_lossy(&assert.code(3).get_output().stderr).into_owned();
+            assert!(errors.contains("is of another chain than") && errors.contains("genesis.bin"), "{errors}");
+            let left: Vec<String> = names(&target.ledger).into_iter().filter(|name| name != "ledger.lock").collect();
+            assert_eq!(left, ["genesis.bin"]);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Killed or interrupted at any moment: no ledger that looks complete, and the next run cleans up and succeeds. An
+//! interrupted run cleans up itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::common::signals::*;
+use crate::common::*;
+
+/// A directory in the making, by the beginning of its name.
+fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
+    let mut paths = fs::read_dir(parent).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.find(|path| name(path).starts_with(prefix))
+}
+
+struct RestoreTarget {
+    dir: TempDir,
+    ledger: PathBuf,
+    accounts: PathBuf,
+}
+
+impl RestoreTarget {
+    fn new() -> Self {
+        let dir = temp_dir();
+        let (ledger, accounts) = (dir.path().join("deep/ledger"), dir.path().join("disk/accounts"));
+        Self { dir, ledger, accounts }
+    }
+
+    fn command(&self, setup: &Setup) -> Command {
+        let mut command = Command::new(slotpress_path());
+        command.arg("restore").arg(&setup.archive).arg("--ledger").arg(&self.ledger);
+        command.arg("--accounts").arg(&self.accounts);
+        command
+    }
+
+    fn moments<'a>(&'a self, setup: &'a Setup) -> Vec<Moment<'a>> {
+        let mut moments: Vec<Moment<'_>> = vec![
+            ("at once", Box::new(|| true)),
+            ("the ledger is made", Box::new(|| self.ledger.exists())),
+            ("the archive's copy is begun", Box::new(|| temporary_bytes(&self.ledger).is_some())),
+        ];
+        for count in [1, 30, 100, 200, 299] {
+            let has_files = move || {
+                let partial = partial_dir(&self.accounts, "slotpress-partial-run-");
+                partial.is_some_and(|partial| fs::read_dir(partial).is_ok_and(|dir| dir.count() >= count))
+            };
+            moments.push(("storages are written", Box::new(has_files)));
+        }
+        let bank = || partial_dir(&self.ledger, "slotpress-partial-bank-");
+        let has_lists = move || bank().is_some_and(|bank| bank.join("storages_list").exists());
+        moments.push(("the lists are written", Box::new(has_lists)));
+        moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&setup.archive)).exists())));
+        moments.push(("the storages have their place", Box::new(|| self.accounts.join("run").exists())));
+        let mark = self.ledger.join("snapshots").join(&setup.slot);
+        moments.push(("the bank snapshot has its place", Box::new(move || mark.exists())));
+        moments
+    }
+
+    /// Everything that was restored.
+    fn check_complete(&self, setup: &Setup) {
+        let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
+        assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
+        let list = storages_list(&bank_snapshot);
+        assert_eq!(names(&self.accounts.join("run")).len(), list.len());
+        let archived = contents(&setup.archive);
+        for (slot, id) in list {
+            let content = fs::read(self.accounts.join("run").join(format!("{slot}.{id}"))).expect("read");
+            assert!(content == archived[&format!("accounts/{slot}.{id}")], "{slot}.{id}");
+        }
+        let placed = fs::read(self.ledger.join(name(&setup.archive))).expect("read");
+        assert!(placed == fs::read(&setup.archive).expect("read"));
+    }
+
+    fn is_marked(&self, setup: &Setup) -> bool {
+        self.ledger.join("snapshots").join(&setup.slot).join("fastboot_version").exists()
+    }
+}
+
+#[test]
+fn restore_killed() {
+    let setup = setup();
+    let mut killed = 0;
+    let count = RestoreTarget::new().moments(setup).len();
+    for number in 0..count {
+        let target = RestoreTarget::new();
+        let moment = &target.moments(setup)[number];
+        let status = signalled(&mut target.command(setup), Signal::KILL, moment);
+        killed += usize::from(!status.success());
+        if status.success() || target.is_marked(setup) {
+            target.check_complete(setup);
+            continue;
+        }
+        let again = target.command(setup).output().expect("runs");
+        assert!(again.status.success(), "{}: {}", moment.0, String::from_utf8_lossy(&again.stderr));
+        target.check_complete(setup);
+        let left = names(target.dir.path());
+        let left: Vec<&String> =
+            left.iter().filter(|name| name.contains("slotpress") || name.contains("tmp-")).collect();
+        assert_eq!(left, Vec::<&String>::new(), "{}", moment.0);
+    }
+    assert!(killed >= 6, "the moments were missed: {killed}");
+}
+
+#[test]
+fn restore_interrupted() {
+    let setup = setup();
+    let mut interrupted = 0;
+    let count = RestoreTarget::new().moments(setup).len();
+    for number in 1..count {
+        let target = RestoreTarget::new();
+        let moment = &target.moments(setup)[number];
+        let status = signalled(&mut target.command(setup), Signal::INT, moment);
+        if status.success() {
+            target.check_complete(setup);
+            continue;
+        }
+        assert_eq!(status.code(), Some(130), "{}", moment.0);
+        assert_eq!(names(target.dir.path()), Vec::<String>::new(), "{}", moment.0);
+        interrupted += 1;
+    }
+    assert!(interrupted >= 6, "the moments were missed: {interrupted}");
+}
+
+/// What was in the target before stays when the restore does not finish.
+#[test]
+fn an_interrupted_restore_leaves_what_was_there() {
+    let setup = setup();
+    let target = RestoreTarget::new();
+    for dir in [target.accounts.join("run"), target.accounts.join("snapshot"), target.ledger.join("snapshots")] {
+        fs::create_dir_all(dir).expect("made");
+    }
+    for file in ["genesis.bin", "ledger.lock"] {
+        fs::write(target.ledger.join(file), file).expect("written");
+    }
+    let before = tree(target.dir.path());
+    let count = target.moments(setup).len();
+    let mut interrupted = 0;
+    for number in 2..count {
+        if number == count - 2 {
+            continue; // run/ is there from the beginning
+        }
+        let moment = &target.moments(setup)[number];
+        if signalled(&mut target.command(setup), Signal::INT, moment).success() {
+            break;
+        }
+        interrupted += 1;
+        assert!(tree(target.dir.path()) == before, "{}: {:?}", moment.0, names(target.dir.path()));
+    }
+    assert!(interrupted >= 4, "the moments were missed: {interrupted}");
+    assert!(setup.dir.path().exists());
+}

@@ -1,0 +1,137 @@
+//! Two restores that share a directory: one is refused, and what the other one leaves is whole.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::common::said::*;
+use crate::common::*;
+
+/// On a machine that is busy, two programs that are started together need not run at the same time.
+const ROUNDS_MAX: u64 = 60;
+
+/// An archive that takes a moment to restore.
+fn large_archive() -> &'static Path {
+    static SETUP: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = SETUP.get_or_init(|| {
+        let dir = temp_dir();
+        let ledger = dir.path().join("synth");
+        let (code, said) = run(&["synth", text(&ledger), "--size", "24MiB", "--storages", "300"]);
+        assert_eq!(code, Some(0), "{said}");
+        let path = archive(&ledger, dir.path(), &["--zstd-level", "1"]);
+        (dir, path)
+    });
+    path
+}
+
+/// Restores with these arguments at the same time, some milliseconds apart.
+fn restore_both(arguments: [&[&str]; 2], apart: Duration) -> [Output; 2] {
+    let [one, other] = arguments.map(|arguments| {
+        let mut command = program(&["restore", text(large_archive())]);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    });
+    let start = |mut command: Command| command.spawn().expect("runs");
+    let one = start(one);
+    sleep(apart);
+    let other = start(other);
+    [one, other].map(|child| child.wait_with_output().expect("ends"))
+}
+
+fn check_ledger(ledger: &Path, accounts: &Path) {
+    let snapshots = fs::read_dir(ledger.join("snapshots")).expect("read");
+    let bank = snapshots.map(|entry| entry.expect("an entry").path()).next().expect("a bank snapshot");
+    assert!(bank.join("fastboot_version").exists());
+    assert_eq!(names(&accounts.join("run")).len(), storages_list(&bank).len());
+}
+
+#[test]
+fn two_ledgers_with_one_accounts_path() {
+    let mut refused = 0;
+    for round in 0..ROUNDS_MAX {
+        if round >= 8 && refused > 0 {
+            break;
+        }
+        let dir = temp_dir();
+        let [one, other, accounts] = ["one", "other", "accounts"].map(|name| dir.path().join(name));
+        let flags = |ledger: &PathBuf| {
+            ["--ledger".to_string(), text(ledger).into(), "--accounts".into(), text(&accounts).into()]
+        };
+        let (flags_one, flags_other) = (flags(&one), flags(&other));
+        let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let outputs = restore_both([&arguments[0], &arguments[1]], Duration::from_millis(round % 8 * 40));
+        let mut complete = 0;
+        for (output, ledger) in outputs.iter().zip([&one, &other]) {
+            let (code, said) = said(output);
+            if code == Some(0) {
+                complete += 1;
+                check_ledger(ledger, &accounts);
+                continue;
+            }
+            // Where it began after the other had ended, the state is there.
+            assert!(code == Some(1) || code == Some(5) && said.contains("exists already"), "{code:?}: {said}");
+            refused += usize::from(said.contains(&format!("{} is in use", accounts.display())));
+            assert!(!ledger.exists(), "what was made for the refused one is gone: {said}");
+        }
+        assert_eq!(complete, 1, "{}", outputs.map(|output| said(&output).1).join("\n"));
+        assert!(!names(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
+    }
+    assert!(refused >= 1, "no two ran at the same time");
+}
+
+#[test]
+fn two_trees_in_one_directory() {
+    let mut refused = 0;
+    for round in 0..ROUNDS_MAX {
+        if round >= 6 && refused > 0 {
+            break;
+        }
+        let dir = temp_dir();
+        let tree = dir.path().join("tree");
+        let arguments = ["--tree", "archive", "--ledger", text(&tree)];
+        let outputs = restore_both([&arguments, &arguments], Duration::from_millis(round % 8 * 40));
+        let codes: Vec<Option<i32>> = outputs.iter().map(|output| output.status.code()).collect();
+        assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
+        refused += outputs.iter().filter(|output| said(output).1.contains("tree is in use")).count();
+        let expected = contents(large_archive());
+        let storages = expected.keys().filter(|path| path.starts_with("accounts/") && path.len() > 9).count();
+        assert_eq!(names(&tree.join("accounts")).len(), storages);
+        assert!(!names(&tree).iter().any(|name| name.contains("slotpress-partial")));
+    }
+    assert!(refused >= 1, "no two ran at the same time");
+}
+
+#[test]
+fn distinct_targets_run_side_by_side() {
+    let dir = temp_dir();
+    let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], Duration::ZERO);
+    for (output, ledger) in outputs.iter().zip([one, other]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output).1);
+        check_ledger(&ledger, &ledger.join("accounts"));
+    }
+}
+
+/// What a dead run left goes; what looks like it but is locked by somebody stays.
+#[test]
+fn only_what_a_dead_run_left_is_removed() {
+    let dir = temp_dir();
+    let (dead, live) = (
+        dir.path().join("accounts/slotpress-partial-run-dead"),
+        dir.path().join("accounts/slotpress-partial-run-live"),
+    );
+    for path in [&dead, &live] {
+        fs::create_dir_all(path.join("deep")).expect("made");
+        fs::write(path.join("deep/1.1"), "left").expect("written");
+    }
+    let lock = fs::File::open(&live).expect("opened");
+    lock.lock().expect("locked");
+    let (code, said) = run(&["restore", text(&fixture(FULL_26)), "--ledger", text(dir.path())]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!dead.exists() && live.join("deep/1.1").exists());
+}

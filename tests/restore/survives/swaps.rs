@@ -1,0 +1,86 @@
+//! Somebody who may write into the target directory swaps directories for symbolic links while a restore runs. Nothing of
+//! the restore comes to lie outside, and a restore that ends with success is complete.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::common::swaps::*;
+use crate::common::*;
+
+#[test]
+fn directories_swapped_for_links() {
+    let (_dir, archive) = small_archive();
+    let archived = contents(&archive);
+    let (mut swaps, mut complete) = (0, 0);
+    for run in 0..RUNS {
+        let dir = temp_dir();
+        let (ledger, accounts) = (dir.path().join("ledger"), dir.path().join("accounts"));
+        let (outside, aside) = (dir.path().join("outside"), dir.path().join("aside"));
+        [&ledger, &accounts, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+        let mut command = Command::new(slotpress_path());
+        command.arg("restore").arg(&archive).arg("--ledger").arg(&ledger).arg("--accounts").arg(&accounts);
+        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        swaps += swapped;
+        if !status.success() {
+            continue;
+        }
+        complete += 1;
+        check_complete(&archive, &archived, &ledger, &accounts, run);
+    }
+    println!("{swaps} swaps in {RUNS} runs, of which {complete} were complete");
+    assert!(swaps > RUNS, "nothing was swapped: {swaps}");
+}
+
+/// The directory of the bank snapshots is another one at the end than at the start, when what is restored went into it.
+#[test]
+fn bank_snapshots_swapped_for_an_empty_directory() {
+    use std::io::Write;
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let mut command = Command::new(slotpress_path());
+    command.args(["restore", "-", "--ledger"]).arg(&ledger).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    let is_begun = || {
+        let mut entries = fs::read_dir(&ledger).into_iter().flatten().flatten();
+        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+    };
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(first).expect("written");
+    wait_for("the target to be open", is_begun);
+    fs::rename(ledger.join("snapshots"), dir.path().join("aside")).expect("moved");
+    fs::create_dir(ledger.join("snapshots")).expect("made");
+    pipe.write_all(rest).expect("written");
+    drop(pipe);
+    let output = child.wait_with_output().expect("ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("snapshots"), "{}: {stderr}", output.status);
+}
+
+/// The same where the tree of an archive is unpacked.
+#[test]
+fn directories_of_a_tree_swapped_for_links() {
+    let (_dir, archive) = small_archive();
+    let archived = contents(&archive);
+    let (mut swaps, mut complete) = (0, 0);
+    for run in 0..RUNS / 2 {
+        let dir = temp_dir();
+        let [out, outside, aside] = ["out", "outside", "aside"].map(|name| dir.path().join(name));
+        [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+        let mut command = Command::new(slotpress_path());
+        command.arg("restore").arg(&archive).args(["--tree", "archive", "--ledger"]).arg(&out);
+        let (status, swapped) = attack(command, [&out, &out.join("accounts"), &aside, &outside], run);
+        swaps += swapped;
+        if !status.success() {
+            continue;
+        }
+        complete += 1;
+        let found = tree(&out).into_iter().filter_map(|(path, content)| Some((path, content?)));
+        // Directories have no content.
+        let files = archived.clone().into_iter().filter(|(_, content)| !content.is_empty());
+        assert!(files.eq(found), "run {run}: {:?}", names(&out));
+    }
+    println!("{swaps} swaps in {} runs, of which {complete} were complete", RUNS / 2);
+    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
+}

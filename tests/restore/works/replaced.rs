@@ -1,0 +1,81 @@
+//! A ledger that has a state already.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+/// An old state is moved aside, or deleted first; files of the validator, archives among them, stay.
+#[test]
+fn restore_replaces_a_state() {
+    for (flags, is_deleted) in [(&["--replace-state"][..], false), (&["--replace-state", "--delete-state-first"], true)]
+    {
+        let dir = temp_dir();
+        let (full, incremental, target) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), dir.path().join("ledger"));
+        let restore = |flags: &[&str]| {
+            let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
+            run(&[&arguments[..], flags].concat())
+        };
+        let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+        assert_eq!(code, 0, "{stderr}");
+        fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
+        let before = tree(&target);
+        let (code, _, stderr) = restore(&[]);
+        assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
+        // What is refused before anything is read deletes nothing.
+        let (code, _, stderr) = restore(&[flags, &["--expect-slot", "41"]].concat());
+        assert!(code == 3 && tree(&target) == before, "{stderr}");
+        let (code, stdout, stderr) = restore(flags);
+        assert_eq!(code, 0, "{stderr}");
+        let line: Value = serde_json::from_str(stdout.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(line["replaced"].as_array().map(Vec::len), Some(if is_deleted { 0 } else { 2 }), "{stdout}");
+        let now = tree(&target);
+        assert!(now.contains_key("snapshots/40/fastboot_version") && now.contains_key(FULL_26), "{now:?}");
+        assert!(!now.contains_key("snapshots/26/fastboot_version") && now.contains_key("tower-1_9-x.bin"), "{now:?}");
+        assert_eq!(now.keys().any(|path| path.contains("slotpress-replaced-")), !is_deleted, "{now:?}");
+        fails(&["verify", text(&target)], 0, &[]);
+    }
+}
+
+/// A validator starts from the newest archives, whatever was restored: they are in the way, or go aside.
+#[test]
+fn an_older_state_beside_newer_archives() {
+    let full = fixture(FULL_26);
+    for (inner, from_stdin) in [("", false), ("remote", false), ("", true)] {
+        let dir = temp_dir();
+        let target = dir.path().join("ledger");
+        let newer = target.join(inner).join(INCREMENTAL_26_40);
+        fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
+        fs::copy(fixture(INCREMENTAL_26_40), &newer).expect("copied");
+        // Alone, it is none that a validator would take; beside its full archive it is.
+        let source = if from_stdin { "-" } else { text(&full) };
+        let restore = |flags: &[&str]| {
+            let arguments = [&["restore", source, "--ledger", text(&target)], flags].concat();
+            run_json(&arguments, from_stdin.then_some(&full))
+        };
+        fs::copy(&full, target.join(FULL_26)).expect("copied");
+        let before = tree(&target);
+        let (code, _, stderr) = restore(&[]);
+        assert!(code == 5 && stderr.contains("slot 26") && stderr.contains("--replace-state"), "{code}: {stderr}");
+        assert!(stderr.contains(INCREMENTAL_26_40) && tree(&target) == before, "{stderr}");
+        if !from_stdin {
+            let (code, preview, stderr) = restore(&["--dry-run", "--replace-state"]);
+            assert!(code == 0 && preview["existing"][0] == text(&newer), "{stderr}: {preview}");
+            assert_eq!(restore(&["--dry-run"]).0, 5);
+        }
+        let (code, report, stderr) = restore(&["--replace-state"]);
+        assert_eq!(code, 0, "{stderr}");
+        let aside = Path::new(report["replaced"][0].as_str().expect("a path")).join(inner).join(INCREMENTAL_26_40);
+        assert!(fs::read(aside).expect("moved") == fs::read(fixture(INCREMENTAL_26_40)).expect("read"));
+        assert!(!newer.exists() && target.join("snapshots/26/fastboot_version").exists());
+    }
+    // One of another base is none that a validator would take.
+    let dir = temp_dir();
+    let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
+    fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");
+    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(dir.path())]);
+    assert!(code == 0 && other.exists(), "{stderr}");
+}

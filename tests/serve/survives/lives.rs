@@ -1,0 +1,158 @@
+//! Archives come and go, and so does the server.
+
+use std::fs;
+use std::io::Read;
+use std::time::Duration;
+
+use crate::common::served::{Server, large_archive, read_head, send, two_archives};
+use crate::common::*;
+
+#[test]
+fn new_archives_appear() {
+    let server = Server::start(&[]);
+    let (name, content) = large_archive(server.dir.path(), 60, 1 << 20);
+    wait_for("the archive", || server.get(&format!("/{name}"), "").body == content);
+    assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{name}"));
+    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "none is on it");
+    fs::create_dir(server.path("remote")).expect("created");
+    let (downloaded, _) = large_archive(&server.path("remote"), 70, 1 << 10);
+    let newest = || server.get("/snapshot.tar.bz2", "").header("location").to_string();
+    wait_for("the downloaded archive", || newest() == format!("/{downloaded}"));
+    assert_eq!(server.get(&format!("/{downloaded}"), "").status, 200);
+    assert_eq!(server.get(&format!("/remote/{downloaded}"), "").status, 404);
+}
+
+#[test]
+fn what_is_pruned_is_finished_for_those_who_read_it() {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 32 << 20);
+    let server = Server::start_in(dir, &[]);
+    let mut stream = server.connect();
+    send(&mut stream, "GET", &format!("/{name}"), "");
+    read_head(&mut stream).expect("a head");
+    large_archive(server.dir.path(), 80, 1 << 10);
+    let flags = ["--keep-full", "1", "--keep-incremental", "0"];
+    slotpress().arg("prune").arg(server.dir.path()).args(flags).assert().success();
+    assert!(!server.path(&name).exists());
+    let mut body = vec![0; content.len()];
+    stream.read_exact(&mut body).expect("all of it");
+    assert!(body == content);
+    wait_for("the end of the archive", || server.get(&format!("/{name}"), "").status == 404);
+}
+
+#[test]
+fn a_transfer_is_finished_before_the_server_ends() {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 32 << 20);
+    let mut server = Server::start_in(dir, &["--grace", "50s"]);
+    let mut stream = server.connect();
+    let idle = server.connect();
+    send(&mut stream, "GET", &format!("/{name}"), "");
+    read_head(&mut stream).expect("a head");
+    server.signal(rustix::process::Signal::TERM);
+    server.wait_for_line(&["stopping"]);
+    wait_for("a closed door", || std::net::TcpStream::connect(server.address).is_err());
+    let mut body = vec![0; content.len()];
+    stream.read_exact(&mut body).expect("all of it");
+    assert!(body == content);
+    assert!(server.wait().success());
+    drop(idle);
+}
+
+#[test]
+fn the_grace_ends() {
+    let dir = two_archives();
+    let (name, _) = large_archive(dir.path(), 60, 32 << 20);
+    let mut server = Server::start_in(dir, &["--grace", "1s"]);
+    let mut stream = server.connect();
+    send(&mut stream, "GET", &format!("/{name}"), "");
+    read_head(&mut stream).expect("a head");
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().success());
+    server.wait_for_line(&["\"served\"", "\"complete\":false"]);
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    let dir = temp_dir();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("bound");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    let archives = two_archives();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_slotpress"))
+        .args(["-q", "serve", "--listen", "127.0.0.1:0"])
+        .arg(archives.path())
+        .env("NOTIFY_SOCKET", &path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("started");
+    let told = || {
+        let mut buffer = [0; 200];
+        let length = socket.recv(&mut buffer).expect("told");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert!(told().contains("READY=1"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .expect("sent");
+    // Signs of life come between.
+    while !told().contains("STOPPING=1") {}
+    assert!(child.wait().expect("ended").success());
+}
+
+#[test]
+fn what_is_wrong_is_told_at_the_start() {
+    let dir = two_archives();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("an address").to_string();
+    for (arguments, code, part) in [
+        (vec!["--listen", &address], 1, "cannot listen on"),
+        (vec!["--listen", "127.0.0.1:0", "--tls-cert", "/none", "--tls-key", "/none"], 1, "/none"),
+        (vec!["--tls-cert", "/none"], 2, "--tls-key"),
+        (vec!["--max-rate", "1"], 2, "is too slow"),
+        (vec!["--listen", "here"], 2, "--listen"),
+    ] {
+        let output = slotpress().arg("serve").arg(dir.path()).args(&arguments).output().expect("run");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && text.contains(part), "{arguments:?}: {text}");
+    }
+    slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
+}
+
+/// What was in memory stays, what was not does not come: not by one transfer, not by several.
+#[needs("fincore")]
+#[test]
+fn the_page_cache_is_left_as_it_was() {
+    const BYTES: usize = 48 << 20;
+    const WARM_BYTES: usize = 8 << 20;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (name, content) = large_archive(dir.path(), 60, BYTES);
+    let path = dir.path().join(&name);
+    let file = fs::File::open(&path).expect("opened");
+    file.sync_all().expect("on disk");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+    let resident = || {
+        let output =
+            std::process::Command::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(&path).output().expect("run");
+        String::from_utf8_lossy(&output.stdout).trim().parse::<usize>().expect("a number")
+    };
+    assert_eq!(resident(), 0, "pages of {} cannot be dropped: it must be on a disk", path.display());
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("taken");
+    let mut warm = vec![0; WARM_BYTES];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut warm, 0).expect("read");
+    let before = resident();
+    assert!(before >= WARM_BYTES);
+    let server = Server::start_in(dir, &[]);
+    std::thread::scope(|scope| {
+        for from in [0, 0, 30 << 20] {
+            let (server, content, name) = (&server, &content, &name);
+            scope.spawn(move || {
+                let response = server.get(&format!("/{name}"), &format!("Range: bytes={from}-\r\n"));
+                assert!(response.body == content[from..]);
+            });
+        }
+    });
+    // Pages that are on their way through a socket when they are dropped stay, and the system itself may drop some: what counts is
+    // that most of the cold ones go and most of the warm ones stay.
+    wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
+    assert!(resident() >= WARM_BYTES / 2, "{} of {before} bytes are left", resident());
+}

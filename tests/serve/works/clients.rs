@@ -1,0 +1,319 @@
+//! What clients ask for and rely on: whole files, ranges, conditions, redirects; curl, wget, aria2c, and what Agave's and
+//! Firedancer's do.
+
+use std::fs;
+use std::io::Read;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::common::served::{Server, large_archive, read_head, read_response, send, two_archives};
+use crate::common::*;
+
+#[test]
+fn both_redirects_and_exact_names() {
+    let server = Server::start(&[]);
+    for (path, name) in [("/snapshot.tar.bz2", FULL_26), ("/incremental-snapshot.tar.bz2", INCREMENTAL_26_40)] {
+        for method in ["GET", "HEAD"] {
+            let response = server.request(method, path, "");
+            assert_eq!(response.status, 303);
+            assert_eq!(response.header("location"), format!("/{name}"), "no host, no directory, no query");
+            assert_eq!(response.header("content-length"), "0");
+        }
+        let file = fs::read(fixture(name)).expect("read");
+        let whole = server.get(&format!("/{name}"), "");
+        assert!(whole.status == 200 && whole.body == file);
+        assert_eq!(whole.header("accept-ranges"), "bytes");
+        assert!(!whole.headers.contains_key("transfer-encoding"));
+        let head = server.request("HEAD", &format!("/{name}"), "");
+        assert_eq!((head.status, head.header("content-length")), (200, file.len().to_string().as_str()));
+        assert_eq!(head.header("etag"), whole.header("etag"));
+    }
+    let (status, lines) = server.stop();
+    assert!(status.success(), "a server that is asked to stop has not failed: {lines:?}");
+    let transfers: Vec<&String> = lines.iter().filter(|line| line.contains("\"served\"")).collect();
+    assert!(transfers.len() == 2 && transfers.iter().all(|line| line.contains("\"complete\":true")), "{lines:?}");
+}
+
+#[test]
+fn ranges_and_conditions() {
+    let server = Server::start(&[]);
+    let path = format!("/{FULL_26}");
+    let file = fs::read(fixture(FULL_26)).expect("read");
+    let length = file.len();
+    let etag = server.request("HEAD", &path, "").header("etag").to_string();
+    assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 30, "strong: {etag}");
+    let date = server.request("HEAD", &path, "").header("last-modified").to_string();
+    let part = |headers: &str| server.get(&path, headers);
+
+    let response = part("Range: bytes=5-104\r\n");
+    assert_eq!((response.status, response.body.as_slice()), (206, &file[5..105]));
+    assert_eq!(response.header("content-range"), format!("bytes 5-104/{length}"));
+    assert_eq!(part("Range: bytes=-10\r\n").body, file[length - 10..]);
+    assert_eq!(part(&format!("Range: bytes={}-\r\n", length - 7)).body, file[length - 7..]);
+    assert_eq!(part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n")).status, 206);
+    for other in ["\"other\"", "Sat, 01 Jan 2000 00:00:00 GMT", "W/\"x\""] {
+        let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {other}\r\n"));
+        assert!(response.status == 200 && response.body == file, "{other}");
+    }
+    let several = part("Range: bytes=0-1,5-6\r\n");
+    assert!(several.status == 200 && several.body == file, "several ranges are answered whole");
+    let response = part(&format!("Range: bytes={length}-\r\n"));
+    assert_eq!((response.status, response.header("content-range")), (416, format!("bytes */{length}").as_str()));
+    for (headers, status) in [
+        (format!("If-None-Match: \"x\", {etag}\r\n"), 304),
+        (format!("If-Modified-Since: {date}\r\n"), 304),
+        ("If-None-Match: \"x\"\r\n".to_string(), 200),
+        (format!("If-Match: {etag}\r\n"), 200),
+        ("If-Match: \"x\"\r\n".to_string(), 412),
+    ] {
+        assert_eq!(part(&headers).status, status, "{headers}");
+    }
+
+    // Another version of the file is another tag, and what was begun is not continued with it.
+    fs::write(server.path(FULL_26), filler(length)).expect("written");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
+    let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));
+    assert_eq!((response.status, response.body.len()), (200, length));
+    assert_ne!(response.header("etag"), etag);
+}
+
+/// Far into a file, over many pieces.
+#[test]
+fn long_ranges() {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 40 << 20);
+    let server = Server::start_in(dir, &[]);
+    let mut stream = server.connect();
+    for (first, last) in [(20 << 20, 35 << 20), (30_000_001, 41_943_039), (9 << 20, 9 << 20), (12_345_678, 23_456_789)]
+    {
+        send(&mut stream, "GET", &format!("/{name}"), &format!("Range: bytes={first}-{last}\r\n"));
+        let body = read_response(&mut stream, "GET").body;
+        assert!(body == content[first..=last], "{first}-{last}");
+    }
+    let (_, lines) = server.stop();
+    assert!(!lines.iter().any(|line| line.contains("bug")), "{lines:?}");
+}
+
+#[test]
+fn many_requests_on_one_connection() {
+    let server = Server::start(&[]);
+    let mut stream = server.connect();
+    let file = fs::read(fixture(INCREMENTAL_26_40)).expect("read");
+    for round in 0..20 {
+        send(&mut stream, "GET", &format!("/{INCREMENTAL_26_40}"), &format!("Range: bytes={round}-\r\n"));
+        assert_eq!(read_response(&mut stream, "GET").body, file[round..]);
+        send(&mut stream, "HEAD", "/snapshot.tar.bz2", "");
+        assert_eq!(read_response(&mut stream, "HEAD").status, 303);
+    }
+    // Nothing follows the head of an answer to HEAD, of errors too.
+    for path in ["/none", "/", "/healthz", "/api/v1/archives", "/incremental-snapshot.tar.bz2"] {
+        send(&mut stream, "HEAD", path, "");
+        read_response(&mut stream, "HEAD");
+    }
+    // Sent ahead, answered in order.
+    for _ in 0..3 {
+        send(&mut stream, "GET", &format!("/{INCREMENTAL_26_40}"), "Range: bytes=7-8\r\n");
+    }
+    for _ in 0..3 {
+        assert_eq!(read_response(&mut stream, "GET").body, file[7..9]);
+    }
+}
+
+#[test]
+fn only_some_methods() {
+    let server = Server::start(&[]);
+    let path = format!("/{FULL_26}");
+    assert_eq!(server.request("OPTIONS", &path, "").status, 204);
+    for method in ["POST", "PUT", "DELETE", "TRACE", "PATCH", "BREW"] {
+        let response = server.request(method, &path, "Content-Length: 0\r\n");
+        assert_eq!((response.status, response.header("allow")), (405, "GET, HEAD, OPTIONS"), "{method}");
+        let response = server.request(method, &path, "Content-Length: 5\r\nConnection: close\r\n\r\nhello");
+        assert_eq!((response.status, response.header("allow")), (405, "GET, HEAD, OPTIONS"), "{method}");
+    }
+    let response = server.request("GET", &path, "Content-Length: 5\r\nConnection: close\r\n\r\nhello");
+    assert_eq!(response.status, 413);
+    assert!(server.path(FULL_26).exists());
+}
+
+/// Many ranges for one client are one transfer; each is told where all requests are.
+#[test]
+fn ranges_are_one_transfer_in_the_log() {
+    for (flags, lines_expected) in [(&[][..], 1), (&["--access-log"], 4)] {
+        let server = Server::start(flags);
+        for start in [0, 1000, 2000, 3000] {
+            let range = format!("Range: bytes={start}-{}\r\n", start + 999);
+            assert_eq!(server.get(&format!("/{FULL_26}"), &range).status, 206);
+        }
+        let lines = server.stop().1;
+        let served: Vec<serde_json::Value> = lines
+            .iter()
+            .filter(|line| line.contains("\"served\""))
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(served.len(), lines_expected, "{lines:?}");
+        if let [served] = &served[..] {
+            assert_eq!((&served["requests"], &served["total_bytes"]), (&4.into(), &4000.into()), "{served}");
+            assert_eq!((&served["sent_bytes"], &served["complete"]), (&4000.into(), &true.into()), "{served}");
+        }
+    }
+}
+
+#[test]
+fn what_others_ask_for() {
+    let server = Server::start(&["--metrics", "127.0.0.1:0"]);
+    let response = server.get("/api/v1/archives", "");
+    let json: serde_json::Value = serde_json::from_str(&response.text()).expect("JSON");
+    assert_eq!((&json["version"], &json["newest_slot"]), (&1.into(), &40.into()));
+    assert_eq!(json["choice"]["incremental"], INCREMENTAL_26_40);
+    let first = &json["archives"][0];
+    assert_eq!((&first["name"], &first["size_bytes"]), (&FULL_26.into(), &218_457.into()));
+    // Relative to the list, whatever prefix a proxy puts before both.
+    assert_eq!(first["path"], format!("../../{FULL_26}"));
+    let etag = server.request("HEAD", &format!("/{FULL_26}"), "").header("etag").to_string();
+    assert_eq!(first["etag"], etag);
+    assert_eq!(server.get("/healthz", "").text(), "ok\n");
+    for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
+        assert_eq!(server.get(path, "").status, 404, "{path}");
+    }
+    fs::write(server.dir.path().join("genesis.tar.bz2"), "a genesis").expect("written");
+    let genesis = server.get("/genesis.tar.bz2", "");
+    assert_eq!((genesis.status, genesis.text(), genesis.header("content-length")), (200, "a genesis".into(), "9"));
+    assert_eq!(server.get("/genesis.tar.bz2", "Range: bytes=2-3\r\n").text(), "ge");
+    let mut stream = crate::common::served::connect(server.metrics.expect("an address"));
+    send(&mut stream, "GET", "/metrics", "");
+    let text = read_response(&mut stream, "GET").text();
+    for part in ["slotpress_serve_archives 2", "slotpress_serve_responses_total{status=\"404\"} 5", "# EOF"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    send(&mut stream, "GET", &format!("/{FULL_26}"), "");
+    assert_eq!(read_response(&mut stream, "GET").status, 404, "metrics alone");
+
+    fs::remove_dir_all(server.dir.path()).expect("removed");
+    wait_for("the end of the directory", || server.get("/healthz", "").status == 503);
+    assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 404);
+    fs::create_dir(server.dir.path()).expect("made again");
+}
+
+/// HEAD and GET on both paths, no query, up to four redirects, a stated length, no ranges.
+#[test]
+fn a_client_as_firedancers() {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 8 << 20);
+    let incremental = INCREMENTAL_26_40.replace("-26-40-", "-60-70-");
+    fs::copy(dir.path().join(INCREMENTAL_26_40), dir.path().join(&incremental)).expect("copied");
+    let server = Server::start_in(dir, &[]);
+    for (path, name) in [("/snapshot.tar.bz2", &name), ("/incremental-snapshot.tar.bz2", &incremental)] {
+        for method in ["HEAD", "GET"] {
+            let mut path = path.to_string();
+            for redirects in 0.. {
+                assert!(redirects <= 4);
+                let mut stream = server.connect();
+                send(
+                    &mut stream,
+                    method,
+                    &path,
+                    "User-Agent: Firedancer\r\nAccept: */*\r\nAccept-Encoding: identity\r\n",
+                );
+                let response = read_head(&mut stream).expect("a head");
+                if response.status == 303 {
+                    path = response.header("location").to_string();
+                    assert!(path.starts_with('/') && path.ends_with(".tar.zst") && !path.contains('?'), "{path}");
+                    continue;
+                }
+                assert_eq!((response.status, path.as_str()), (200, format!("/{name}").as_str()));
+                let length: usize = response.header("content-length").parse().expect("a length");
+                if method == "GET" {
+                    let mut body = vec![0; length];
+                    stream.read_exact(&mut body).expect("all of it");
+                    assert!(name.starts_with("inc") || body == content);
+                }
+                break;
+            }
+        }
+    }
+}
+
+/// Runs a program in a directory, for a minute at most.
+fn run(dir: &std::path::Path, program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).args(arguments).current_dir(dir);
+    command.output().expect("run").status.success()
+}
+
+/// A server with an archive that takes a client a while, and its content.
+fn large_to_fetch() -> (Server, String, Vec<u8>) {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 24 << 20);
+    (Server::start_in(dir, &[]), name, content)
+}
+
+fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
+    fs::read(path).expect("a file") == content
+}
+
+#[needs("curl")]
+#[test]
+fn curl() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let url = server.url(&format!("/{name}"));
+    assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join("new"), &content));
+    fs::write(dir.path().join("begun"), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
+    assert!(is_same(&dir.path().join("begun"), &content));
+    assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
+    assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
+}
+
+#[needs("wget")]
+#[test]
+fn wget() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
+    fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
+    assert!(is_same(&dir.path().join(&name), &content));
+}
+
+#[needs("aria2c")]
+#[test]
+fn aria2c() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
+    assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
+    assert!(is_same(&dir.path().join("new"), &content));
+}
+
+/// Mirrors of one archive agree on its tag, whatever the times of their files.
+#[test]
+fn a_root_is_the_tag() {
+    let (one, other) = (temp_dir(), temp_dir());
+    let output =
+        slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let root = made["root"].as_str().expect("a root").to_string();
+    fs::copy(one.path().join(FULL_26), other.path().join(FULL_26)).expect("copied");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(other.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
+    let file = fs::read(one.path().join(FULL_26)).expect("read");
+    let servers = [one, other].map(|dir| Server::start_in(dir, &[]));
+    let path = format!("/{FULL_26}");
+    for server in &servers {
+        assert_eq!(server.request("HEAD", &path, "").header("etag"), format!("\"{root}\""));
+        let json: serde_json::Value = serde_json::from_str(&server.get("/api/v1/archives", "").text()).expect("JSON");
+        let archive = &json["archives"][0];
+        assert_eq!(archive["root"], root.as_str());
+        // The root is of what stands there, and of the length.
+        let offset = archive["frame_hashes"]["offset_bytes"].as_u64().expect("a number");
+        let end = server.get(&path, &format!("Range: bytes={offset}-\r\n")).body;
+        let hash = blake3::Hasher::new().update(&(file.len() as u64).to_le_bytes()).update(&end).finalize();
+        assert_eq!(hash.to_hex().as_str(), root);
+    }
+    // A file that was changed has another tag at once, before anybody has looked again.
+    let mut changed = file.clone();
+    changed[100] ^= 1;
+    fs::write(servers[0].path(FULL_26), &changed).expect("written");
+    assert_ne!(servers[0].request("HEAD", &path, "").header("etag"), format!("\"{root}\""));
+}

@@ -1,0 +1,25 @@
+//! Rates.
+
+use std::time::{Duration, Instant};
+
+use crate::common::served::{Server, large_archive, two_archives};
+
+/// No test measures how fast it is; that it is no faster than allowed does not depend on the machine.
+#[test]
+fn rates_hold() {
+    for flag in ["--max-rate", "--max-rate-per-client"] {
+        let dir = two_archives();
+        let (name, content) = large_archive(dir.path(), 60, 4 << 20);
+        let server = Server::start_in(dir, &[flag, "2MiB"]);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| assert!(server.get(&format!("/{name}"), "").body == content));
+            }
+        });
+        // 8 MiB at 2 MiB/s, less the burst of a quarter of a second.
+        assert!(start.elapsed() >= Duration::from_millis(3_600), "{flag}: {:?}", start.elapsed());
+        let (_, lines) = server.stop();
+        assert!(lines.iter().any(|line| line.contains("Firedancer gives up")), "{lines:?}");
+    }
+}

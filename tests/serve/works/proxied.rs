@@ -1,0 +1,85 @@
+//! Behind a proxy: limits and the log are about clients, not about the proxy.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::served::{Server, large_archive, read_head, send, two_archives};
+use crate::common::servers::*;
+use crate::common::*;
+
+/// A proxy's connections are not those of one client; each client has its own limit, whatever it claims itself.
+#[test]
+fn clients_behind_a_proxy_have_their_own_limits() {
+    let dir = two_archives();
+    // Larger than what the sockets take: a transfer that is not read goes on.
+    let (name, _) = large_archive(dir.path(), 60, 64 << 20);
+    let server =
+        Server::start_in(dir, &["--max-connections-per-client", "1", "--trusted-proxy", "127.0.0.1", "--access-log"]);
+    let path = format!("/{name}");
+    let ask = |client: &str| {
+        let mut stream = server.connect();
+        send(&mut stream, "GET", &path, &format!("X-Forwarded-For: {client}\r\n"));
+        let head = read_head(&mut stream).expect("a head");
+        (stream, head)
+    };
+    let held: Vec<_> = ["203.0.113.1", "203.0.113.2", "1.1.1.1, 203.0.113.3"].map(ask).into();
+    assert!(held.iter().all(|(_, head)| head.status == 200), "{held:?}");
+    let (_, head) = ask("9.9.9.9, 203.0.113.3");
+    assert_eq!((head.status, head.header("retry-after")), (503, "5"), "a second one of the third client");
+    let refused = server.wait_for_line(&["\"answered\"", "\"status\":503"]);
+    assert!(refused.contains("\"client\":\"203.0.113.3\"") && refused.contains(&path), "{refused}");
+    drop(held);
+    server.wait_for_line(&["\"served\"", "203.0.113.2:0"]);
+    // Without a transfer: the client's place is free again at once.
+    for _ in 0..3 {
+        assert_eq!(server.get("/healthz", "X-Forwarded-For: 203.0.113.9\r\n").status, 200);
+    }
+    server.wait_for_line(&["\"answered\"", "GET /healthz", "203.0.113.9", "\"status\":200"]);
+}
+
+/// Without the flag, what a client claims means nothing; refusals and errors are logged.
+#[test]
+fn nobody_is_believed_unasked() {
+    let server = Server::start(&[]);
+    assert_eq!(server.get("/no\x1bthing", "").status, 400);
+    assert_eq!(server.get("/nothing", "X-Forwarded-For: 203.0.113.1\r\n").status, 404);
+    let line = server.wait_for_line(&["\"answered\"", "GET /nothing"]);
+    assert!(line.contains("\"client\":\"127.0.0.1\"") && line.contains("\"status\":404"), "{line}");
+    server.get("/healthz", "");
+    server.get("/last", "");
+    server.wait_for_line(&["GET /last"]);
+    assert!(!server.lines().iter().any(|line| line.contains("healthz")), "what went well is not logged unasked");
+}
+
+/// The configuration in docs/serving.md, with other ports and paths, and a hundred clients at once.
+#[needs("nginx", "curl")]
+#[test]
+fn nginx_in_front() {
+    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
+    let port = free_port();
+    let (_, block) = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.md"))
+        .split_once("```nginx\n")
+        .expect("a configuration");
+    let (block, _) = block.split_once("```").expect("its end");
+    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
+    let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
+    let url = format!("http://127.0.0.1:{port}/{FULL_26}");
+    let expected = fs::read(fixture(FULL_26)).expect("read");
+    // A hundred addresses of this machine.
+    let fetched: Vec<bool> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (1..=100)
+            .map(|client| {
+                let (url, expected) = (&url, &expected);
+                scope.spawn(move || {
+                    let from = format!("127.0.1.{client}");
+                    let output = Command::new("curl").args(["-fsS", "--interface", &from, url]).output();
+                    output.is_ok_and(|output| output.status.success() && output.stdout == *expected)
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap_or(false)).collect()
+    });
+    assert_eq!(fetched.iter().filter(|fetched| **fetched).count(), 100);
+    server.wait_for_line(&["\"served\"", "127.0.1.100:0"]);
+}

@@ -1,0 +1,140 @@
+//! Encryption: certificates are used, and used again when they change.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::served::{Server, two_archives};
+use crate::common::*;
+
+/// A certificate that signs itself, and its key.
+fn certificate(dir: &Path) {
+    let names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"];
+    self_signed_certificate(&dir.join("key.pem"), &dir.join("cert.pem"), &names);
+}
+
+/// A server with the certificate of this directory.
+fn encrypted_server(dir: &Path) -> Server {
+    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
+}
+
+/// What curl gets, trusting this certificate alone.
+fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+    let output = Command::new("curl")
+        .args(["-fsS", "--max-time", "60", "--cacert"])
+        .arg(trusted)
+        .args(arguments)
+        .arg(format!("https://{}/{FULL_26}", server.address))
+        .output()
+        .expect("run");
+    output.status.success().then_some(output.stdout)
+}
+
+#[needs("openssl", "curl")]
+#[test]
+fn certificates_are_read_again() {
+    let (dir, old) = (temp_dir(), temp_dir());
+    certificate(dir.path());
+    for file in ["cert.pem", "key.pem"] {
+        fs::copy(dir.path().join(file), old.path().join(file)).expect("copied");
+    }
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let server = encrypted_server(dir.path());
+    let file = fs::read(fixture(FULL_26)).expect("read");
+    let old_cert = old.path().join("cert.pem");
+    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
+    let head = String::from_utf8(fetch(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
+    assert!(head.contains(&format!("Content-Length: {}\r\n", file.len())), "{head}");
+    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
+    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.1"]), None);
+
+    // Half of a change is none: the old pair stays.
+    fs::write(&key, "no key").expect("written");
+    server.wait_for_line(&["warning", "key.pem", "old certificate stays"]);
+    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
+
+    certificate(dir.path());
+    server.signal(rustix::process::Signal::HUP);
+    wait_for("the new certificate", || fetch(&server, &cert, &[]) == Some(file.clone()));
+    assert_eq!(fetch(&server, &old_cert, &[]), None);
+    let (status, _) = server.stop();
+    assert!(status.success());
+}
+
+/// The wrong scheme of a server is named, and the right one.
+#[cfg(feature = "net")]
+#[needs("openssl")]
+#[test]
+fn the_scheme_that_is_meant() {
+    let dir = temp_dir();
+    certificate(dir.path());
+    let (encrypted, plain) = (encrypted_server(dir.path()), Server::start(&[]));
+    let out = dir.path().join("out");
+    for (url, meant) in [
+        (format!("http://{}", encrypted.address), "https://"),
+        (format!("https://{}", plain.address), "http://"),
+        (format!("http://{}/{FULL_26}", encrypted.address), "https://"),
+        (format!("https://{}/{FULL_26}", plain.address), "http://"),
+    ] {
+        for command in ["fetch", "bootstrap", "find"] {
+            let arguments = match command {
+                "fetch" => vec![command, &url, "-o", out.to_str().expect("text")],
+                "bootstrap" => vec![command, &url, "--ledger", out.to_str().expect("text")],
+                _ => vec![command, "--source", &url],
+            };
+            let output = slotpress().args(&arguments).output().expect("run");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
+            assert!(said.contains(&format!("begins with {meant}")), "{arguments:?}: {said}");
+        }
+    }
+}
+
+#[needs("openssl")]
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    let (dir, other) = (two_archives(), temp_dir());
+    certificate(dir.path());
+    certificate(other.path());
+    let output = slotpress()
+        .args(["serve", "--listen", "127.0.0.1:0", "--tls-cert"])
+        .arg(dir.path().join("cert.pem"))
+        .arg("--tls-key")
+        .arg(other.path().join("key.pem"))
+        .arg(dir.path())
+        .output()
+        .expect("run");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && text.contains("cannot use"), "{text}");
+}
+
+/// Lines that end in a LF alone are refused as they are without encryption.
+#[needs("openssl")]
+#[test]
+fn heads_have_strict_lines() {
+    let dir = temp_dir();
+    certificate(dir.path());
+    let server = encrypted_server(dir.path());
+    let status = |head: &str| {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-quiet", "-connect", &server.address.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("runs");
+        // It ends when the server closes the connection.
+        client.stdin.as_mut().expect("a pipe").write_all(head.as_bytes()).expect("sent");
+        let output = client.wait_with_output().expect("ends");
+        String::from_utf8_lossy(&output.stdout).split(' ').nth(1).map(str::to_string)
+    };
+    let good = format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&good).as_deref(), Some("206"));
+    for (at, _) in good.match_indices("\r\n") {
+        let bare = format!("{}{}", &good[..at], &good[at + 1..]);
+        assert_eq!(status(&bare).as_deref(), Some("400"), "{bare:?}");
+    }
+}

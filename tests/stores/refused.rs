@@ -1,0 +1,49 @@
+//! Buckets that lie, and archives that are damaged.
+
+use std::fs;
+
+use gateway::{Done, Gateway, Instead, PAGE};
+
+use crate::common::{needs, temp_dir, text, wait_for};
+use crate::stores::*;
+
+/// A web server in place of a store, and one whose list has no end: neither is a bucket without archives.
+#[needs("versitygw")]
+#[test]
+fn lists_that_lie() {
+    const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
+                         <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
+    let (gateway, out) = (Gateway::start(), temp_dir());
+    for (document, words) in [(PAGE, "does not speak S3"), (AGAIN, "repeats its continuation token")] {
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
+        for command in [
+            &["list", &target()][..],
+            &["find", "--source", &target()],
+            &["fetch", &target(), "-o", text(out.path())],
+            &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
+        ] {
+            let asked = gateway.count(&["list-type=2"]);
+            let said = run(&gateway, command);
+            assert!(said.code == Some(4) && said.stderr.contains(words), "{command:?}: {said:?}");
+            assert!(gateway.count(&["list-type=2"]) - asked <= 4, "{command:?}");
+        }
+        gateway.fail_no_more();
+    }
+}
+
+/// What fails its checks never has a name, and the bucket keeps nothing of it.
+#[needs("versitygw")]
+#[test]
+fn a_damaged_archive_is_not_uploaded() {
+    let gateway = Gateway::start();
+    let dir = temp_dir();
+    let mut bytes = fs::read(crate::common::fixture(crate::common::FULL_26)).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = dir.path().join(crate::common::FULL_26);
+    fs::write(&damaged, bytes).expect("written");
+    let said = run(&gateway, &["recompress", text(&damaged), "-o", &target()]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(files_in_bucket(&gateway).is_empty());
+    wait_for("the store to forget it", || gateway.left_parts() == 0);
+}

@@ -1,0 +1,43 @@
+//! Runs that end while an archive is sent.
+
+use std::process::Stdio;
+
+use gateway::{Gateway, Instead};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{exit_code, ledger, needs, text, wait_for, wait_for_handler};
+use crate::stores::*;
+
+#[needs("versitygw")]
+#[test]
+fn an_upload_that_is_interrupted() {
+    let gateway = Gateway::start();
+    gateway.fail(&["PUT ", "partNumber=1&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let ledger = ledger("ledger-at-40");
+    for signal in [Signal::INT, Signal::TERM] {
+        let before = gateway.count(&["partNumber=1&"]);
+        let mut child = command(&gateway, &["-q", "archive", text(ledger.path()), "-o", &target()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        wait_for("a part", || gateway.count(&["partNumber=1&"]) > before);
+        wait_for_handler(&child, signal);
+        kill_process(Pid::from_child(&child), signal).expect("sent");
+        assert_eq!(exit_code(&mut child), Some(130));
+        assert!(files_in_bucket(&gateway).is_empty() && gateway.left_parts() == 0);
+    }
+}
+
+/// A panic in a thread that sends parts ends the run, and nothing is left.
+#[needs("versitygw")]
+#[test]
+fn a_panic_while_a_part_is_sent() {
+    let gateway = Gateway::start();
+    let ledger = ledger("ledger-at-40");
+    let mut archive = command(&gateway, &["archive", text(ledger.path()), "-o", &target()]);
+    archive.env("FAULTS_PANIC_AT", "part sender").env_remove("RUST_BACKTRACE");
+    let ended = said(archive);
+    assert!(ended.code == Some(1) && ended.stderr.contains("an injected panic"), "{ended:?}");
+    assert!(files_in_bucket(&gateway).is_empty() && gateway.left_parts() == 0);
+}

@@ -1,0 +1,105 @@
+//! Uploads of `publish` that end while the store makes one file of their parts, and uploads of which the store has lost a part: each
+//! later run against a store that works ends well, and the archive is in the index.
+
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::*;
+use crate::publish::stage::{Stage, latest, verify};
+use crate::publish::survives::stores::{once, parts_log, start, uploads, with_three_parts};
+use crate::stores::gateway::{Done, Gateway, Instead, PAGE};
+
+const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
+
+/// A run against the store, which works now, publishes the archive.
+fn ends_well(at: &str, gateway: &Gateway, stage: &Stage, made: &Path) {
+    gateway.fail_no_more();
+    let output = once(gateway, stage, &[]);
+    assert!(output.status.success(), "{at}: {}", String::from_utf8_lossy(&output.stderr));
+    let bucket = gateway.bucket().join("mainnet");
+    assert_eq!(latest(&bucket), [name(made)], "{at}");
+    verify(&bucket);
+    assert_eq!((gateway.left_parts(), uploads(stage).len()), (0, 0), "{at}");
+    stage.assert_nothing_is_pinned();
+}
+
+fn end_by(mut child: Child, signal: Signal) {
+    if signal != Signal::KILL {
+        wait_for_handler(&child, signal);
+    }
+    kill_process(Pid::from_child(&child), signal).expect("sent");
+    child.wait().expect("ended");
+}
+
+/// Ended by a signal: before the store has made the file, or after it.
+#[needs("versitygw")]
+#[test]
+fn ended_while_it_is_completed() {
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        for done in [Done::No, Done::Yes] {
+            let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+            gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(done));
+            let child = start(&gateway, &stage, &[]);
+            wait_for("the completion", || gateway.silences() > 0);
+            end_by(child, signal);
+            ends_well(&format!("{signal:?} {done:?}"), &gateway, &stage, &made);
+        }
+    }
+}
+
+/// The completion fails, or what is asked about its result.
+#[needs("versitygw")]
+#[test]
+fn a_completion_that_fails() {
+    let head = &["HEAD ", ".tar.zst"][..];
+    for (of, instead) in [
+        (&COMPLETE[..], Instead::Refused(503, "SlowDown")),
+        (&COMPLETE, Instead::Refused(403, "AccessDenied")),
+        (&COMPLETE, Instead::Says(PAGE, Done::No)),
+        (&COMPLETE, Instead::Says(PAGE, Done::Yes)),
+        (head, Instead::Refused(404, "")),
+        (head, Instead::Says(PAGE, Done::No)),
+    ] {
+        let at = format!("{of:?} {instead:?}");
+        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        // The name is asked about before the upload, too.
+        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
+        let child = start(&gateway, &stage, &[]);
+        wait_for("the completion", || gateway.silences() > 0);
+        end_by(child, Signal::TERM);
+        gateway.fail_no_more();
+        gateway.fail(of, usize::MAX, instead);
+        let (asked, child) = (gateway.count(of), start(&gateway, &stage, &[]));
+        wait_for("what fails", || gateway.count(of) > asked);
+        end_by(child, Signal::TERM);
+        ends_well(&at, &gateway, &stage, &made);
+    }
+}
+
+/// The store has lost a part, or has another one than was sent.
+#[needs("versitygw")]
+#[test]
+fn a_part_that_is_lost() {
+    for is_another in [true, false] {
+        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
+        let child = start(&gateway, &stage, &[]);
+        wait_for("the completion", || gateway.silences() > 0);
+        end_by(child, Signal::TERM);
+        match is_another {
+            true => {
+                let path = parts_log(&stage).expect("a log of parts");
+                let text = fs::read_to_string(&path).expect("read");
+                let mut lines: Vec<&str> = text.lines().collect();
+                // The first line is the upload's id.
+                lines.swap(1, 2);
+                fs::write(&path, lines.join("\n") + "\n").expect("written");
+            }
+            false => fs::remove_file(gateway.parts().first().expect("a part")).expect("removed"),
+        }
+        ends_well(&format!("{is_another}"), &gateway, &stage, &made);
+    }
+}

@@ -1,0 +1,225 @@
+//! Targets that are buckets, for every command that takes one.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::{fs, thread};
+
+use gateway::{Gateway, Instead, KEY, SECRET};
+
+use crate::common::http::{Server, Then};
+use crate::common::site::{Way, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored};
+use crate::common::{ledger, names, needs, temp_dir, text, wait_for};
+use crate::stores::*;
+
+/// The same bytes as in a directory, and nothing on the local disk; an incremental archive on what the bucket has.
+#[needs("versitygw")]
+#[test]
+fn an_archive_goes_straight_into_a_bucket() {
+    let gateway = Gateway::start();
+    let (ledger, out, elsewhere) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
+    let (ledger, out_dir) = (text(ledger.path()), text(out.path()));
+    let archive = |to: &str, flags: &[&str]| {
+        let mut command = command(&gateway, &["archive", ledger, "-o", to]);
+        command.args(flags).current_dir(elsewhere.path()).env("TMPDIR", elsewhere.path());
+        said(command)
+    };
+    let to_dir = archive(out_dir, &[]);
+    let to_bucket = archive(&target(), &[]);
+    assert_eq!((to_dir.code, to_bucket.code), (Some(0), Some(0)), "{to_bucket:?}");
+    let name = to_bucket.line("archive")["path"].as_str().expect("a path").to_string();
+    assert!(name.starts_with(&format!("{}/snapshot-40-", target())), "{name}");
+    assert_eq!(to_dir.line("archive")["root"], to_bucket.line("archive")["root"]);
+    assert_eq!(files_in(out.path()), files_in(&gateway.bucket().join("mainnet")));
+    assert_eq!(names(elsewhere.path()), Vec::<String>::new());
+
+    let puts = gateway.count(&["PUT "]);
+    let again = archive(&target(), &[]);
+    assert_eq!(again.code, Some(5), "{again:?}");
+    assert!(again.stderr.contains(&format!("{name} exists already")), "{again:?}");
+    let skipped = archive(&target(), &["--skip-existing"]);
+    assert_eq!((skipped.code, &skipped.line("skipped")["path"]), (Some(0), &name.clone().into()));
+    assert_eq!(gateway.count(&["PUT "]), puts, "nothing was sent");
+    assert_eq!(archive(&target(), &["--force"]).code, Some(0));
+    assert_eq!(gateway.left_parts(), 0);
+
+    // The full archive that it builds on is in the bucket only.
+    let none = archive(&target(), &["--base-slot", "26"]);
+    assert!(none.code == Some(1) && none.stderr.contains("no full archive of slot 26"), "{none:?}");
+    let full = crate::common::fixture(crate::common::FULL_26);
+    let recompressed = run(&gateway, &["recompress", text(&full), "-o", &target()]);
+    assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
+    let incremental = archive(&target(), &["--base-slot", "26"]);
+    assert_eq!(incremental.code, Some(0), "{incremental:?}");
+    for flag in ["--verify", "--dry-run"] {
+        assert_eq!(archive(&target(), &[flag]).code, Some(2), "{flag}");
+    }
+    assert_eq!(archive("https://host.example/x/", &[]).code, Some(2));
+}
+
+/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. It fails for a while, and goes on.
+#[needs("versitygw")]
+#[test]
+fn all_that_read() {
+    let gateway = Gateway::start();
+    let files = pair_of_archives();
+    put(&gateway, &files);
+    let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    let url = format!("{}/{full}", target());
+
+    let listed = run(&gateway, &["list", &target()]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let sizes: Vec<_> = listed.lines.iter().filter_map(|line| line["size_bytes"].as_u64()).collect();
+    assert_eq!(sizes.iter().sum::<u64>(), files.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert_eq!(listed.line("choice")["full"], full.as_str());
+    assert_eq!(listed.line("archive_listed")["file"], url.as_str());
+
+    let inspected = run(&gateway, &["inspect", &url]);
+    assert_eq!(inspected.code, Some(0), "{inspected:?}");
+    assert_eq!(inspected.line("transfer")["file_bytes"], bytes.len());
+    let verified = run(&gateway, &["verify", &url]);
+    assert!(verified.code == Some(0) && verified.line("verify")["ok"] == true, "{verified:?}");
+    let all = run(&gateway, &["verify", &target()]);
+    let good = all.lines.iter().filter(|line| line["type"] == "verify" && line["ok"] == true).count();
+    assert_eq!((all.code, good), (Some(0), files.len()), "{all:?}");
+    let found = run(&gateway, &["find", "--source", &target()]);
+    assert!(found.line("candidate")["full"].to_string().contains(&url), "{found:?}");
+
+    let out = temp_dir();
+    gateway.fail(&["GET ", "range: bytes="], 2, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["GET ", "range: bytes="], 2, Instead::AnswerLost);
+    let fetched = run(&gateway, &["fetch", &target(), "-o", text(out.path())]);
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+    assert_eq!(files_in(out.path()), files);
+    assert_eq!(
+        gateway.count(&["HEAD ", "authorization:"]) + gateway.count(&["range:", "authorization:"]),
+        0,
+        "signed URLs"
+    );
+
+    let out = temp_dir();
+    let bootstrapped = out.path().join("ledger");
+    gateway.fail(&["GET ", "range: bytes="], 2, Instead::Closed);
+    let said = run(&gateway, &["bootstrap", &target(), "--ledger", text(&bootstrapped)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let expected = restored(&files);
+    assert_eq!(ledger_tree(&bootstrapped), ledger_tree(&expected.path().join("ledger")));
+}
+
+/// A mirror, a peer and a bucket that have the same archive: more than one gives a part of it. The first two answer
+/// two ranges, and no more; the bucket none before that.
+#[needs("versitygw")]
+#[test]
+fn sources_of_one_root_are_mixed() {
+    let gateway = Gateway::start();
+    let files = larger_archive();
+    put(&gateway, &files);
+    let limited = || {
+        let (served, left) = (files.clone(), Arc::new(AtomicUsize::new(2)));
+        let counted = left.clone();
+        let server = Server::start(move |request, stream| {
+            let is_range = request.method == "GET" && request.range().is_some();
+            if is_range && counted.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+                return Ok(Then::Close);
+            }
+            respond(&served, Way::Ranges, request, stream)
+        });
+        (server, left)
+    };
+    let ((mirror, of_mirror), (peer, of_peer)) = (limited(), limited());
+    gateway.fail(&["GET ", "range: bytes="], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let name = files.keys().next().expect("an archive");
+    let url = format!("{}/{name}", target());
+    let out = temp_dir();
+    let mut fetch = command(&gateway, &["fetch", "-o", text(out.path()), "--no-incremental", "--streams", "6"]);
+    fetch.args([&mirror.url(&format!("/{name}")), &peer.url(""), &url]);
+    let fetched = thread::scope(|scope| {
+        let fetched = scope.spawn(|| said(fetch));
+        wait_for("both servers", || of_mirror.load(SeqCst) + of_peer.load(SeqCst) == 0);
+        gateway.fail_no_more();
+        fetched.join().expect("no panic")
+    });
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+    assert_eq!(files_in(out.path()), files);
+    let servers = &fetched.line("fetch")["archives"][0]["servers"];
+    // One of the two may have been asked only whether it has the same bytes.
+    assert!(servers.as_array().map_or(0, Vec::len) >= 2, "{servers}");
+    assert!(servers.to_string().contains(&format!("\"{url}\"")), "{servers}");
+}
+
+#[needs("versitygw")]
+#[test]
+fn a_bucket_is_pruned() {
+    let gateway = Gateway::start();
+    let archive = |slot: u64| format!("snapshot-{slot}-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
+    let others = ["latest.json", "notes.txt"].map(String::from);
+    let all = (1..6).map(archive).chain(others.clone());
+    put(&gateway, &all.map(|name| (name, vec![1; 10])).collect());
+    let prune = |flags: &[&str]| run(&gateway, &[&["prune", &target()], flags].concat());
+    let rules = ["--keep-full", "2", "--keep-incremental", "0"];
+    let dry = prune(&[&rules[..], &["--dry-run"]].concat());
+    assert_eq!((dry.code, &dry.line("prune")["removed"]), (Some(0), &3.into()), "{dry:?}");
+    assert_eq!(files_in_bucket(&gateway).len(), 7);
+    let pruned = prune(&rules);
+    assert_eq!((pruned.code, &pruned.line("prune")["removed_bytes"]), (Some(0), &30.into()), "{pruned:?}");
+    let mut left: Vec<String> = [archive(4), archive(5)].into_iter().chain(others).collect();
+    left.sort();
+    assert_eq!(files_in_bucket(&gateway), left);
+    assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
+}
+
+/// Who asks: keys of the environment, of a profile, of a program, or none.
+#[needs("versitygw")]
+#[test]
+fn credentials() {
+    let gateway = Gateway::start();
+    put(&gateway, &larger_archive());
+    let dir = temp_dir();
+    let config = dir.path().join("config");
+    let printed = format!("{{\"Version\":1,\"AccessKeyId\":\"{KEY}\",\"SecretAccessKey\":\"{SECRET}\"}}");
+    fs::write(dir.path().join("printed"), &printed).expect("written");
+    let program = format!("cat {}", text(&dir.path().join("printed")));
+    let profiles = format!(
+        "[profile program]\ncredential_process = {program}\n[profile fails]\ncredential_process = echo {SECRET}; exit 1\n\
+         [profile keys]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n[profile none]\nregion = us-east-1\n"
+    );
+    fs::write(&config, profiles).expect("written");
+    let list = |settings: &[(&str, &str)], flags: &[&str]| {
+        let mut command = command(&gateway, &["list", &target()]);
+        command.args(flags).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        // Nothing listens there: a machine without a metadata service.
+        command.env("AWS_CONFIG_FILE", &config).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9");
+        command.envs(settings.iter().copied());
+        said(command)
+    };
+    for profile in ["program", "keys"] {
+        let listed = list(&[("AWS_PROFILE", profile)], &[]);
+        assert!(listed.code == Some(0) && listed.lines.len() == 2, "{profile} {listed:?}");
+    }
+    for (settings, words) in [
+        (&[("AWS_PROFILE", "fails")][..], "credential_process failed"),
+        (&[("AWS_PROFILE", "none")], "no credentials"),
+        (&[], "no credentials"),
+        (&[("AWS_PROFILE", "misspelt")], "a profile that no file has"),
+        (&[("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", "wrong")], "does not know the credentials"),
+    ] {
+        let refused = list(settings, &[]);
+        assert!(matches!(refused.code, Some(1 | 2)) && refused.stderr.contains(words), "{words}: {refused:?}");
+        assert!(refused.stderr.contains("\"hint\":"), "{refused:?}");
+    }
+    let signed = gateway.count(&["uthorization:"]);
+    let refused = list(&[], &["--anonymous"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("does not allow it"), "{refused:?}");
+    assert_eq!(gateway.count(&["uthorization:"]), signed, "asked without credentials");
+
+    // What is asked about by a HEAD alone is refused in words, too.
+    let name = files_in_bucket(&gateway).remove(0);
+    let mut inspect = command(&gateway, &["inspect", &format!("{}/{name}", target())]);
+    inspect.env("AWS_SECRET_ACCESS_KEY", "wrong");
+    let refused = said(inspect);
+    assert!(refused.code == Some(1) && refused.stderr.contains("the store does not allow it"), "{refused:?}");
+    let none = run(&gateway, &["list", "s3://no-such-bucket/x"]);
+    assert!(none.code == Some(1) && none.stderr.contains("there is no bucket no-such-bucket"), "{none:?}");
+    let elsewhere = run(&gateway, &["list", &target(), "--region", "eu-west-1"]);
+    assert!(elsewhere.code == Some(1) && elsewhere.stderr.contains("AWS_REGION"), "{elsewhere:?}");
+}

@@ -1,0 +1,591 @@
+//! The fields of bank file and status cache, in their order: a table of what is there, and what altering each does. Clients read
+//! them with parsers of their own; this one follows the table alone.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use slotpress_read::{Client, Rule, VerifyReport, names_of};
+
+use crate::verify::altered::Altered;
+use crate::verify::fixtures::*;
+
+/// A field, or several.
+pub enum Field {
+    /// So many bytes that mean a number, or an address or a hash.
+    Number(&'static str, usize),
+    /// A byte, 0 or 1.
+    Flag(&'static str),
+    /// A byte, 0 or 1, and what follows 1.
+    Option(&'static str, &'static [Field]),
+    /// A count, and as many items.
+    List(&'static str, &'static [Field]),
+    /// The kind of an item: four bytes, which are 0.
+    Kind(&'static str),
+    /// Fields that belong together.
+    Group(&'static str, &'static [Field]),
+}
+
+use Field::{Flag, Group, Kind, List, Number};
+
+const SCHEDULE: [Field; 5] = [
+    Number("slots per epoch", 8),
+    Number("leader schedule offset", 8),
+    Flag("warmup"),
+    Number("first normal epoch", 8),
+    Number("first normal slot", 8),
+];
+
+const VOTE_ACCOUNT: &[Field] = &[
+    Number("address", 32),
+    Number("stake", 8),
+    Number("lamports", 8),
+    List("data", &[Number("byte", 1)]),
+    Number("owner", 32),
+    Flag("executable"),
+    Number("rent epoch", 8),
+];
+
+/// In the stakes of an epoch; those of the bank lack the last.
+const DELEGATION: &[Field] = &[
+    Number("address", 32),
+    Number("voter", 32),
+    Number("stake", 8),
+    Number("activation epoch", 8),
+    Number("deactivation epoch", 8),
+    Number("rate", 8),
+    Number("credits observed", 8),
+];
+
+const HISTORY: Field = List(
+    "stake history",
+    &[Number("epoch", 8), Number("effective", 8), Number("activating", 8), Number("deactivating", 8)],
+);
+
+/// The bank file: bank fields, accounts-db fields, extra fields.
+pub const BANK_FILE: &[Field] = &[
+    Number("blockhash queue: last index", 8),
+    Field::Option("blockhash queue: last hash", &[Number("hash", 32)]),
+    List(
+        "blockhash queue: hashes",
+        &[Number("hash", 32), Number("lamports per signature", 8), Number("index", 8), Number("timestamp", 8)],
+    ),
+    Number("blockhash queue: max age", 8),
+    List("ancestors", &[Number("slot", 8), Number("count", 8)]),
+    Number("hash", 32),
+    Number("parent hash", 32),
+    Number("parent slot", 8),
+    List("hard forks", &[Number("slot", 8), Number("count", 8)]),
+    Number("transaction count", 8),
+    Number("tick height", 8),
+    Number("signature count", 8),
+    Number("capitalization", 8),
+    Number("max tick height", 8),
+    Field::Option("hashes per tick", &[Number("number", 8)]),
+    Number("ticks per slot", 8),
+    Number("ns per slot", 16),
+    Number("genesis creation time", 8),
+    Number("slots per year", 8),
+    Number("accounts data length", 8),
+    Number("slot", 8),
+    Number("epoch (unused)", 8),
+    Number("block height", 8),
+    Number("leader", 32),
+    Number("collector fees (unused)", 8),
+    Number("fee calculator (unused)", 8),
+    Number("fee rate governor: target lamports", 8),
+    Number("fee rate governor: target signatures", 8),
+    Number("fee rate governor: min lamports", 8),
+    Number("fee rate governor: max lamports", 8),
+    Number("fee rate governor: burn percent", 1),
+    Number("collected rent (unused)", 8),
+    Number("rent collector (unused): epoch", 8),
+    Number("rent collector (unused): slots per epoch", 8),
+    Number("rent collector (unused): leader schedule offset", 8),
+    Flag("rent collector (unused): warmup"),
+    Number("rent collector (unused): first normal epoch", 8),
+    Number("rent collector (unused): first normal slot", 8),
+    Number("rent collector (unused): slots per year", 8),
+    Number("rent collector (unused): lamports per byte", 8),
+    Number("rent collector (unused): exemption threshold", 8),
+    Number("rent collector (unused): burn percent", 1),
+    Group("epoch schedule", &SCHEDULE),
+    Number("inflation", 48),
+    Group(
+        "stakes",
+        &[
+            List("vote accounts", VOTE_ACCOUNT),
+            List("delegations", DELEGATION.split_at(6).0),
+            Number("unused", 8),
+            Number("epoch", 8),
+            HISTORY,
+        ],
+    ),
+    List("unused accounts", &[Number("address", 32)]),
+    List("unused credits", &[Number("address", 32)]),
+    List("unused votes", &[Number("address", 32), Number("number", 8)]),
+    List("unused epoch stakes", &[Number("epoch", 8)]),
+    Flag("is delta"),
+    List("storage map", &[Number("slot", 8), List("storages", &[Number("id", 8), Number("length", 8)])]),
+    Number("write version (unused)", 8),
+    Number("slot of the accounts", 8),
+    Number("hashes (unused)", 64),
+    Number("statistics", 40),
+    List("historical roots", &[Number("slot", 8)]),
+    List("historical roots with hashes", &[Number("slot", 8), Number("hash", 32)]),
+    Number("lamports per signature", 8),
+    Field::Option("incremental persistence (unused)", &[Number("fields", 88)]),
+    Field::Option("epoch accounts hash (unused)", &[Number("hash", 32)]),
+    List(
+        "epoch stakes",
+        &[
+            Number("epoch", 8),
+            Kind("kind"),
+            List("vote accounts", VOTE_ACCOUNT),
+            List("delegations", DELEGATION),
+            Number("unused", 8),
+            Number("epoch of the stakes", 8),
+            HISTORY,
+            Number("total stake", 8),
+            List(
+                "nodes",
+                &[
+                    Number("address", 32),
+                    List("vote accounts of the node", &[Number("address", 32)]),
+                    Number("stake", 8),
+                ],
+            ),
+            List("authorized voters", &[Number("vote account", 32), Number("voter", 32)]),
+        ],
+    ),
+    Field::Option("lattice hash", &[Number("hash", 2048)]),
+    Field::Option("block id", &[Number("hash", 32)]),
+];
+
+/// The status cache.
+pub const STATUS_CACHE: &[Field] = &[List(
+    "slots",
+    &[
+        Number("slot", 8),
+        Flag("root"),
+        List(
+            "blockhashes",
+            &[
+                Number("blockhash", 32),
+                Number("offset", 8),
+                List("transactions", &[Number("part of the hash", 20), Kind("result")]),
+            ],
+        ),
+    ],
+)];
+
+/// What a place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    Number,
+    Flag,
+    Option,
+    /// So many items; the first ends where that is told.
+    List(u64),
+    Kind,
+}
+
+/// Where a field is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its name, behind those of the lists that it is in: "stakes / vote accounts / stake".
+    pub name: String,
+    /// The number, the flag, or the count in front of a list.
+    pub range: Range<usize>,
+    pub holds: Holds,
+    /// Of a list or an option: all items.
+    pub items: Range<usize>,
+    /// Of a list: where its first item ends.
+    pub first_end: usize,
+}
+
+/// Where everything is, each list with its first item only, but for `whole` lists with all of them.
+pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<Place> {
+    let mut found = Vec::new();
+    let end = walk(content, fields, "", 0, is_whole, &mut Some(&mut found));
+    assert_eq!(end, content.len(), "the table is that of the file");
+    found
+}
+
+fn walk(
+    content: &[u8],
+    fields: &[Field],
+    prefix: &str,
+    mut at: usize,
+    is_whole: bool,
+    found: &mut Option<&mut Vec<Place>>,
+) -> usize {
+    for field in fields {
+        let start = at;
+        let (name, holds, length) = match field {
+            Number(name, length) => (name, Holds::Number, *length),
+            Flag(name) => (name, Holds::Flag, 1),
+            Kind(name) => (name, Holds::Kind, 4),
+            Field::Option(name, _) => (name, Holds::Option, 1),
+            List(name, _) => (name, Holds::List(u64_at(content, at)), 8),
+            Group(name, fields) => {
+                at = walk(content, fields, &format!("{prefix}{name} / "), at, is_whole, found);
+                continue;
+            }
+        };
+        at += length;
+        let (name, items_start) = (format!("{prefix}{name}"), at);
+        let number = found.as_ref().map(|found| found.len());
+        if let Some(found) = found {
+            let (range, items) = (start..at, at..at);
+            found.push(Place { name: name.clone(), range, holds, items, first_end: at });
+        }
+        let below = format!("{name} / ");
+        let mut first_end = at;
+        match field {
+            Field::Option(_, fields) if content[start] == 1 => {
+                at = walk(content, fields, &below, at, is_whole, found);
+            }
+            // Bytes are no fields.
+            List(_, [Number(_, 1)]) => at += u64_at(content, start) as usize,
+            List(_, fields) => {
+                for item in 0..u64_at(content, start) {
+                    let told = if item == 0 || is_whole { &mut *found } else { &mut None };
+                    at = walk(content, fields, &below, at, is_whole, told);
+                    first_end = if item == 0 { at } else { first_end };
+                }
+            }
+            _ => {}
+        }
+        if let (Some(found), Some(number)) = (found.as_mut(), number) {
+            (found[number].items, found[number].first_end) = (items_start..at, first_end);
+        }
+    }
+    at
+}
+
+/// A change of a field.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The lowest bit is flipped.
+    Flipped,
+    /// All bits are set.
+    Highest,
+    /// All bits are cleared.
+    Zero,
+    /// Another number.
+    Set(u64),
+    /// The list is as long, its items are copies of the first: or of these bytes, where it was empty.
+    Length(u64),
+    /// The list's first item, or what the option holds, is left out.
+    LeftOut,
+}
+
+impl Change {
+    /// Of the kinds of fields, what can be done with each.
+    pub fn of(place: &Place) -> Vec<Self> {
+        match place.holds {
+            Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
+            Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
+            Holds::Option if !place.items.is_empty() => vec![Self::Set(2), Self::LeftOut],
+            Holds::Option => vec![Self::Set(2)],
+            Holds::List(0) => vec![Self::Highest, Self::Length(1)],
+            Holds::List(count) => vec![Self::Highest, Self::LeftOut, Self::Length(count + 1)],
+        }
+    }
+
+    /// Makes it.
+    pub fn make(&self, content: &mut Vec<u8>, place: &Place, item_bytes: usize) {
+        let range = place.range.clone();
+        match self {
+            Self::Flipped => content[range.start] ^= 1,
+            Self::Highest => content[range].fill(0xFF),
+            Self::Zero => content[range].fill(0),
+            Self::Set(number) => {
+                let length = range.len().min(8);
+                content[range.start..range.start + length].copy_from_slice(&number.to_le_bytes()[..length]);
+            }
+            Self::LeftOut if place.holds == Holds::Option => {
+                content.drain(place.items.clone());
+                content[range.start] = 0;
+            }
+            Self::LeftOut => {
+                content.drain(place.items.start..place.first_end);
+                let count = u64_at(content, range.start) - 1;
+                content[range].copy_from_slice(&count.to_le_bytes());
+            }
+            Self::Length(count) => {
+                let old = u64_at(content, range.start);
+                content[range].copy_from_slice(&count.to_le_bytes());
+                let item = match old {
+                    0 => vec![0; item_bytes],
+                    _ => content[place.items.start..place.first_end].to_vec(),
+                };
+                let more = item.repeat((count - old) as usize);
+                content.splice(place.items.start..place.items.start, more);
+            }
+        }
+    }
+}
+
+/// Bytes of an item of fixed length.
+fn item_bytes(fields: &[Field]) -> usize {
+    let length = |field: &Field| match field {
+        Number(_, length) => *length,
+        Flag(_) | Field::Option(..) => 1,
+        Kind(_) => 4,
+        List(..) => 8,
+        Group(_, fields) => item_bytes(fields),
+    };
+    fields.iter().map(length).sum()
+}
+
+/// Bytes of an item of the list of this name.
+pub fn item_bytes_of(name: &str, fields: &[Field]) -> usize {
+    let (first, rest) = name.split_once(" / ").map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let found = fields.iter().find_map(|field| match field {
+        List(name, fields) | Group(name, fields) | Field::Option(name, fields) if *name == first => Some(*fields),
+        _ => None,
+    });
+    match (found, rest) {
+        (Some(fields), Some(rest)) => item_bytes_of(rest, fields),
+        (Some(fields), None) => item_bytes(fields),
+        (None, _) => 0,
+    }
+}
+
+/// A file with one field changed.
+pub fn changed(content: &[u8], fields: &'static [Field], name: &str, nth: usize, change: &Change) -> Vec<u8> {
+    let places = places(content, fields, true);
+    let place = places.iter().filter(|place| place.name == name).nth(nth).unwrap_or_else(|| panic!("no {name}"));
+    let mut content = content.to_vec();
+    change.make(&mut content, place, item_bytes_of(name, fields));
+    content
+}
+
+/// What a client asks of a field beyond its kind: the field, how often it comes before, what is done, and the rule that tells.
+const DEMANDS: &[(&str, usize, Change, Rule)] = &[
+    ("ancestors", 0, Change::Length(8193), Rule::FiredancerLimit),
+    ("hard forks", 0, Change::Length(65), Rule::FiredancerLimit),
+    ("blockhash queue: last hash", 0, Change::LeftOut, Rule::BankHash),
+    ("rent collector (unused): warmup", 0, Change::Set(2), Rule::RentCollector),
+    ("epoch schedule / first normal epoch", 0, Change::Flipped, Rule::EpochSchedule),
+    ("epoch schedule / first normal slot", 0, Change::Flipped, Rule::EpochSchedule),
+    ("epoch schedule / slots per epoch", 0, Change::Set(31), Rule::EpochSchedule),
+    ("stakes / delegations / rate", 0, Change::Set(0x4000_0000_0000_0000), Rule::FiredancerLimit),
+    ("unused epoch stakes", 0, Change::Length(1), Rule::UnusedEpochStakes),
+    ("unused votes", 0, Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    ("historical roots", 0, Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    ("epoch stakes", 0, Change::Length(7), Rule::FiredancerLimit),
+    ("epoch stakes", 0, Change::LeftOut, Rule::EpochStakes),
+    ("epoch stakes / epoch", 0, Change::Set(1 << 40), Rule::EpochStakes),
+    ("epoch stakes / epoch", 1, Change::Set(1 << 40), Rule::EpochStakes),
+    ("epoch stakes / vote accounts", 0, Change::Length(2001), Rule::VoteAccountLimit),
+    ("block id / hash", 0, Change::Zero, Rule::BlockId),
+];
+
+const DEMANDS_OF_THE_CACHE: &[(&str, usize, Change, Rule)] = &[
+    ("slots / blockhashes / offset", 0, Change::Set(12), Rule::FiredancerLimit),
+    ("slots", 0, Change::LeftOut, Rule::CachedSlots),
+];
+
+/// Archives with fields altered at random.
+pub struct RandomFields(u64);
+
+/// What Agave compares with the genesis, or with features, which `verify` does not look at.
+pub const OF_GENESIS: [&str; 5] =
+    ["ticks per slot", "genesis creation time", "ns per slot", "slots per year", "epoch schedule / "];
+
+impl RandomFields {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The generator splitmix64.
+    fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.number() % count as u64) as usize
+    }
+
+    /// The next archive, and the directory of its chain, with the genesis.
+    pub fn next_archive(&mut self) -> (Altered, PathBuf) {
+        const CHAINS: [&str; 4] = ["agave-4.2.2", "agave-4.4.0", "agave-4.5.0-alpha.4", "agave-validator-4.2.2"];
+        // Of the last, with its thousands of storages, a loader takes ten times as long.
+        let chain = match self.below(16) {
+            0 => CHAINS[3],
+            number => CHAINS[number % 3],
+        };
+        let chain = dir().with_file_name(chain);
+        let mut files = std::fs::read_dir(&chain).expect("a chain").map(|entry| entry.expect("an entry").file_name());
+        let name = files.find(|name| name.to_string_lossy().starts_with("snapshot-")).expect("a full archive");
+        let name = name.into_string().expect("UTF-8");
+        let mut tar = Tar::read_from(&chain.join(&name));
+        let mut what = name.clone();
+        for _ in 0..=self.below(3) {
+            // Four of five in the bank file, which has more fields.
+            let (document, is_it, fields) = DOCUMENTS[usize::from(self.below(5) == 0)];
+            let member = tar.member(is_it);
+            let mut content = member.content.clone();
+            let mut all = places(&content, fields, true);
+            all.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
+            // Each name as often as each other, however many items a list has.
+            let names: BTreeSet<&str> = all.iter().map(|place| place.name.as_str()).collect();
+            let name = names.iter().nth(self.below(names.len())).expect("a name").to_string();
+            all.retain(|place| place.name == name);
+            let place = all.swap_remove(self.below(all.len()));
+            let mut changes = Change::of(&place);
+            if place.holds == Holds::Number {
+                changes.push(Change::Set(self.number() >> self.below(64)));
+            }
+            let change = changes.swap_remove(self.below(changes.len()));
+            change.make(&mut content, &place, item_bytes_of(&name, fields));
+            what += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
+            member.set_content(content);
+            // The table may not lead through it any more.
+            if place.holds != Holds::Number {
+                break;
+            }
+        }
+        (Altered { what, full: (name, zstd(&tar.write())), incremental: None }, chain)
+    }
+}
+
+fn is_status_cache(path: &str) -> bool {
+    path == "snapshots/status_cache"
+}
+
+/// The full archive with another bank file, or another status cache.
+fn with_document(is_it: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let mut tar = Tar::read(FULL);
+    let member = tar.member(is_it);
+    let content = change(&member.content);
+    member.set_content(content);
+    zstd(&tar.write())
+}
+
+/// A document: its name, what tells its entry, and its fields.
+type Document = (&'static str, fn(&str) -> bool, &'static [Field]);
+
+const DOCUMENTS: [Document; 2] =
+    [("bank file", is_bank_file, BANK_FILE), ("status cache", is_status_cache, STATUS_CACHE)];
+
+/// Every field of both, altered in every way that its kind has.
+pub fn altered_fields() -> Vec<Altered> {
+    let mut all = Vec::new();
+    for (document, is_it, fields) in DOCUMENTS {
+        let mut tar = Tar::read(FULL);
+        let content = tar.member(is_it).content.clone();
+        for place in places(&content, fields, false) {
+            for change in Change::of(&place) {
+                let mut changed = content.clone();
+                change.make(&mut changed, &place, item_bytes_of(&place.name, fields));
+                let mut tar = tar.clone();
+                tar.member(is_it).set_content(changed);
+                let what = format!("{document}: {}: {change:?}", place.name);
+                all.push(Altered { what, full: (FULL.to_string(), zstd(&tar.write())), incremental: None });
+            }
+        }
+    }
+    for ((document, is_it, fields), demands) in DOCUMENTS.into_iter().zip([DEMANDS, DEMANDS_OF_THE_CACHE]) {
+        for (name, nth, change, rule) in demands {
+            let bytes = with_document(is_it, |content| changed(content, fields, name, *nth, change));
+            let what = format!("{document}: {name} {nth}: {change:?}: {rule:?}");
+            all.push(Altered { what, full: (FULL.to_string(), bytes), incremental: None });
+        }
+    }
+    for (what, _, bytes) in vote_accounts_of_epochs() {
+        all.push(Altered { what: what.to_string(), full: (FULL.to_string(), bytes), incremental: None });
+    }
+    all
+}
+
+/// Vote accounts in the stakes of the epoch that comes next.
+fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
+    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &Place)| {
+        with_document(is_bank_file, |content| {
+            let places = places(content, BANK_FILE, true);
+            let epochs: Vec<&Place> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
+            let newest = epochs.iter().max_by_key(|place| u64_at(content, place.range.start)).expect("epochs");
+            let is_it = |place: &&Place| place.range.start > newest.range.start && place.name == name;
+            let mut content = content.to_vec();
+            change(&mut content, places.iter().find(is_it).expect("a field"));
+            content
+        })
+    };
+    const DATA: &str = "epoch stakes / vote accounts / data";
+    vec![
+        ("epoch stakes: no stake", Rule::NoStake, {
+            next("epoch stakes / vote accounts / stake", &|content, place| content[place.range.clone()].fill(0))
+        }),
+        ("epoch stakes: a vote state of an unknown version", Rule::FiredancerVoteState, {
+            next(DATA, &|content, place| content[place.items.start] = 9)
+        }),
+        ("epoch stakes: a vote state that ends early", Rule::FiredancerVoteState, {
+            next(DATA, &|content, place| {
+                content.drain(place.items.start + 40..place.items.end);
+                content[place.range.clone()].copy_from_slice(&40u64.to_le_bytes());
+            })
+        }),
+    ]
+}
+
+fn report_of(altered: &Altered, clients: &[Client]) -> VerifyReport {
+    let dir = tempfile::tempdir().expect("a directory");
+    verify(&put(dir.path(), &altered.full.0, &altered.full.1), None, clients)
+}
+
+/// What is said of each: the rules that it breaks, and the clients that refuse it.
+#[test]
+fn each_field_is_looked_at() {
+    let mut text = String::new();
+    for altered in altered_fields() {
+        let report = report_of(&altered, &[]);
+        let mut rules: Vec<String> = report.failures.iter().map(|it| format!("{:?}", it.rule)).collect();
+        rules.dedup();
+        let refusing: Vec<Client> = report.clients.iter().filter(|it| !it.loads).map(|it| it.client).collect();
+        let by = match refusing.is_empty() {
+            true => "loaded by all".to_string(),
+            false => format!("refused by {}", names_of(&refusing).join(", ")),
+        };
+        text += &format!("{}: {by}; {}\n", altered.what, rules.join(", "));
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Each demand is told by its rule; and what only Firedancer refuses is no fault for Agave.
+#[test]
+fn each_demand_is_told() {
+    let all = altered_fields();
+    let find = |what: &str| all.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
+    let demands = [("bank file", DEMANDS), ("status cache", DEMANDS_OF_THE_CACHE)];
+    let demands = demands.into_iter().flat_map(|(document, demands)| {
+        demands
+            .iter()
+            .map(move |(name, nth, change, rule)| (format!("{document}: {name} {nth}: {change:?}: {rule:?}"), *rule))
+    });
+    let others = vote_accounts_of_epochs().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
+    for (what, rule) in demands.chain(others) {
+        let report = report_of(find(&what), &Client::CURRENT);
+        assert!(!of_rule(&report, rule).is_empty(), "{what}: {}", shown(&report));
+    }
+}
+
+/// The page has a row for each field.
+#[test]
+fn the_page_names_every_field() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/snapshot-format.md"));
+    for (document, is_it, fields) in DOCUMENTS {
+        let content = Tar::read(FULL).member(is_it).content.clone();
+        for place in places(&content, fields, false) {
+            let row = format!("| {} |", place.name);
+            assert!(page.contains(&row), "{document}: {row}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read all the same.
+
+use std::fs;
+use std::path::Path;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Check, Rule, VerifyReport, verify_ledger};
+
+use crate::verify::fixtures::*;
+
+fn unpacked(name: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    tar::Archive::new(tar_of(name).as_slice()).unpack(dir.path()).expect("unpacked");
+    dir
+}
+
+fn verify_dir(dir: &Path) -> VerifyReport {
+    let paths = LedgerPaths { ledger: dir.to_path_buf(), ..LedgerPaths::default() };
+    verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verifying does not fail")
+}
+
+/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures, whatever the layout.
+#[test]
+fn incomplete_ledgers_are_damaged_ones() {
+    for (name, storages) in [
+        ("ledger-at-26.tar.zst", "accounts/run"),
+        ("ledger-at-40-hard-links.tar.zst", "accounts/snapshot/40"),
+        (FULL, "accounts"),
+    ] {
+        let ledger = unpacked(name);
+        assert!(verify_dir(ledger.path()).ok);
+        let path = |slot: u64| {
+            let dir = ledger.path().join(storages);
+            let is_it = |name: &str| name.split('.').next() == Some(&slot.to_string());
+            let mut entries = fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("an entry").file_name());
+            dir.join(entries.find(|name| name.to_str().is_some_and(is_it)).expect("a storage"))
+        };
+        let slots: Vec<u64> = verify_slots(&ledger.path().join(storages));
+        let [first, second, cut, wrong] = [2, 5, 8, 11].map(|at| path(slots[at]));
+        fs::remove_file(&first).expect("removed");
+        fs::remove_file(&second).expect("removed");
+        let bytes = fs::read(&cut).expect("read");
+        fs::write(&cut, &bytes[..bytes.len() - 8]).expect("written");
+        let mut bytes = fs::read(&wrong).expect("read");
+        bytes[96] = 5;
+        fs::write(&wrong, bytes).expect("written");
+        let report = verify_dir(ledger.path());
+        let entry = |path: &Path| format!("accounts/{}", path.file_name().expect("a name").to_string_lossy());
+        let found: Vec<_> = report.failures.iter().map(|it| (it.rule, it.place.entry.clone())).collect();
+        let mut expected = vec![
+            (Rule::MissingStorage, Some(entry(&first))),
+            (Rule::MissingStorage, Some(entry(&second))),
+            (Rule::Ledger, Some(entry(&cut))),
+            (Rule::Executable, Some(entry(&wrong))),
+        ];
+        expected[..3].sort_by(|one, other| one.1.cmp(&other.1));
+        assert_eq!(found, expected, "{name}: {}", shown(&report));
+        let missing = &report.failures.iter().find(|it| it.rule == Rule::MissingStorage).expect("missing");
+        assert!(
+            missing.expected.as_ref().is_some_and(|text| text.starts_with("a file in /")) && !missing.hint.is_empty()
+        );
+        assert!(report.counts.records > 1000);
+        let state = report.checks.iter().find(|check| check.name == Check::State).expect("the state");
+        assert_eq!(state.skipped.as_deref(), Some("not all accounts could be read"));
+    }
+}
+
+/// The slots of storages in a directory that are large enough to be cut and to be wrong.
+fn verify_slots(dir: &Path) -> Vec<u64> {
+    let mut slots: Vec<u64> = fs::read_dir(dir)
+        .expect("listed")
+        .map(|entry| entry.expect("an entry"))
+        .filter(|entry| entry.metadata().expect("there").len() > 500)
+        .filter_map(|entry| entry.file_name().to_str()?.split('.').next()?.parse().ok())
+        .collect();
+    slots.sort_unstable();
+    slots
+}

@@ -1,0 +1,100 @@
+//! Verdicts that an operator reads, and what to do next.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::screen::*;
+use crate::common::*;
+
+/// The pair, under its names and under others.
+fn pairs(dir: &Path) -> [(String, String); 2] {
+    let renamed = (dir.join("full.tar.zst"), dir.join("incremental.tar.zst"));
+    fs::copy(fixture(FULL_26), &renamed.0).expect("copied");
+    fs::copy(fixture(INCREMENTAL_26_40), &renamed.1).expect("copied");
+    let named = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    [named, renamed].map(|(full, incremental)| (text(&full).to_string(), text(&incremental).to_string()))
+}
+
+#[test]
+fn swapped_archives_are_recognised() {
+    let dir = temp_dir();
+    let [named, renamed] = pairs(dir.path());
+    let target = dir.path().join("ledger");
+    for (full, incremental) in [&named, &renamed] {
+        let said = fails(
+            &["verify", incremental, full],
+            2,
+            &["the two archives are swapped", "hint: give the full archive first"],
+        );
+        assert_eq!(said.lines().count(), 2, "{said}");
+        let said =
+            fails(&["restore", incremental, full, "--ledger", text(&target)], 2, &["the two archives are swapped"]);
+        assert!(said.contains(&format!("{incremental} is the incremental one")), "{said}");
+        assert!(!target.join("snapshots").exists());
+    }
+}
+
+#[test]
+fn two_full_archives_are_no_pair() {
+    let full = fixture(FULL_26);
+    let hint = "hint: verify each on its own";
+    fails(&["verify", text(&full), text(&full)], 2, &["both archives are full ones", hint]);
+}
+
+/// Many failures that are alike take a few lines, unless all are asked for.
+#[test]
+fn failures_that_are_alike_stand_together() {
+    let ledger = ledger("ledger-at-40");
+    let run_dir = ledger.path().join("accounts/run");
+    for name in names(&run_dir).iter().take(10) {
+        fs::remove_file(run_dir.join(name)).expect("removed");
+    }
+    let (code, grouped, _) = run(&["verify", text(ledger.path())]);
+    assert_eq!(code, 3);
+    assert_eq!(grouped.matches("failure: entries: a storage is missing").count(), 1, "{grouped}");
+    let (_, all, _) = run(&["verify", "--all", text(ledger.path())]);
+    // One of the ten is no part of the state.
+    let count = all.matches("failure: entries: a storage is missing").count();
+    assert!((5..=10).contains(&count), "{all}");
+    assert!(grouped.contains(&format!("  {count} storages: accounts/")), "{grouped}");
+    assert!(grouped.contains("--all lists them") && !all.contains("--all lists them"), "{grouped}");
+}
+
+/// `inspect` and `verify` agree on an archive whose name is not its own.
+#[test]
+fn a_renamed_archive_has_one_verdict() {
+    let dir = temp_dir();
+    for name in ["renamed.tar.zst".to_string(), FULL_26.replace("-26-", "-27-")] {
+        let path = dir.path().join(name);
+        fs::copy(fixture(FULL_26), &path).expect("copied");
+        let (_, inspected, _) = run(&["inspect", text(&path)]);
+        let (code, verified, _) = run(&["verify", text(&path)]);
+        assert_eq!(code, 3);
+        for client in ["Agave 4.2 to 4.5: ", "Firedancer: "] {
+            assert!(inspected.contains(&format!("{client}NO: ")), "{inspected}");
+        }
+        assert_eq!(verified.matches("refuses it: ").count(), 2, "{verified}");
+    }
+}
+
+/// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and nothing is written.
+#[test]
+fn a_temporary_directory_without_room_is_refused_at_once() {
+    const HUGE_BYTES: u64 = 8 << 40;
+    let dir = temp_dir();
+    let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (archive, temporary) = (dir.path().join(FULL_26), on_disk.path());
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    // A hole behind the archive: what it would unpack to is foreseen by its length.
+    fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
+    let arguments = ["verify", text(&archive), "--memory", "64MiB", "--temporary-dir"];
+    fails(&[&arguments[..], &[text(temporary)]].concat(), 1, &["not enough space under ", "hint: "]);
+    assert_eq!(names(temporary), Vec::<String>::new());
+    // Nor does a directory in memory have any, whatever it says.
+    let memory = Path::new("/dev/shm");
+    if dir.path().starts_with(memory) {
+        let expected =
+            ["/dev/shm is in memory too", "hint: give more --memory, or a directory on a disk: --temporary-dir"];
+        fails(&[&arguments[..], &[text(memory)]].concat(), 1, &expected);
+    }
+}

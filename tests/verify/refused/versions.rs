@@ -1,0 +1,299 @@
+//! What versions of Agave differ in, and what only Firedancer minds: each change is found, at its place, and counts for the
+//! clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's own, these say the same.
+
+use std::path::Path;
+
+use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
+use slotpress_read::{Client, Rule, VerifyReport, verify_ledger};
+
+use crate::common::oracle::Oracle;
+use crate::verify::fixtures::*;
+
+/// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank hash.
+pub struct BankPlaces {
+    pub items: Vec<usize>,
+    pub hash: usize,
+}
+
+impl BankPlaces {
+    fn of(bank: &[u8]) -> Self {
+        let count = u64_at(bank, 41) as usize;
+        let after = 49 + 56 * count + 8;
+        let ancestors = u64_at(bank, after) as usize;
+        Self { items: (0..count).map(|at| 49 + 56 * at).collect(), hash: after + 8 + 16 * ancestors }
+    }
+
+    /// The item with the highest index: the newest.
+    pub fn newest(&self, bank: &[u8]) -> usize {
+        *self.items.iter().max_by_key(|at| u64_at(bank, **at + 40)).expect("blockhashes")
+    }
+}
+
+/// Where a status cache has blockhashes with transactions, and results.
+struct CachePlaces {
+    blockhashes: Vec<usize>,
+    results: Vec<usize>,
+}
+
+impl CachePlaces {
+    fn of(cache: &[u8]) -> Self {
+        let u32_at = |at: usize| u32::from_le_bytes(cache[at..at + 4].try_into().expect("4"));
+        let (mut blockhashes, mut results, mut at) = (Vec::new(), Vec::new(), 8);
+        for _ in 0..u64_at(cache, 0) {
+            let count = u64_at(cache, at + 9);
+            at += 17;
+            for _ in 0..count {
+                let transactions = u64_at(cache, at + 40);
+                if transactions > 0 {
+                    blockhashes.push(at);
+                }
+                at += 48;
+                for _ in 0..transactions {
+                    assert_eq!(u32_at(at + 20), 0, "all of the fixture's transactions went well");
+                    results.push(at + 20);
+                    at += 24;
+                }
+            }
+        }
+        assert_eq!(at, cache.len());
+        Self { blockhashes, results }
+    }
+}
+
+pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankPlaces)) -> Tar {
+    let mut tar = Tar::read(FULL);
+    let member = tar.member(is_bank_file);
+    let mut bank = member.content.clone();
+    let places = BankPlaces::of(&bank);
+    change(&mut bank, &places);
+    member.set_content(bank);
+    tar
+}
+
+fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
+    let mut tar = Tar::read(FULL);
+    let member = tar.member(|path| path == "snapshots/status_cache");
+    let mut cache = member.content.clone();
+    let places = CachePlaces::of(&cache);
+    change(&mut cache, &places);
+    member.set_content(cache);
+    tar
+}
+
+/// A transaction, or an instruction of it, failed with an error that Agave 4.3 does not know.
+pub fn with_error(error: &'static [u8]) -> Tar {
+    with_cache(move |cache, places| {
+        let at = places.results[0];
+        cache.splice(at..at + 4, error.iter().copied());
+    })
+}
+
+pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
+
+fn refusing(report: &VerifyReport) -> Vec<Client> {
+    report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client).collect()
+}
+
+/// Agave's own loaders say what the report says.
+fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
+    for oracle in Oracle::all() {
+        let answer = oracle.accepts(path, None, genesis);
+        assert_eq!(answer.is_ok(), !refusing(report).contains(&oracle.client), "{}: {answer:?}", oracle.client);
+    }
+}
+
+/// An archive without a storage map is how 4.4 writes it: sound, but not for 4.1.
+#[test]
+fn no_storage_map() {
+    for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
+        let dir = dir().with_file_name(chain);
+        let mut files = std::fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
+        let is_full = |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
+        };
+        let full = files.find(is_full).expect("a full archive");
+        for asked in [&[][..], &Client::AGAVE, &Client::CURRENT] {
+            let report = verify(&full, None, asked);
+            assert!(report.ok && report.warnings.is_empty() && report.unlisted_count == 0, "{}", shown(&report));
+            assert_eq!(refusing(&report), [Client::Agave41]);
+        }
+        assert_agave_agrees(&full, &verify(&full, None, &[]), &dir);
+        let report = verify(&full, None, &[Client::Agave41]);
+        assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::NoStorageMap]);
+    }
+}
+
+#[test]
+fn errors_that_older_versions_do_not_know() {
+    for error in BAIL_OUT {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = put(dir.path(), FULL, &zstd(&with_error(error).write()));
+        let report = verify(&path, None, &[]);
+        assert!(report.ok && report.warnings.is_empty(), "{}", shown(&report));
+        assert_eq!(refusing(&report), [Client::Agave41, Client::Agave42, Client::Agave43]);
+        assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+        assert!(verify(&path, None, &[Client::Agave44, Client::Agave45, Client::Firedancer]).ok);
+        let report = verify(&path, None, &Client::AGAVE);
+        let failure = &of_rule(&report, Rule::NewerErrors)[0];
+        assert_eq!(failure.place.entry.as_deref(), Some("snapshots/status_cache"));
+        assert!(failure.found.as_ref().is_some_and(|found| found.ends_with(if error.len() == 8 {
+            "39"
+        } else {
+            "54"
+        })));
+    }
+}
+
+/// What Firedancer refuses or aborts on, and Agave loads: what was done, the rule that it breaks, and the archive.
+pub fn only_for_firedancer() -> [(&'static str, Rule, Tar); 5] {
+    [
+        (
+            "a gap",
+            Rule::BlockhashQueue,
+            with_bank(|bank, places| {
+                let mut items = places.items.clone();
+                items.sort_unstable_by_key(|at| u64_at(bank, *at + 40));
+                let middle = items[items.len() / 2];
+                bank.drain(middle..middle + 56);
+                bank[41..49].copy_from_slice(&(items.len() as u64 - 1).to_le_bytes());
+            }),
+        ),
+        (
+            "an index twice",
+            Rule::BlockhashQueue,
+            with_bank(|bank, places| {
+                bank.copy_within(places.items[0] + 40..places.items[0] + 48, places.items[1] + 40)
+            }),
+        ),
+        (
+            "a blockhash twice",
+            Rule::BlockhashTwice,
+            with_bank(|bank, places| {
+                let newest = places.newest(bank);
+                let other = *places.items.iter().find(|at| **at != newest).expect("another");
+                bank.copy_within(newest..newest + 32, other);
+            }),
+        ),
+        ("the newest blockhash", Rule::NewestBlockhash, {
+            let mut tar = Tar::read(FULL);
+            let newest = tar.member(is_bank_file).content[9..41].to_vec();
+            let member = tar.member(|path| path == "snapshots/status_cache");
+            let mut cache = member.content.clone();
+            let at = CachePlaces::of(&cache).blockhashes[0];
+            cache[at..at + 32].copy_from_slice(&newest);
+            member.set_content(cache);
+            tar
+        }),
+        (
+            "two offsets",
+            Rule::TransactionOffset,
+            with_cache(|cache, places| {
+                let (one, other) = (places.blockhashes[0], places.blockhashes[1]);
+                cache.copy_within(one..one + 32, other);
+                let offset = (u64_at(cache, one + 32) + 1) % 12;
+                cache[other + 32..other + 40].copy_from_slice(&offset.to_le_bytes());
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn only_firedancer_minds() {
+    for (what, rule, tar) in only_for_firedancer() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = put(dir.path(), FULL, &zstd(&tar.write()));
+        let report = verify(&path, None, &[]);
+        let rules: Vec<Rule> = report.failures.iter().map(|failure| failure.rule).collect();
+        assert_eq!(rules, [rule], "{what}: {}", shown(&report));
+        let failure = &report.failures[0];
+        assert!(failure.place.entry.is_some() && failure.expected.is_some() && failure.found.is_some(), "{what}");
+        assert_eq!(refusing(&report), [Client::Firedancer], "{what}");
+        assert!(!verify(&path, None, &[Client::Firedancer]).ok, "{what}");
+        let agave = verify(&path, None, &Client::AGAVE);
+        assert!(agave.ok && agave.warnings.len() == 1, "{what}");
+        for oracle in Oracle::all() {
+            let answer = oracle.accepts(&path, None, &crate::verify::fixtures::dir());
+            assert!(answer.is_ok(), "{what}: {} says {answer:?}", oracle.client);
+        }
+    }
+}
+
+/// The bank hash covers its parts, and every client recomputes it.
+#[test]
+fn bank_hash() {
+    for part in [0, 32] {
+        let tar = with_bank(|bank, places| bank[places.hash + part] ^= 1);
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = put(dir.path(), FULL, &zstd(&tar.write()));
+        let report = verify(&path, None, &[]);
+        assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::BankHash]);
+        assert_eq!(refusing(&report), Client::ALL);
+        assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+    }
+}
+
+/// Firedancer looks the SlotHistory sysvar up.
+#[test]
+fn slot_history() {
+    let mut tar = Tar::read(FULL);
+    let address = bs58::decode("SysvarS1otHistory11111111111111111111111111").into_vec().expect("base58");
+    let mut changed = 0;
+    for at in tar.storages() {
+        let mut content = tar.members[at].content.clone();
+        for (record, _) in records(&content) {
+            if content[record + 16..record + 48] == address[..] {
+                content[record + 16] ^= 1;
+                changed += 1;
+            }
+        }
+        tar.members[at].set_content(content);
+    }
+    assert!(changed > 0);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let report = verify(&path, None, &[Client::Firedancer]);
+    assert_eq!(of_rule(&report, Rule::SlotHistory).len(), 1, "{}", shown(&report));
+}
+
+/// 4.4 loads a storage that is padded to a page, but cannot archive it.
+#[test]
+fn padded_storages() {
+    let mut tar = Tar::read(FULL);
+    let at = tar.storages()[3];
+    let mut content = tar.members[at].content.clone();
+    content.resize(content.len().next_multiple_of(4096), 0);
+    tar.members[at].set_content(content);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let report = verify(&path, None, &Client::AGAVE);
+    assert!(report.ok, "{}", shown(&report));
+    let noted: Vec<Client> = report.clients.iter().filter(|it| it.note.is_some()).map(|it| it.client).collect();
+    assert_eq!(noted, [Client::Agave44]);
+    assert!(refusing(&report).contains(&Client::Firedancer));
+    assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+}
+
+/// Which versions boot from which layout of a ledger.
+#[test]
+fn layouts_of_ledgers() {
+    use Client::*;
+    for (chain, ledger, refused) in [
+        ("agave-4.2.2", "ledger-at-40-hard-links", &[Agave45][..]),
+        ("agave-4.2.2", "ledger-at-40", &[Agave41]),
+        ("agave-4.4.0", "ledger-at-40", &[Agave41]),
+        ("agave-4.5.0-alpha.4", "ledger-at-40", &[Agave41, Agave42, Agave43, Agave44]),
+    ] {
+        let to = tempfile::tempdir().expect("a directory");
+        let bytes = std::fs::read(dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
+        let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
+        tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
+        let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
+        for asked in [&[][..], &[Agave41], &[Agave44], &[Agave45], &Client::AGAVE] {
+            let report = verify_ledger(&paths, None, None, &options(asked), &NoProgress).expect("verified");
+            assert_eq!(refusing(&report), refused, "{chain}");
+            assert!(report.warnings.is_empty(), "{}", shown(&report));
+            assert_eq!(report.ok, !asked.iter().any(|client| refused.contains(client)), "{chain}: {asked:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Archives without an index: damage in one place does not hide damage in another.
+
+use slotpress_read::{Check, Rule, VerifyReport};
+
+use crate::verify::fixtures::*;
+
+/// Frames with a checksum, with or without their content size.
+fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
+    if has_content_size {
+        let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");
+        compressor.include_checksum(true).expect("set");
+        return compressor.compress(content).expect("compresses");
+    }
+    let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.include_checksum(true).expect("set");
+    std::io::Write::write_all(&mut encoder, content).expect("written");
+    encoder.finish().expect("finished")
+}
+
+/// Verifies frames of the given tar, of which some are damaged; returns where each frame starts, too.
+fn verify_frames(
+    tar: &[u8],
+    frame_bytes: usize,
+    damaged: &[usize],
+    has_content_size: bool,
+) -> (VerifyReport, Vec<u64>) {
+    let mut bytes = Vec::new();
+    let mut starts = Vec::new();
+    for (number, content) in tar.chunks(frame_bytes).enumerate() {
+        starts.push(bytes.len() as u64);
+        let mut frame = frame(content, has_content_size);
+        if damaged.contains(&number) {
+            // The checksum: the frame's end is still where it was.
+            let last = frame.len() - 1;
+            frame[last] ^= 1;
+        }
+        bytes.extend(frame);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    (verify(&put(dir.path(), FULL, &bytes), None, &[]), starts)
+}
+
+fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
+    report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
+}
+
+/// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is read.
+#[test]
+fn all_damaged_frames_are_reported() {
+    let tar = Tar::read(FULL);
+    let bytes = tar.write();
+    let sound = verify_frames(&bytes, 40_000, &[], true).0;
+    assert!(sound.ok, "{}", shown(&sound));
+    let count = bytes.len().div_ceil(40_000);
+    for has_content_size in [true, false] {
+        for damaged in [vec![4, 9], vec![5, 6], vec![count - 1, count - 3], vec![0]] {
+            let (report, starts) = verify_frames(&bytes, 40_000, &damaged, has_content_size);
+            let mut expected: Vec<_> = damaged.iter().map(|at| (Some(*at as u64), Some(starts[*at]))).collect();
+            expected.sort_unstable();
+            let found = of_rule(&report, Rule::FrameDamaged);
+            let places: Vec<_> = found.iter().map(|one| (one.place.frame, one.place.offset_bytes)).collect();
+            assert_eq!(places, expected, "{}", shown(&report));
+            assert_eq!(report.failures.len(), damaged.len(), "nothing follows from them: {}", shown(&report));
+            assert!(report.counts.records > sound.counts.records / 2, "{} records", report.counts.records);
+            assert!(report.counts.records < sound.counts.records);
+            for check in [Check::Entries, Check::Records, Check::State] {
+                assert!(skipped(&report, check).is_some(), "{check:?}");
+            }
+            let is_bank_lost = damaged.contains(&0);
+            assert_eq!(skipped(&report, Check::Bank).is_some(), is_bank_lost);
+            assert_eq!(report.slot.is_none(), is_bank_lost);
+        }
+    }
+}
+
+/// What is wrong in other frames is found, too: before the lost one, and after it.
+#[test]
+fn damage_does_not_hide_other_faults() {
+    let mut tar = Tar::read(FULL);
+    let storages = tar.storages();
+    let (early, late) = (storages[2], storages[storages.len() - 2]);
+    for at in [early, late] {
+        tar.members[at].content[96] = 9;
+    }
+    let bytes = tar.write();
+    let middle = bytes.len() / 2 / 10_000;
+    let (report, starts) = verify_frames(&bytes, 10_000, &[middle], true);
+    let executable = of_rule(&report, Rule::Executable);
+    let entries: Vec<_> = executable.iter().filter_map(|failure| failure.place.entry.clone()).collect();
+    let mut expected = [early, late].map(|at| tar.members[at].path());
+    expected.sort_unstable();
+    assert_eq!(entries, expected, "{}", shown(&report));
+    assert_eq!(of_rule(&report, Rule::FrameDamaged)[0].place.offset_bytes, Some(starts[middle]));
+    assert_eq!(report.failures.len(), 3, "{}", shown(&report));
+}
+
+/// A header that makes no sense is named at its offset; reading goes on at the next entry.
+#[test]
+fn a_damaged_header_does_not_hide_other_faults() {
+    let mut tar = Tar::read(FULL);
+    let storages = tar.storages();
+    let (broken, late) = (storages[3], storages[storages.len() - 2]);
+    let offset: usize = tar.members[..broken].iter().map(|it| 512 + it.content.len().next_multiple_of(512)).sum();
+    tar.members[broken].header.as_mut_bytes()[0] ^= 1;
+    tar.members[late].content[96] = 9;
+    for frame_bytes in [10_000, usize::MAX] {
+        let report = verify_frames(&tar.write(), frame_bytes, &[], true).0;
+        let damaged = of_rule(&report, Rule::TarDamaged);
+        assert_eq!(damaged.len(), 1, "{}", shown(&report));
+        let found = damaged[0].found.clone().unwrap_or_default();
+        assert!(found.contains(&format!("at offset {offset} of the tar stream")), "{found}");
+        assert_eq!(of_rule(&report, Rule::Executable)[0].place.entry, Some(tar.members[late].path()));
+        assert_eq!(report.failures.len(), 2, "{}", shown(&report));
+    }
+}
+
+/// Headers that are all damaged end it: nobody's time is taken up, and what was not checked is said.
+#[test]
+fn hopeless_streams_are_given_up() {
+    let mut tar = Tar::read(FULL);
+    let version = tar.position(|path| path == "version");
+    let mut bad = Member::new("accounts/1.1", b'0', b"");
+    bad.header.as_mut_bytes()[0] ^= 1;
+    let good = tar.members[version].clone();
+    for _ in 0..200 {
+        tar.members.splice(1..1, [bad.clone(), good.clone()]);
+    }
+    let report = verify_frames(&tar.write(), usize::MAX, &[], true).0;
+    assert!(!report.ok);
+    assert!(of_rule(&report, Rule::TarDamaged).len() <= 50);
+    assert_eq!(report.counts.storages, 0, "given up before the storages");
+    assert!(skipped(&report, Check::Entries).is_some());
+}
