@@ -1,32 +1,32 @@
-//! Small operations on bytes and lengths from outside: none of them can fail, overflow or go out of
-//! bounds. What reads archives, ledgers and servers' answers is made of them.
+//! Small operations on bytes and lengths that cannot fail, overflow or go out of bounds. The parsers of archives,
+//! ledgers and server answers use them.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// A number as a length in memory. Where it does not fit (on machines of 32 bits), the largest one, which no buffer has:
-/// what takes a piece of a buffer gets none, or all of it, and what allocates fails.
+/// Converts a number to a length in memory. On 32-bit machines, too large a number becomes the largest length: taking a
+/// piece of a buffer then gives nothing or all of it, and an allocation fails.
 pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }
 
-/// Counts on, up to the largest number.
+/// Adds to a counter, up to the largest number.
 pub fn count(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
 }
 
-/// The rate at which bytes came, per second. A time below a millisecond counts as one.
+/// Bytes per second. A time below a millisecond counts as a millisecond.
 pub fn per_second(bytes: u64, time: Duration) -> u64 {
     let billions = u128::from(bytes).saturating_mul(1_000_000_000);
     billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
-/// The length of a range; 0 of one that ends before it begins.
+/// Length of a range; 0 if it ends before it begins.
 pub fn range_bytes(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// The first `count` bytes, or as many as there are, and the rest.
+/// Splits off the first `count` bytes, or as many as there are.
 pub fn split_at_most(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
     bytes.split_at_checked(count).unwrap_or((bytes, &[]))
 }
@@ -37,25 +37,25 @@ pub fn at_most_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
     bytes.split_at_mut(count).0
 }
 
-/// Copies as many bytes as `from` holds and `to` has room for, and says how many.
+/// Copies as many bytes as `from` has and `to` has room for, and returns their number.
 pub fn copy_at_most(from: &[u8], to: &mut [u8]) -> usize {
     let count = from.len().min(to.len());
     to.split_at_mut(count).0.copy_from_slice(from.split_at(count).0);
     count
 }
 
-/// The `N` bytes of an array from `AT` on. Does not compile where they are not all in it.
+/// Returns `N` bytes of an array from `AT` on. Does not compile if the array is too short.
 pub fn array_at<const AT: usize, const N: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> [u8; N] {
     const { assert!(matches!(LENGTH.checked_sub(AT), Some(left) if N <= left)) };
     bytes.get(AT..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
-/// The little-endian `u32` at `AT` of an array. Does not compile where it is not all in it.
+/// Returns the little-endian `u32` at `AT` of an array. Does not compile if the array is too short.
 pub fn u32_at<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> u32 {
     u32::from_le_bytes(array_at::<AT, 4, LENGTH>(bytes))
 }
 
-/// The little-endian `u64` at `AT` of an array. Does not compile where it is not all in it.
+/// Returns the little-endian `u64` at `AT` of an array. Does not compile if the array is too short.
 pub fn u64_at<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> u64 {
     u64::from_le_bytes(array_at::<AT, 8, LENGTH>(bytes))
 }

@@ -1,7 +1,8 @@
-//! The one error type of the library: what failed, what to do about it, and which exit code it deserves.
+//! The error type of the library: what failed, what to do about it, and the exit code.
 //!
-//! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
-//! printed (that is `cli::ui`).
+//! Contains [`Error`], [`ErrorKind`] and helpers that add a path or a hint. The program prints errors in `cli::ui`.
+
+#![warn(missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,31 +11,31 @@ use std::{fmt, io};
 use crate::ShowPath;
 pub use crate::hint::Hint;
 
-/// Result of everything in this library.
+/// Result of fallible functions in this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure it is; decides the exit code of the program.
+/// Kind of failure; determines the program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Something failed (exit code 1).
+    /// Any other failure (exit code 1).
     Failed,
-    /// The arguments make no sense together (exit code 2).
+    /// The arguments contradict each other (exit code 2).
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3).
     Damaged,
     /// The network failed and trying again may work (exit code 4).
     Network,
-    /// What was to be written exists already (exit code 5).
+    /// The output exists already (exit code 5).
     Exists,
-    /// An archive that was named is not there, or not any more (exit code 6).
+    /// The given archive does not exist, or not any more (exit code 6).
     Missing,
     /// The user interrupted the run (exit code 130).
     Interrupted,
 }
 
 impl ErrorKind {
-    /// The documented exit code of the program for this kind of error.
+    /// Exit code of the program for this kind of error.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Failed => 1,
@@ -48,7 +49,7 @@ impl ErrorKind {
     }
 }
 
-/// What failed, on which path and why; and, where there is one, what to do next.
+/// A failure with its path and reason, and a hint if there is advice.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -57,38 +58,38 @@ pub struct Error {
     offset_bytes: Option<u64>,
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
-    // Boxed too: an error is returned everywhere, and should be small.
+    // Boxed to keep the type small, since it is returned everywhere.
     source: Option<Arc<Box<dyn std::error::Error + Send + Sync>>>,
 }
 
 impl Error {
-    /// An error of the given kind.
+    /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None, source: None }
     }
 
-    /// Something failed (exit code 1).
+    /// Makes an error of [`ErrorKind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Failed, message)
     }
 
-    /// The arguments make no sense (exit code 2).
+    /// Makes an error of [`ErrorKind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// The input is damaged or not what it says it is (exit code 3).
+    /// Makes an error of [`ErrorKind::Damaged`].
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, message)
     }
 
-    /// What was to be written exists already (exit code 5).
+    /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
     pub fn exists(path: &Path) -> Self {
         let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.shown()));
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
     }
 
-    /// Of an archive that cannot be opened: [`ErrorKind::Missing`] where it is not there.
+    /// Makes an error for an archive that cannot be opened: [`ErrorKind::Missing`] if it does not exist.
     pub fn of_open(path: &Path, error: &io::Error) -> Self {
         let made = Self::io("open", path, error);
         match error.kind() {
@@ -98,14 +99,14 @@ impl Error {
         }
     }
 
-    /// The user asked to stop (exit code 130).
+    /// Makes an error of [`ErrorKind::Interrupted`].
     pub fn interrupted() -> Self {
         Self::new(ErrorKind::Interrupted, "interrupted")
     }
 
-    /// An operation on a file failed. `doing` completes the sentence "cannot …".
+    /// Makes an error for a failed file operation. `doing` completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
-        // What is read may be no file: then it has said already what failed, where, and what to do.
+        // A reader that is not a file returns an error of this library, which names its own place and hint.
         if let Some(inner) = inner(error) {
             return inner;
         }
@@ -125,61 +126,61 @@ impl Error {
         }
     }
 
-    /// Reading an archive failed, where its path is not known.
+    /// Makes an error for an archive of unknown path that cannot be read.
     pub fn of_reading(error: &io::Error) -> Self {
         inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")).caused_by(same(error)))
     }
 
-    /// Keeps what it came from, for [`std::error::Error::source`]; the message says it already.
+    /// Keeps the underlying error for [`std::error::Error::source`]; the message must contain it already.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(Box::new(source)));
         self
     }
 
-    /// Adds what to do next.
+    /// Adds advice for the operator.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Puts where it happened in front of the message.
+    /// Prepends a place to the message.
     #[must_use]
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The same for damage only: other errors name their path already.
+    /// Prepends a place if the error is of [`ErrorKind::Damaged`]; other errors name their path already.
     #[must_use]
     pub fn within_damaged(self, place: impl fmt::Display) -> Self {
         if self.kind == ErrorKind::Damaged { self.within(place) } else { self }
     }
 
-    /// Adds where in the file it is; the message says it too.
+    /// Adds the offset in the file; the message must contain it already.
     #[must_use]
     pub fn at_offset(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self
     }
 
-    /// Where in the file it is, where that is known.
+    /// Offset of the damage in the file, if known.
     pub fn offset_bytes(&self) -> Option<u64> {
         self.offset_bytes
     }
 
-    /// Of [`ErrorKind::Exists`]: what exists.
+    /// Path of the existing output, for [`ErrorKind::Exists`].
     pub fn existing_path(&self) -> Option<&Path> {
         self.existing_path.as_deref().map(PathBuf::as_path)
     }
 
-    /// The kind, which decides the exit code.
+    /// Kind of the error, which determines the exit code.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What to do next, where that is known.
+    /// Advice for the operator, if there is any.
     pub fn hint(&self) -> Option<&Hint> {
         self.hint.as_ref()
     }
@@ -192,13 +193,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The operating system's error, or the network's, with its code.
+    /// The underlying error of the operating system or network, with its code.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source.as_ref() as _)
     }
 }
 
-/// The same error once more: an [`io::Error`] cannot be cloned.
+/// Copies an [`io::Error`], which cannot be cloned.
 fn same(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -206,12 +207,12 @@ fn same(error: &io::Error) -> io::Error {
     }
 }
 
-/// The error that an operating system's error carries.
+/// The error of this library inside an I/O error.
 fn inner(error: &io::Error) -> Option<Error> {
     error.get_ref()?.downcast_ref::<Error>().cloned()
 }
 
-/// An operating system error without the "(os error 2)" that means nothing to an operator.
+/// Text of an I/O error without "(os error 2)", which means nothing to an operator.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -220,7 +221,7 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Adds the path to an operating system error: `File::open(p).or_path("open", p)?`.
+/// Adds the path to an I/O error: `File::open(p).or_path("open", p)?`.
 pub trait IoContext<T> {
     /// `doing` completes the sentence "cannot …".
     fn or_path(self, doing: &str, path: &Path) -> Result<T>;

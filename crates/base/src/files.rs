@@ -1,4 +1,6 @@
-//! Opening files that must be ordinary ones.
+//! Opens files that must be regular files.
+
+#![warn(missing_docs)]
 
 use std::fs::File;
 use std::path::Path;
@@ -7,13 +9,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{Error, IoContext, Result, ShowPath};
 
-/// Opens an ordinary file for reading.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// It cannot be opened, or is something else: a directory, a pipe, a device. A pipe does not keep the caller waiting for
-/// who might write to it.
+/// It cannot be opened, or is a directory, pipe or device. A pipe does not block the caller.
 pub fn open_file(path: &Path) -> Result<File> {
-    // Without waiting: reading an ordinary file does not care.
+    // Non-blocking because of pipes; reading a regular file ignores the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
     match file.metadata().or_path("read", path)?.is_file() {

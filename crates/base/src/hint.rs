@@ -1,11 +1,13 @@
-//! What to do about an error, as data: the library names its own options in backquotes, a program its flags.
+//! Advice for errors, as data: the library names its options in backquotes, the program its flags.
+
+#![warn(missing_docs)]
 
 use std::borrow::Cow;
 use std::fmt;
 
 macro_rules! hints {
     ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
-        /// What to do next.
+        /// Advice for the operator.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Hint {
@@ -16,7 +18,7 @@ macro_rules! hints {
             $($(#[$doc])* $name,)*
         }
 
-        /// In the words of the library: options stand in backquotes.
+        /// Words the advice for users of the library, with options in backquotes.
         impl fmt::Display for Hint {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
@@ -37,7 +39,7 @@ hints! {
     /// Let servers lead to private addresses.
     AllowPrivate:
         "`allow_private` lets servers lead to private addresses; without it, only a source that you name may be private",
-    /// Check the accounts where the index is wrong.
+    /// Check the accounts, since the index is wrong.
     CheckState: "use `CheckMode::State` to check the accounts instead",
     /// Choose one of several bank snapshots.
     ChooseSlot: "unpack one archive into one empty directory, or choose with `slot`",
@@ -45,13 +47,13 @@ hints! {
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     /// Name the full archive of an incremental one.
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
-    /// Say what an incremental archive builds on.
+    /// Give the base slot of an incremental archive.
     GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
     /// Give the genesis of the chain.
     GiveGenesis: "the chain's genesis.bin tells how long its slots take: `genesis`",
-    /// Trust an authority of one's own.
+    /// Trust a certificate authority of one's own.
     GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
-    /// Say who asks a store.
+    /// Give credentials for a store.
     GiveCredentials:
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
          buckets are read with `anonymous`",
@@ -62,7 +64,7 @@ hints! {
         "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
     /// Name a server to ask.
     GiveSources: "give `sources`, `rpc` or `cluster`",
-    /// A hash is compared with the state, which is not checked.
+    /// Leave out the expected hash, which is compared only with a checked state.
     LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
     /// Allow more memory, or another directory for temporary files.
     MoreMemory: "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account",
@@ -77,7 +79,7 @@ hints! {
     MorePinBytes: "give more room for pins: `pin_bytes`",
     /// Give a second publisher a directory of its own.
     OtherPins: "one `publish` serves all targets; to run a second one, give it another directory of `pins`",
-    /// Pins are links, which do not leave a file system.
+    /// Keep pins on the file system of the archives, since they are hard links.
     PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",
     /// Recompress a stream before it is restored.
     RecompressOnTheWay: "recompress it on the way, and restore from the stream that comes out",
@@ -89,7 +91,7 @@ hints! {
     /// Accept a longer archive.
     RaiseMaxBytes:
         "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
-    /// Move newer archives out of the way of what is restored.
+    /// Move newer archives aside, which the restored state would otherwise have beside it.
     MoveNewerArchives:
         "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
     /// Replace a file that exists, or leave it.
@@ -102,15 +104,15 @@ hints! {
          `CheckMode::Frames` goes without",
     /// Fetch the whole archive first.
     UseFetch: "`fetch` the whole archive; then use the file",
-    /// Find out what sources have.
+    /// List the archives of sources.
     UseFind: "`find` shows what sources have",
-    /// Find out why each source has nothing.
+    /// List the reasons for which sources have no archive.
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
     /// Make an archive with an index.
     UseRecompress: "`recompress` makes one",
     /// Verify the input.
     UseVerify: "`verify` says what is damaged, and where",
-    /// Write where the result can be checked, or leave the state unchecked.
+    /// Write into a directory, where the result can be checked, or leave the state unchecked.
     WriteIntoDirectory:
         "write into a directory; or, if the reader of the pipe checks what it gets, ask for `CheckMode::Frames`",
 }

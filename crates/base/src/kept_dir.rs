@@ -1,8 +1,8 @@
-//! Directories that are kept open, and what is done to the names in them: made, opened, renamed, removed, through the open
-//! descriptor. Whatever comes to lie under their path meanwhile, a symbolic link for example, is not touched.
+//! Directories that are kept open. Names in them are created, opened, renamed and removed through the open descriptor,
+//! so that a replacement under the same path, such as a symbolic link, is never touched.
 //!
-//! A name is one component. No symbolic link is followed, but in the path by which a directory is opened the first time,
-//! which is the operator's.
+//! A name is a single path component. Symbolic links are never followed, except in the operator's path by which a
+//! directory is first opened.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,14 +17,14 @@ use rustix::io::Errno;
 
 use crate::{Error, IoContext, Owner, Result, ShowPath};
 
-/// Flags of every directory.
+/// Flags for opening any directory.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Directories above another one: a path has room for no more.
 const DEPTH_MAX: usize = 2048;
 
-/// A directory by which nothing is found again but by its descriptor.
+/// An open directory; every operation is relative to its descriptor.
 #[derive(Debug)]
+#[warn(missing_docs)]
 pub struct KeptDir {
     path: PathBuf,
     dir: OwnedFd,
@@ -36,16 +36,13 @@ impl AsFd for KeptDir {
     }
 }
 
-/// What a name stands for: a link for itself.
+/// Identity and kind of a file; a symbolic link stands for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its file system.
     pub device: u64,
-    /// Its inode.
     pub inode: u64,
-    /// What it is.
     pub kind: FileType,
-    /// The length of a file in bytes.
+    /// Length of the file in bytes.
     pub length_bytes: u64,
 }
 
@@ -57,24 +54,25 @@ impl From<Stat> for Found {
 }
 
 impl Found {
-    /// Whether both are the same file or directory.
+    /// True if both are the same file or directory.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 }
 
+#[warn(missing_docs)]
 impl KeptDir {
-    /// Opens a directory; links in its path are followed, this once.
+    /// Opens a directory; follows symbolic links in its path.
     ///
     /// # Errors
-    /// It is missing, is no directory, or cannot be read.
+    /// It is missing, not a directory, or cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         let dir = rustix::fs::open(path, DIR_FLAGS, Mode::empty()).or_path("open", path)?;
         Ok(Self { path: path.to_path_buf(), dir })
     }
 
-    /// Opens a directory, or makes it and those above it that are missing; tells each that was made to `on_made`, with
-    /// the directory that it is in and its name. What root makes belongs to the owner of the directory above.
+    /// Opens a directory; makes it and its missing parents. Calls `on_made` for each one made, with the directory that
+    /// contains it and its name. Directories made by root get the owner of their parent.
     ///
     /// # Errors
     /// One of them cannot be opened or made.
@@ -84,7 +82,7 @@ impl KeptDir {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
-        // A path ends in what is to be made, or cannot be made.
+        // A path without a last component cannot be made.
         let Some(last) = path.components().next_back() else { return Ok(Arc::new(Self::open(path)?)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let above = Self::open_or_make(above, on_made)?;
@@ -96,17 +94,17 @@ impl KeptDir {
         Ok(Arc::new(made))
     }
 
-    /// The path by which it was opened: for messages, and for finding it again in another run.
+    /// The path by which it was opened, for messages and for later runs.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a name in it: for messages.
+    /// Path of a name in it, for messages.
     pub fn path_of(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// What it is itself.
+    /// Identity of the directory itself.
     ///
     /// # Errors
     /// The disk fails.
@@ -114,10 +112,10 @@ impl KeptDir {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
 
-    /// Whether it is that directory, or lies somewhere below it.
+    /// True if it is the directory `above`, or lies anywhere below it.
     ///
     /// # Errors
-    /// The directories above it cannot be looked at.
+    /// A parent directory cannot be read.
     pub fn is_within(&self, above: &Found) -> Result<bool> {
         let mut found = self.itself()?;
         let mut dir: Option<OwnedFd> = None;
@@ -137,10 +135,10 @@ impl KeptDir {
         Err(Error::failed(format!("{} lies below more than {DEPTH_MAX} directories", self.path.shown())))
     }
 
-    /// Whether its path still leads to it.
+    /// Checks that its path still leads to it.
     ///
     /// # Errors
-    /// It does not.
+    /// The path does not lead to it.
     pub fn check_path(&self) -> Result<()> {
         let found = rustix::fs::stat(&self.path).map(Found::from);
         match found {
@@ -149,10 +147,10 @@ impl KeptDir {
         }
     }
 
-    /// What a name stands for, if it is there.
+    /// Identity of the file of this name; `None` if it does not exist.
     ///
     /// # Errors
-    /// The disk fails; the name is none.
+    /// The disk fails; the name is invalid.
     pub fn found(&self, name: impl AsRef<OsStr>) -> Result<Option<Found>> {
         let name = name.as_ref();
         let found = plain(name).and_then(|()| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
@@ -163,7 +161,7 @@ impl KeptDir {
         }
     }
 
-    /// Opens a directory in it, if it is there.
+    /// Opens a subdirectory; `None` if it does not exist.
     ///
     /// # Errors
     /// It is something else, or cannot be read.
@@ -186,10 +184,10 @@ impl KeptDir {
         Ok(self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink))
     }
 
-    /// Opens a directory in it, or makes it, which is told to `on_made`. What root makes belongs to the owner of this one.
+    /// Opens a subdirectory, or makes it and calls `on_made`. A directory made by root gets the owner of this one.
     ///
     /// # Errors
-    /// It is something else, a link for example; the disk fails.
+    /// The name is something else, such as a link; the disk fails.
     pub fn open_or_make_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
         let name = name.as_ref();
         match self.make_dir(name) {
@@ -198,7 +196,7 @@ impl KeptDir {
                 Owner::of(self)?.take(&made).or_path("change the owner of", made.path())?;
                 Ok(made)
             }
-            // It was there, or another process made it meanwhile. What else is there is said.
+            // It existed, or another process made it meanwhile; `open_dir` reports anything else.
             Err(error) => match self.found(name)? {
                 Some(_) => self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name))),
                 None => Err(error),
@@ -206,35 +204,35 @@ impl KeptDir {
         }
     }
 
-    /// Makes a directory in it, and opens that.
+    /// Makes and opens a subdirectory.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; it was moved away at once.
+    /// The name is taken; the disk fails; another process moved it at once.
     pub fn make_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
-        // Less what the umask takes.
+        // Reduced by the umask.
         let mode = Mode::from_raw_mode(0o777);
         plain(name).and_then(|()| rustix::fs::mkdirat(&self.dir, name, mode)).or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
         let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
-        // Whatever was put in its place was not made by this process, or holds something.
+        // A replacement would not be made by this user, or not be empty.
         if stat.st_uid != rustix::process::geteuid().as_raw() || !made.names()?.is_empty() {
             return Err(changed(&made.path));
         }
         Ok(made)
     }
 
-    /// Makes a directory of a name that begins with `prefix` and ends with something random.
+    /// Makes a subdirectory with a random name that begins with `prefix`.
     ///
     /// # Errors
-    /// As of [`make_dir`](Self::make_dir).
+    /// See [`make_dir`](Self::make_dir).
     pub fn make_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
         let made = self.make_dir(&name)?;
         Ok((name, made))
     }
 
-    /// Makes a new file for reading and writing, of this mode less what the umask takes.
+    /// Makes a new file for reading and writing; the umask reduces `mode`.
     ///
     /// # Errors
     /// The name is taken; the disk fails.
@@ -245,7 +243,7 @@ impl KeptDir {
         file.map(File::from).or_path("create", &self.path_of(name))
     }
 
-    /// Opens an ordinary file in it for reading.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
     /// It is missing, or something else.
@@ -262,10 +260,10 @@ impl KeptDir {
         }
     }
 
-    /// Renames: `from` here to `to` in another directory, or in this one, in the place of what is there.
+    /// Renames `from` in this directory to `to` in `to_dir`, replacing a file of that name.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         plain(from)?;
@@ -273,16 +271,16 @@ impl KeptDir {
         rustix::fs::renameat(&self.dir, from, &to_dir.dir, to)
     }
 
-    /// Renames within, unless the new name is taken.
+    /// Renames within this directory, unless the new name is taken.
     ///
     /// # Errors
-    /// Of the system.
+    /// The new name is taken, or the system refuses.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         plain(from)?;
         plain(to)?;
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
-            // Some file systems (NFS, old overlays) lack the flag; a hard link refuses an existing name just as well.
+            // Some file systems (NFS, old overlays) lack the flag; a hard link also refuses an existing name.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(&self.dir, from, &self.dir, to, AtFlags::empty())?;
                 rustix::fs::unlinkat(&self.dir, from, AtFlags::empty())
@@ -291,10 +289,10 @@ impl KeptDir {
         }
     }
 
-    /// Moves what is known as `found` from a name here to one in another directory, and makes sure that it was that.
+    /// Moves the file `found` from a name here to a name in another directory, and checks that it was this file.
     ///
     /// # Errors
-    /// Of the system; or something else came to lie under the name, which is moved back.
+    /// The system refuses; or another file had the name, and was moved back.
     pub fn move_found(
         &self,
         from: impl AsRef<OsStr>,
@@ -311,10 +309,10 @@ impl KeptDir {
         Err(changed(&self.path_of(from)))
     }
 
-    /// Removes a file, or a link.
+    /// Removes a file or link.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         plain(name.as_ref())?;
         rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::empty())
@@ -323,22 +321,22 @@ impl KeptDir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         plain(name.as_ref())?;
         rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::REMOVEDIR)
     }
 
-    /// Changes the owner of what a name stands for.
+    /// Changes the owner of a file.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn give(&self, name: impl AsRef<OsStr>, uid: Uid, gid: Gid) -> rustix::io::Result<()> {
         plain(name.as_ref())?;
         rustix::fs::chownat(&self.dir, name.as_ref(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// All names in it, in no order.
+    /// All names in the directory, in no particular order.
     ///
     /// # Errors
     /// The disk fails.
@@ -354,7 +352,7 @@ impl KeptDir {
         Ok(names)
     }
 
-    /// Makes what was renamed in it survive a power failure.
+    /// Syncs the directory, so that renames in it survive a power failure.
     ///
     /// # Errors
     /// The disk fails.
@@ -363,19 +361,19 @@ impl KeptDir {
     }
 }
 
-/// A name that begins with `prefix` and that is not taken.
+/// Makes a random name with a prefix.
 pub fn random_name(prefix: &str) -> OsString {
-    // Random keys of the system, and each state has others.
+    // Seeded by the system, and different for each state.
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 
-/// The error for what lies under a path instead of what was there a moment ago.
+/// Error for a path under which another file appeared meanwhile.
 pub fn changed(path: &Path) -> Error {
     Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 
-/// Refuses what is more than one name.
+/// Refuses anything but a single path component.
 fn plain(name: &OsStr) -> rustix::io::Result<()> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),

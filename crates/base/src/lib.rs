@@ -1,7 +1,7 @@
 //! A part of slotpress, without promises of its own: use the crate `slotpress`.
 //!
-//! What every other part needs, and nothing of archives or ledgers: [`error`], [`progress`], [`threads`] and [`pipeline`],
-//! [`memory`] limits, [`io`] beside other programs, and small helpers for text, quantities and bytes.
+//! Foundations of all other parts, without knowledge of archives and ledgers: [`error`], [`progress`], [`threads`] and
+//! [`pipeline`], [`memory`] limits, considerate [`io`], and helpers for text, quantities and bytes.
 
 pub mod bytes;
 pub mod error;

@@ -1,29 +1,30 @@
-//! Memory of the machine, of the control groups and resource limits of this process, and of the process itself, as Linux
-//! tells it; elsewhere unknown.
+//! Memory of the machine, of control groups and resource limits, and of this process. Linux only; unknown elsewhere.
+
+#![warn(missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes that can be taken without swapping, and without reaching a [`Limit`].
+/// Bytes that can be allocated without swapping or reaching a [`Limit`]; `None` if the system does not tell.
 pub fn available_bytes() -> Option<u64> {
     let available = available_bytes_below(Path::new("/"))?;
     Some(tightest_limit().map_or(available, |limit| limit.left_bytes.min(available)))
 }
 
-/// A limit of this process beyond which it gets no memory, or is killed.
+/// A memory limit of this process, beyond which allocations fail or the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What limits, and where to look at it.
+    /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
-    /// Bytes that can still be taken.
+    /// Bytes that can still be allocated.
     pub left_bytes: u64,
-    /// Whether addresses count that nothing has been written to.
+    /// True if it also counts address space that was never written to.
     pub is_of_addresses: bool,
 }
 
-/// The limit that leaves the least, where there is one.
+/// The limit with the fewest bytes left, if there is any.
 pub fn tightest_limit() -> Option<Limit> {
     let root = Path::new("/");
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -46,7 +47,7 @@ pub fn tightest_limit() -> Option<Limit> {
     limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
 }
 
-/// The same, of the files below `root`.
+/// Like [`available_bytes`], for control groups in files below `root`.
 fn available_bytes_below(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let available = kib_field(&meminfo, "MemAvailable:")?;
@@ -55,15 +56,14 @@ fn available_bytes_below(root: &Path) -> Option<u64> {
     Some(left.unwrap_or(u64::MAX).min(available))
 }
 
-/// What the files of a version of control groups are called.
 struct Names {
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Lines of `memory.stat`: pages of files, which are given up when memory is needed.
+    /// Keys in `memory.stat` for file pages, which the kernel can reclaim.
     file_pages: [&'static str; 2],
 }
 
-/// `memory.high` does not kill, but slows down until next to nothing goes on.
+/// Exceeding `memory.high` does not kill a process, but slows it down almost to a halt.
 const VERSION_2: Names = Names {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
@@ -76,9 +76,9 @@ const VERSION_1: Names = Names {
     file_pages: ["total_inactive_file", "total_active_file"],
 };
 
-/// The least that is left in a group and all those around it; a line of `/proc/self/cgroup` says which group, as
-/// `0::/path` (version 2) or `4:memory:/path`. Within a container, the path may be that of the host: then none of its
-/// directories is there, but the group that is mounted is the container's.
+/// Fewest bytes left in a control group and its ancestors. `membership` is a line of `/proc/self/cgroup`: `0::/path`
+/// (version 2) or `4:memory:/path`. In a container, the path may be the host's; then only the mounted root exists,
+/// which is the container's group.
 fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
     let mut parts = membership.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -94,7 +94,7 @@ fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
 
 fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
-    // No limit is the word `max`, or in version 1 a number beyond any memory.
+    // Without a limit, the file contains `max`, or in version 1 a number beyond any memory.
     let limits = names.limits.iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
     let limit = limits.min()?;
     let usage: u64 = read(names.usage)?.trim().parse().ok()?;
@@ -107,14 +107,14 @@ fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
     Some(limit.saturating_sub(usage.saturating_sub(file_pages)))
 }
 
-/// The most that this process has held at once, in bytes, since [`reset_peak`] where that works.
+/// Peak memory of this process in bytes, since [`reset_peak`] if that works.
 pub fn peak_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// Begins to count the peak anew. Where that is not allowed, the peak is that since the start of the process.
+/// Restarts the peak count. If the system does not allow it, the peak counts from the start of the process.
 pub fn reset_peak() {
-    /// What `proc(5)` names for it.
+    /// Value documented in `proc(5)`.
     const RESET_PEAK: &str = "5";
     let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
 }
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(kib_field("", "VmHWM:"), None);
     }
 
-    /// What is available where these files are there, besides 1 GiB that is free.
+    /// Available bytes with these files, and 1 GiB free on the machine.
     fn available(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in [("proc/meminfo", "MemAvailable: 1048576 kB\n")].iter().chain(files) {

@@ -1,26 +1,28 @@
-//! The load of the machine by other programs, from `/proc/stat`.
+//! Load of the machine by other programs, from `/proc/stat`.
+
+#![warn(missing_docs)]
 
 use std::{fmt, fs};
 
 use crate::Stopwatch;
 
-/// Watches the cores of the machine since it was started.
+/// Measures the use of cores since it was started.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadWatch {
     stopwatch: Stopwatch,
     start: Ticks,
 }
 
-/// The cores that other programs, the kernel and the host have used on average.
+/// Average number of cores that other programs, the kernel and the host used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OtherLoad {
-    /// Cores that were in use.
+    /// Number of cores in use.
     pub used_cores: f64,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: usize,
 }
 
-/// Of all cores together, since the machine was started.
+/// Ticks of all cores since the machine was started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ticks {
     busy: u64,
@@ -28,16 +30,16 @@ struct Ticks {
     cores: usize,
 }
 
-/// A core counts a tick every 10 ms: with fewer of them, the share of each program cannot be told.
+/// Fewest ticks for a result: a core counts one every 10 ms.
 const TICKS_MIN: u64 = 20;
 
 impl LoadWatch {
-    /// Starts now; `None` where the system does not tell.
+    /// Starts measuring; `None` if the system does not tell.
     pub fn start() -> Option<Self> {
         Some(Self { stopwatch: Stopwatch::start(), start: Ticks::now()? })
     }
 
-    /// The load since the start; `None` where that is too short a time, or the system does not tell.
+    /// Load since the start; `None` if that was too short, or the system does not tell.
     pub fn others(&self) -> Option<OtherLoad> {
         let own_cores = self.stopwatch.elapsed().cpu_percent() / 100.0;
         between(self.start, Ticks::now()?, own_cores)
@@ -56,7 +58,7 @@ impl Ticks {
     }
 
     fn of(stat: &str) -> Option<Self> {
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users.
+        // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user.
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
         let all: u64 = ticks.iter().sum();
@@ -67,20 +69,20 @@ impl Ticks {
 }
 
 impl OtherLoad {
-    /// The share of the machine, in percent.
+    /// Share of the machine in percent.
     pub fn percent(&self) -> f64 {
         100.0 * self.used_cores / self.cores.max(1) as f64
     }
 
-    /// Whether what was measured meanwhile may depend on it.
+    /// True if the load may have affected measurements.
     pub fn is_notable(&self) -> bool {
-        /// What a machine does beside its work.
+        /// Normal background activity of a machine.
         const PERCENT_MAX: f64 = 10.0;
         self.percent() > PERCENT_MAX
     }
 }
 
-/// `other programs used 1.3 of 2 cores`
+/// Writes `other programs used 1.3 of 2 cores`.
 impl fmt::Display for OtherLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "other programs used {:.1} of {} cores", self.used_cores, self.cores)
@@ -97,7 +99,7 @@ mod tests {
     fn what_others_used() {
         let start = Ticks::of(STAT).expect("ticks");
         assert_eq!(start, Ticks { busy: 200, all: 1050, cores: 2 });
-        // A second of two cores: 150 of 200 ticks busy, 1.0 of the two cores by this program.
+        // One second of two cores: 150 of 200 ticks busy, one core by this program.
         let end = Ticks { busy: 350, all: 1250, cores: 2 };
         let load = between(start, end, 1.0).expect("long enough");
         assert_eq!((load.to_string().as_str(), load.is_notable()), ("other programs used 0.5 of 2 cores", true));

@@ -1,4 +1,4 @@
-//! Who owns what root makes for another user.
+//! Ownership of files that root makes for another user.
 
 use std::os::fd::AsFd;
 
@@ -6,16 +6,16 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Who owns what is made in a directory: the directory's owner. What root made for a validator that runs as another user
-/// would otherwise be files that the validator cannot read, change or remove.
+/// Owner of new files in a directory: that of the directory. Files that root makes in a ledger would otherwise be
+/// inaccessible to a validator that runs as another user.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);
 
 impl Owner {
-    /// The owner of a directory; no change where that is us, or where we cannot give files away.
+    /// The owner of a directory; no change if that is this user, or if this user is not root.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn of(dir: &KeptDir) -> Result<Self> {
         let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
         let ours = (rustix::process::geteuid(), rustix::process::getegid());
@@ -23,10 +23,10 @@ impl Owner {
         Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
     }
 
-    /// Gives a file or directory to the owner.
+    /// Gives an open file or directory to the owner.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn take(&self, file: &impl AsFd) -> rustix::io::Result<()> {
         match self.0 {
             Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
@@ -34,10 +34,10 @@ impl Owner {
         }
     }
 
-    /// Gives what a name stands for to the owner.
+    /// Gives the file of this name to the owner.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses.
     pub fn take_name(&self, dir: &KeptDir, name: &str) -> Result<()> {
         match self.0 {
             Some((uid, gid)) => dir.give(name, uid, gid).or_path("change the owner of", &dir.path_of(name)),

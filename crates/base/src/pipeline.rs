@@ -1,8 +1,8 @@
-//! Work on all cores, results in order, memory bounded: what archiving, restoring and measuring share.
+//! Runs work on all cores with results in order and bounded memory, for archiving, restoring and measuring.
 //!
-//! Each worker takes the next item, works on it into an output buffer and sends it; the calling thread puts the results
-//! in order. A worker takes a free buffer before it takes an item, so the oldest item under way always has a buffer: the
-//! pipeline cannot stall, and the number of buffers bounds the memory.
+//! Each worker takes the next item, processes it into an output buffer and sends that; the calling thread puts results
+//! in order. A worker takes a free buffer before it takes an item, so the oldest unfinished item always has a buffer:
+//! the pipeline cannot stall, and the number of buffers bounds memory.
 
 use std::sync::Mutex;
 
@@ -11,18 +11,19 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::threads::guarded;
 use crate::{Progress, Result, spawn_workers};
 
-/// Output buffers per worker: one being filled, one on its way. One more is for what the calling thread holds.
+/// Output buffers for each worker: one being filled, one being sent. The calling thread holds one more.
 pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 
-/// Runs every item through a worker and hands the results over in the order of the items, on the calling thread.
+/// Processes every item on a worker thread, and passes the results in the order of the items to `on_result` on the
+/// calling thread.
 ///
-/// `new_worker` is called once on each of `workers` threads; a worker turns an item into bytes in the given buffer (which
-/// it must clear) and a value. Items are taken under a lock: an iterator that works itself (reading, or decoding what
-/// cannot be split) is run by one worker at a time. The first error in the order of the items ends everything and is
-/// returned, after the results of the items before it: what fails does not depend on timing.
+/// `new_worker` is called once on each of `workers` threads; a worker turns an item into bytes in the given buffer
+/// (which it must clear) and a value. Items are taken under a lock, so an iterator that does work itself (reading, or
+/// decoding what cannot be split) runs on one worker at a time. The first error in the order of the items ends the run
+/// and is returned after the results of the items before it, so errors do not depend on timing.
 ///
-/// A panic, in the items, in a worker or in `on_result`, ends everything too, as an error. Where the system refuses so
-/// many threads, fewer are started; without a single one, the calling thread does the work.
+/// A panic in the items, a worker or `on_result` also ends the run as an error. If the system refuses threads, fewer
+/// are started; without any, the calling thread does the work.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -39,7 +40,7 @@ where
     let buffers = workers * OUTPUT_BUFFERS_PER_WORKER + 1;
     let (free_tx, free_rx) = bounded::<Vec<u8>>(buffers);
     for _ in 0..buffers {
-        // Cannot fail: the channel has room for all, and its receiver is alive.
+        // Cannot fail: the channel has room for all, and its receiver exists.
         let _ = free_tx.send(Vec::new());
     }
     let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
@@ -57,7 +58,7 @@ where
             worker(item?, bytes)
         };
         while let Ok(mut bytes) = free_rx.recv() {
-            // A lock that is poisoned by a panic of the items ends the others too.
+            // A lock that was poisoned by a panic in the items ends the other workers too.
             let Some((number, item)) = next_item() else { break };
             let result = work_on(item, &mut bytes);
             let is_error = result.is_err();
@@ -70,7 +71,7 @@ where
     let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
         let worked = guarded(|| work(&free_rx, &mut |done| done_tx.send(Ok(done)).is_ok()));
         if let Err(died) = worked {
-            // Without its item the rest would wait for ever: the run ends here and now.
+            // Without this item, the others would wait for ever, so the run ends here.
             let _ = done_tx.send(Err(died));
         }
     };
@@ -95,7 +96,7 @@ where
                 guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result))
             }
         };
-        // On an error these wake the workers that wait; otherwise they have ended already.
+        // After an error, this wakes waiting workers; otherwise they have ended already.
         drop((done_rx, free_tx));
         result
     })
@@ -113,7 +114,7 @@ fn put_in_order<U>(
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
 ) -> Result<()> {
-    // Items under way are fewer than `buffers` apart, since each holds one.
+    // Numbers of unfinished items differ by less than `buffers`, since each holds one.
     let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
@@ -123,7 +124,7 @@ fn put_in_order<U>(
         while let Some(done) = waiting[next % buffers].take() {
             on_result(&done.bytes, done.result?)?;
             next += 1;
-            // Fails only when every worker has ended: then no buffer is needed.
+            // Fails only if all workers have ended and need no buffer.
             let _ = free_tx.send(done.bytes);
         }
     }
@@ -149,7 +150,7 @@ mod tests {
         })
     }
 
-    /// A panic anywhere: the run ends with an error that says so.
+    /// A panic anywhere ends the run with an error.
     #[test]
     fn panics_end_the_run() {
         for place in 0..4 {

@@ -1,4 +1,5 @@
-//! Threads for rayon, as many as the caller allows: its global pool, which takes every core, is never used.
+//! Threads for rayon, limited to the number that the caller allows. Its global pool, which uses every core, is never
+//! used.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,23 +8,23 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
-/// Threads that parallel iterators run on, for as long as it lives. Starting some takes tens of microseconds.
+/// Threads for parallel iterators during the lifetime of the pool. Starting them takes tens of microseconds.
 #[derive(Debug)]
 pub struct Pool(Rc<ThreadPool>);
 
 thread_local! {
-    /// The pool whose only thread is this one; a thread can be that of one pool only.
+    /// The pool that consists of this thread; a thread can belong to only one pool.
     static HERE: RefCell<Option<Rc<ThreadPool>>> = const { RefCell::new(None) };
 }
 
 impl Pool {
-    /// Starts `threads` threads, at least one; where the system refuses so many, a single one; where it refuses that
-    /// too, the calling thread is the one.
+    /// Starts `threads` threads, at least one. If the system refuses, starts one; if it refuses that too, uses the
+    /// calling thread.
     ///
     /// # Errors
-    /// Without a thread of its own, the calling thread is that of another pool.
+    /// No thread can be started, and the calling thread belongs to another pool.
     pub fn start(threads: usize) -> Result<Self> {
-        // rayon takes 0 for every core.
+        // rayon would start one thread per core for 0.
         let build = |threads: usize| ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
         match build(threads).or_else(|_| build(1)) {
             Ok(pool) => Ok(Self(Rc::new(pool))),
@@ -31,7 +32,7 @@ impl Pool {
         }
     }
 
-    /// The pool of the calling thread alone.
+    /// The pool that consists of the calling thread.
     fn here() -> Result<Self> {
         HERE.with_borrow_mut(|here| {
             if let Some(pool) = here {
@@ -45,7 +46,7 @@ impl Pool {
         })
     }
 
-    /// Runs `work`, whose parallel iterators use these threads only.
+    /// Runs `work`, whose parallel iterators use only these threads.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.install(work)
     }
@@ -57,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Where no thread can be started, the calling one does the work, as often as it is asked.
+    /// Without further threads, the calling one does the work, repeatedly.
     #[test]
     fn the_calling_thread_suffices() {
         for _ in 0..2 {

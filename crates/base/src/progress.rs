@@ -1,4 +1,6 @@
-//! How long work tells what it is doing, and learns that it should stop. Nothing here knows a terminal.
+//! Reports of long operations, and requests to stop them. Independent of terminals.
+
+#![warn(missing_docs)]
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,26 +9,25 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// One of the steps that a piece of work is going to take.
+/// A step that an operation is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The name of its stage.
+    /// Name of its stage.
     pub name: String,
-    /// What the stage will have counted as input when it ends; `Some(0)` for one that counts nothing, `None` where it is
-    /// not known.
+    /// Input bytes that the stage will have counted at its end; `Some(0)` if it counts none, `None` if unknown.
     pub input_bytes: Option<u64>,
 }
 
 impl Step {
-    /// A step of so many bytes.
+    /// Makes a step with this number of input bytes.
     pub fn new(name: &str, input_bytes: Option<u64>) -> Self {
         Self { name: name.to_string(), input_bytes }
     }
 }
 
-/// Waits; less long where the user asks to stop.
+/// Waits for `time`, or until the user interrupts.
 pub fn wait(progress: &dyn Progress, time: Duration) {
-    /// Sleeping in slices this short lets an interrupt end a wait.
+    /// Longest delay of an interrupt.
     const SLICE: Duration = Duration::from_millis(50);
     let start = Instant::now();
     loop {
@@ -38,41 +39,40 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
     }
 }
 
-/// What long work reports.
+/// Event of a long operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
-    /// The steps that follow, in their order: stages of these names. Stages of other names may come between them.
+    /// The steps that follow, in order: stages of these names. Stages of other names may come between them.
     Steps(&'a [Step]),
-    /// A stage begins.
+    /// A stage begins; the previous one ends.
     Stage {
-        /// Its name.
+        /// Name of the stage.
         name: &'a str,
-        /// Bytes that the stage will read, at most; `None` where it is not known. [`ProgressEvent::Bytes`] are summed anew
-        /// for each stage. A stage ends with the next one, or with the work.
+        /// Upper bound of the input bytes; `None` if unknown. [`ProgressEvent::Bytes`] are summed anew for each stage.
         input_bytes: Option<u64>,
     },
-    /// Bytes since the last such event.
+    /// Bytes processed since the last event of this kind.
     Bytes {
-        /// Bytes read.
+        /// Bytes that were read.
         input: u64,
-        /// Bytes written; for what only reads, bytes decompressed.
+        /// Bytes that were written; for operations that only read, bytes decompressed.
         output: u64,
     },
-    /// A few words beside the figures of the stage, until there are others.
+    /// A few words to show beside the figures of the stage, until the next note.
     Note(&'a str),
-    /// What is going to happen, in a line of its own.
+    /// A line that tells what is going to happen.
     Status(&'a str),
-    /// How the work is planned, for those who want to know.
+    /// A detail of the plan, for verbose output.
     Detail(&'a str),
-    /// Something the operator should know, though the work goes on.
+    /// Something that the operator should know although the operation continues.
     Warning(&'a str),
 }
 
-/// Receives the events of long work, and says whether it should stop. To be implemented: [`Progress::event`],
-/// [`Progress::is_interrupted`], or both. The other methods are for those who report.
+/// Receives the events of long operations, and tells whether to stop. Implement [`Progress::event`],
+/// [`Progress::is_interrupted`], or both; the other methods are for reporting.
 pub trait Progress: Sync {
-    /// Receives an event. Called from many threads; must be cheap.
+    /// Receives an event. Called from many threads; must be fast.
     fn event(&self, event: ProgressEvent<'_>) {
         let _ = event;
     }
@@ -109,22 +109,22 @@ pub trait Progress: Sync {
     fn warn(&self, message: &str) {
         self.event(ProgressEvent::Warning(message));
     }
-    /// An error if the work should stop.
+    /// Returns an error if the operation should stop.
     ///
     /// # Errors
-    /// Of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted), and no other.
+    /// Only [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
     fn check(&self) -> Result<()> {
         if self.is_interrupted() { Err(Error::interrupted()) } else { Ok(()) }
     }
 }
 
-/// Drops all reports and never stops.
+/// Ignores all events and never stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
 impl Progress for NoProgress {}
 
-/// Drops all reports, and stops the work when this says so.
+/// Ignores all events, and stops the operation when the closure returns true.
 #[derive(Clone, Copy, Debug)]
 pub struct Until<F>(pub F);
 
@@ -134,7 +134,8 @@ impl<F: Fn() -> bool + Sync> Progress for Until<F> {
     }
 }
 
-/// Forwards events to another [`Progress`], as `change` makes them; `None` drops one. Stops the work also when `is_over` is true.
+/// Forwards events to another [`Progress`], changed by `change`; `None` drops one. Also stops the operation if
+/// `is_over` is true.
 pub struct Forward<'a, F, S = fn() -> bool> {
     progress: &'a dyn Progress,
     change: F,
@@ -142,14 +143,14 @@ pub struct Forward<'a, F, S = fn() -> bool> {
 }
 
 impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'a, F> {
-    /// Changes events.
+    /// Forwards events through `change`.
     pub fn new(progress: &'a dyn Progress, change: F) -> Self {
         Self { progress, change, is_over: || false }
     }
 }
 
 impl<'a, S: Fn() -> bool + Sync> Forward<'a, fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>>, S> {
-    /// Forwards all events, and stops the work also when `is_over` is true.
+    /// Forwards all events, and also stops the operation if `is_over` is true.
     pub fn until(progress: &'a dyn Progress, is_over: S) -> Self {
         Self { progress, change: |event| Some(event), is_over }
     }
@@ -171,24 +172,24 @@ where
     }
 }
 
-/// Drops all reports, and stops the work when one of its clones is cancelled, from any thread. With a display of progress:
-/// [`CancelToken::with`].
+/// Stops an operation when it, or a clone of it, is cancelled from any thread; ignores all events. To combine it with a
+/// progress display, use [`CancelToken::with`].
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// Asks the work to stop; it ends with an error of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    /// Stops the operation; it ends with an error of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// The progress of work that also stops when this is cancelled.
+    /// Forwards events to `progress`, and also stops the operation when this token is cancelled.
     pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
         Forward::until(progress, || self.is_interrupted())
     }
 }
 
-/// Cancelled when the flag is set.
+/// A token that is cancelled when the flag is set.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

@@ -1,9 +1,9 @@
-//! Quantities as every command shows them: sizes and rates in binary units, times, ratios, percentages, counts. Three
-//! significant digits, since more are noise in what is measured; exact numbers are in JSON and CSV.
+//! Formats quantities for all commands: sizes and rates in binary units, times, ratios, percentages, counts. Three
+//! significant digits, since further digits of measurements are noise; JSON and CSV have exact numbers.
 
 use std::time::{Duration, SystemTime};
 
-/// `86.4 GiB`, `987 MiB`, `12 B`: at most 8 characters.
+/// Formats bytes: `86.4 GiB`, `987 MiB`, `12 B`; at most 8 characters.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1000 {
@@ -11,7 +11,7 @@ pub fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // Below 999.5, three digits are enough for what is shown.
+    // Values below 999.5 fit into three digits.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -20,17 +20,17 @@ pub fn bytes(bytes: u64) -> String {
     format!("{number} {}", UNITS[unit])
 }
 
-/// `1.23 GiB/s`, of bytes per second.
+/// Formats bytes per second: `1.23 GiB/s`.
 pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", bytes(bytes_per_second as u64))
 }
 
-/// The same, of bytes and the time that they took.
+/// Formats the rate of bytes in a time.
 pub fn rate_of(bytes: u64, elapsed: Duration) -> String {
     rate(bytes as f64 / elapsed.as_secs_f64().max(1e-9))
 }
 
-/// How long a command took: `0.34 s`, `12.3 s`, `4 min 10 s`, `1 h 02 min`.
+/// Formats the duration of a command: `0.34 s`, `12.3 s`, `4 min 10 s`, `1 h 02 min`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match duration.as_secs() {
@@ -41,7 +41,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// How old something is: `90 s`, `15 min`, `7 h`, `3 d`
+/// Formats an age: `90 s`, `15 min`, `7 h`, `3 d`.
 pub fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -51,34 +51,29 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// The unit of times that stand in one column.
+/// Unit of the times in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// 10^-9 s.
     Nanoseconds,
-    /// 10^-6 s.
     Microseconds,
-    /// 10^-3 s.
     Milliseconds,
-    /// Seconds.
     Seconds,
 }
 
 impl TimeUnit {
     const ALL: [Self; 4] = [Self::Nanoseconds, Self::Microseconds, Self::Milliseconds, Self::Seconds];
 
-    /// The unit that fits a time: what would be shown as 1000 of it is 1 of the next.
+    /// Unit for a time: 1000 of a unit are shown as 1 of the next.
     pub fn of(seconds: f64) -> Self {
         Self::ALL.into_iter().find(|unit| seconds / unit.seconds() < 999.5).unwrap_or(Self::Seconds)
     }
 
-    /// The unit for a column of times that are compared with this one: times that are up to ten times shorter still
-    /// have two digits, longer ones grow to the left.
+    /// Unit for a column of times to compare with this one: times up to ten times shorter still have two digits.
     pub fn of_column(seconds: f64) -> Self {
         Self::of(seconds * 10.0)
     }
 
-    /// `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
+    /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
     pub fn show(self, seconds: f64) -> String {
         let (unit_seconds, symbol) = self.seconds_and_symbol();
         let value = seconds / unit_seconds;
@@ -103,42 +98,42 @@ impl TimeUnit {
     }
 }
 
-/// A measured time in the unit that fits it: `612 ns`, `1.23 µs`, `45.6 ms`, `1234 s`.
+/// Formats a measured time in a fitting unit: `612 ns`, `1.23 µs`, `45.6 ms`, `1234 s`.
 pub fn time(seconds: f64) -> String {
     TimeUnit::of(seconds).show(seconds)
 }
 
-/// A round time at an axis: `0.5 s` is `500 ms`, `20 s`.
+/// Formats a round time for an axis: `500 ms`, `20 s`.
 pub fn tick(seconds: f64) -> String {
     let (unit_seconds, symbol) = TimeUnit::of(seconds).seconds_and_symbol();
     let number = format!("{:.3}", seconds / unit_seconds);
     format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// `71.9 %`
+/// Formats a percentage: `71.9 %`.
 pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// The compression ratio, `3.470`: the larger to the smaller, whichever way the bytes flow; `-` for nothing.
+/// Formats a compression ratio, `3.470`: the larger number to the smaller, in either order; `-` if one is 0.
 pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
     let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
     if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
 }
 
-/// `430,104`
+/// Formats a count: `430,104`.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
 }
 
-/// `1 frame`, `430,104 frames`
+/// Formats a count with its noun: `1 frame`, `430,104 frames`.
 pub fn count_of(number: u64, one: &str) -> String {
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Three significant digits, but all of a whole part: `1.00`, `12.3`, `1234`.
+/// Formats three significant digits, or the whole integer part: `1.00`, `12.3`, `1234`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
         size if size < 9.995 => format!("{value:.2}"),
@@ -147,7 +142,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// The time of day, in UTC: `18:57:12 UTC`.
+/// Formats the time of day in UTC: `18:57:12 UTC`.
 pub fn clock(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)

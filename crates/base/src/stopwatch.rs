@@ -1,4 +1,6 @@
-//! Measuring what a run took: elapsed time, and CPU time of all threads.
+//! Measures wall-clock time, and CPU time of all threads.
+
+#![warn(missing_docs)]
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::text;
 
-/// Started when a run begins.
+/// Measures a run from its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     clock: ClockId,
@@ -15,24 +17,24 @@ pub struct Stopwatch {
     cpu_start: Duration,
 }
 
-/// What a run took.
+/// Time that a run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Elapsed {
-    /// By the clock on the wall.
+    /// Wall-clock time.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub wall: Duration,
-    /// By all threads of the process together.
+    /// CPU time of all threads of the process.
     #[serde(rename = "cpu_seconds", serialize_with = "text::seconds")]
     pub cpu: Duration,
 }
 
 impl Elapsed {
-    /// CPU load: 200 % is two cores busy all the time.
+    /// CPU load in percent: 200 means two cores busy all the time.
     pub fn cpu_percent(&self) -> f64 {
         100.0 * self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
     }
 
-    /// For reports without CPU time: only the seconds by the clock on the wall.
+    /// Serializes only wall-clock seconds, for reports without CPU time.
     #[doc(hidden)]
     pub fn wall_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         text::seconds(&self.wall, serializer)
@@ -40,13 +42,13 @@ impl Elapsed {
 }
 
 impl Stopwatch {
-    /// Starts now, for all threads of the process.
+    /// Starts measuring, for all threads of the process.
     pub fn start() -> Self {
         Self::with_clock(ClockId::ProcessCPUTime)
     }
 
-    /// Starts now, for this thread, on which it is read too. Where a thread only computes, less CPU time than elapsed time
-    /// means that it had to wait for a core.
+    /// Starts measuring for this thread, on which it must be read too. If a thread only computes, CPU time below
+    /// wall-clock time means that it waited for a core.
     pub fn start_on_thread() -> Self {
         Self::with_clock(ClockId::ThreadCPUTime)
     }
@@ -55,7 +57,7 @@ impl Stopwatch {
         Self { clock, start: Instant::now(), cpu_start: cpu_time(clock) }
     }
 
-    /// Since the start.
+    /// Time since the start.
     pub fn elapsed(&self) -> Elapsed {
         Elapsed { wall: self.start.elapsed(), cpu: cpu_time(self.clock).saturating_sub(self.cpu_start) }
     }

@@ -1,4 +1,4 @@
-//! Text fit for a message: what others wrote as a line of bounded length. And paths and times, as JSON can have them.
+//! Text for messages: foreign text as a line of bounded length. Also serializers for paths and times.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -9,16 +9,15 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
-/// The most characters that a message quotes of what an archive or a file says.
+/// Most characters of foreign text that a message quotes.
 pub const QUOTED_CHARS_MAX: usize = 200;
 
-/// Whether a terminal would obey a character instead of showing it: control characters, and those that turn the direction
-/// of what follows.
+/// True for characters that a terminal would interpret: control characters and changes of text direction.
 fn is_control(char: char) -> bool {
     char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The beginning of a text on one line: control characters are shown as `\u{FFFD}`, and what is too long ends with `…`.
+/// The beginning of a text on one line: control characters become `\u{FFFD}`, and `…` ends a text that was cut.
 pub fn one_line(text: &str) -> String {
     let mut chars = text.chars().map(|char| if is_control(char) { char::REPLACEMENT_CHARACTER } else { char });
     let mut line: String = chars.by_ref().take(QUOTED_CHARS_MAX).collect();
@@ -28,7 +27,8 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A text with its control characters escaped, as `\u{1b}` and `\n`: a terminal shows them, and does not obey them.
+/// Escapes control characters, as `\u{1b}` and `
+/// `, so that a terminal shows them instead of interpreting them.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -37,7 +37,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The same for a text of several lines: ends of lines stay.
+/// Like [`escaped`], but keeps line ends.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|char| char != '\n' && is_control(char)) {
         return Cow::Borrowed(text);
@@ -45,16 +45,16 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
 }
 
-/// A value as JSON on one line. Characters that a terminal would obey are escaped, as JSON has it (`\u009b`), so that the line
-/// can be shown as it is.
+/// Serializes a value as one line of JSON. Characters that a terminal would interpret are escaped as JSON does it
+/// (`\u009b`), so that the line can be shown.
 pub fn json(value: &impl Serialize) -> String {
     let mut line = Vec::new();
-    // Cannot fail: what is printed are plain structures with string keys.
+    // Cannot fail: only plain structures with string keys are printed.
     let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, Escaping));
     written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
 }
 
-/// JSON with more of it escaped than it asks for.
+/// JSON formatter that escapes more than JSON requires.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -62,7 +62,7 @@ impl Formatter for Escaping {
         let mut rest = fragment;
         while let Some((at, control)) = rest.char_indices().find(|(_, char)| is_control(*char)) {
             let (plain, from_control) = rest.split_at(at);
-            // None is beyond U+FFFF.
+            // None of them is beyond U+FFFF.
             write!(writer, "{plain}\\u{:04x}", u32::from(control))?;
             rest = from_control.strip_prefix(control).unwrap_or_default();
         }
@@ -70,8 +70,7 @@ impl Formatter for Escaping {
     }
 }
 
-/// Paths in messages: in place of [`Path::display`], which prints control characters as they are. A file's name can hold
-/// any.
+/// Shows paths in messages. [`Path::display`] would print control characters, which any file name may contain.
 pub trait ShowPath {
     /// The path as text: bytes that are not UTF-8 become U+FFFD, and control characters are escaped.
     fn shown(&self) -> String;
@@ -83,7 +82,7 @@ impl<P: AsRef<Path> + ?Sized> ShowPath for P {
     }
 }
 
-/// The first characters of a text, as many as fit.
+/// The first characters of a text, with `…` if it is cut.
 pub fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_string(),
@@ -91,12 +90,11 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// A path as a string: JSON has no other. Bytes that are not UTF-8 become U+FFFD.
+/// Serializes a path as a string; bytes that are not UTF-8 become U+FFFD.
 pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
 
-/// A path, where there may be none.
 pub fn optional_path<P: AsRef<Path>, S: Serializer>(path: &Option<P>, serializer: S) -> Result<S::Ok, S::Error> {
     match path {
         Some(path) => serializer.serialize_some(&path.as_ref().to_string_lossy()),
@@ -104,12 +102,10 @@ pub fn optional_path<P: AsRef<Path>, S: Serializer>(path: &Option<P>, serializer
     }
 }
 
-/// A time in seconds.
 pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }
 
-/// The same, where there may be none.
 pub fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => serializer.serialize_some(&time.as_secs_f64()),
@@ -117,32 +113,32 @@ pub fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -
     }
 }
 
-/// Several paths.
 pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// The message of an error, or whatever else has one text for people.
+/// Serializes a value by its [`Display`](std::fmt::Display) text.
 pub fn display<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 
-/// The length of a list whose elements are reported one by one.
+/// Serializes only the length of a list.
 pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(list.len() as u64)
 }
 
-/// The fields `lamports` and `lamports_text`, to be flattened: the text is for readers of JSON that keep 53 bits of a number.
+/// Serializes `lamports` and `lamports_text`, to be flattened: the text is for JSON parsers that keep only 53 bits of a
+/// number.
 pub fn lamports<S: Serializer>(amount: &(impl Copy + Into<u128>), serializer: S) -> Result<S::Ok, S::Error> {
     amounts(["lamports", "lamports_text"], Some((*amount).into()), serializer)
 }
 
-/// The same as `capitalization_lamports` and `capitalization_lamports_text`.
+/// Serializes `capitalization_lamports` and `capitalization_lamports_text`.
 pub fn capitalization_lamports<S: Serializer>(amount: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     amounts(["capitalization_lamports", "capitalization_lamports_text"], Some((*amount).into()), serializer)
 }
 
-/// The same as `capitalization` and `capitalization_text`; both are null where the amount is not known.
+/// Serializes `capitalization` and `capitalization_text`; both are null if the amount is unknown.
 pub fn capitalization<S: Serializer>(amount: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     amounts(["capitalization", "capitalization_text"], amount.map(u128::from), serializer)
 }
@@ -171,7 +167,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever a text holds, it is the same behind a parser, and nothing in the line needs to be escaped.
+        /// Any text survives a JSON parser, and the line needs no escaping.
         #[test]
         fn json_is_json(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
             let line = json(&text);

@@ -1,7 +1,7 @@
-//! Threads that may not start, and threads that die: both end in an [`Error`], never in an endless wait.
+//! Threads that cannot be started, and threads that panic: both become an [`Error`], never an endless wait.
 //!
-//! Threads that others wait for are started here, and run their work through [`guarded`]. Not here:
-//! pools for parallel iterators ([`pool`](crate::pool)).
+//! Threads for which others wait are started here, and run their work through [`guarded`]. Pools for parallel iterators
+//! are in [`pool`](crate::pool).
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,30 +10,30 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::{Error, Progress, Result};
 
-/// What an operator is told when fewer threads can be started than were asked for. Always the same words, so that a
-/// screen can tell it once.
+/// Warning when fewer threads can be started than were asked for. Always the same text, so that a display can show it
+/// once.
 pub const FEWER_THREADS: &str =
     "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
 
-/// Threads that can run at the same time here: what is started unless a number is given.
+/// Number of threads that can run at the same time on this machine: the default for all options.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// More threads than any machine has cores are a slip of the keyboard.
+/// Limit on the number of threads; a larger one is probably a typing error.
 pub const THREADS_MAX: usize = 1024;
 
-/// Characters of a panic's message that an error shows: a line.
+/// Most characters of a panic's message in an error.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// Runs `work`; a panic in it is an error like any other.
+/// Runs `work`, and turns a panic into an error.
 ///
-/// What `work` has borrowed may be half changed after a panic: the caller ends with the error and looks no further.
+/// After a panic, data that `work` borrowed may be inconsistent: the caller must end with the error.
 pub fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }
 
-/// The error for a panic with this payload.
+/// Makes an error of a panic's payload.
 pub fn panicked(payload: &(dyn Any + Send)) -> Error {
     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -45,18 +45,18 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
 }
 
 thread_local! {
-    /// Where this thread has panicked.
+    /// Place of this thread's panic.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From here on, a panic prints nothing by itself: who catches it has the place and the words for an error. With
-/// RUST_BACKTRACE set, it prints what it always does. For programs; a library leaves this to its caller.
+/// Makes panics print nothing: the code that catches one has place and message for an error. With RUST_BACKTRACE set,
+/// they print as usual. For programs; a library must leave this to its caller.
 pub fn keep_panics_quiet() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|location| format!("{}:{}", location.file(), location.line()));
-        // Fails only while the thread ends, when it is not used any more.
+        // Fails only while the thread ends.
         let _ = PLACE.try_with(|kept| kept.try_borrow_mut().map(|mut kept| *kept = place));
         if wants_backtrace {
             usual(info);
@@ -64,16 +64,16 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// The error for a thread that cannot be started and cannot be done without.
+/// Error for a necessary thread that cannot be started.
 pub fn cannot_start(error: &std::io::Error) -> Error {
     Error::failed(format!("cannot start a thread: {error}"))
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
 
-/// Starts a thread that the work cannot do without.
+/// Starts a necessary thread.
 ///
 /// # Errors
-/// The system refuses it.
+/// The system refuses.
 pub fn spawn<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> R + Send + 'scope,
@@ -81,7 +81,7 @@ pub fn spawn<'scope, R: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
 }
 
-/// Starts up to `count` threads, and returns how many there are: where the system refuses, fewer, with a warning.
+/// Starts up to `count` threads and returns their number: fewer, with a warning, if the system refuses.
 pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     count: usize,
@@ -97,8 +97,8 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     count
 }
 
-/// A place where a test may let a thread panic: FAULTS_PANIC_AT is such a `place`, or `place:N` for the Nth time that
-/// any thread comes by. Not in releases, where this is nothing.
+/// A place where a test can make a thread panic: the variable FAULTS_PANIC_AT is `place`, or `place:N` for the Nth time
+/// that any thread reaches it. Does nothing in release builds.
 #[inline]
 pub fn panic_point(place: &str) {
     #[cfg(debug_assertions)]
@@ -113,7 +113,7 @@ mod panic_points {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// Where, and after how many that pass.
+    /// The chosen place, and the number of threads that still pass it.
     static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
         let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));

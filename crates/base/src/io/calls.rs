@@ -1,7 +1,7 @@
-//! The system calls behind good io_policy, as safe functions. All `unsafe` of this module is here.
+//! System calls for page cache and I/O priority as safe functions. All `unsafe` code of the module `io` is here.
 //!
-//! None of them is needed for a correct result: where a kernel or a file system lacks one, the answer is `None`, or
-//! nothing happens. The exception is writing back: an error there is an error of the disk, and is handed on.
+//! None of them affects results: if a kernel or file system lacks one, the answer is `None`, or nothing happens. The
+//! exception is writing back, whose errors are errors of the disk and are returned.
 
 use std::fs::File;
 use std::ops::Range;
@@ -29,15 +29,14 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// Set when the kernel turned out not to know `cachestat`, so that it is not asked 430,000 times.
+/// Set once the kernel turned out not to know `cachestat`, to save 430,000 further calls.
 static LACKS_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of a page.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// How many pages of a range are in the page cache. `None`: the kernel does not tell, or not for this file.
+/// Number of pages of a range that are in the page cache. `None` if the kernel does not tell.
 pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     if LACKS_CACHESTAT.load(Relaxed) {
         return None;
@@ -63,18 +62,19 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     None
 }
 
-/// Which pages of a range, that begins at a page, are in the page cache. `None`: the file cannot be mapped.
+/// For each page of a range, whether it is in the page cache; the range must begin at a page. `None` if the file cannot
+/// be mapped.
 ///
-/// Linux tells only the owner of a file, and those who may write it; for others, every page counts as resident.
+/// Linux tells only those who own or may write the file; for others, every page counts as resident.
 pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     if length == 0 {
         return Some(Vec::new());
     }
     let mut pages = vec![0u8; length.div_ceil(page_bytes() as usize)];
-    // SAFETY: a fresh mapping of an open file, at an address that the kernel chooses. It is never read, so that a file
-    // that is cut meanwhile cannot raise SIGBUS; `mincore` writes one byte per page, for which `pages` has room; and
-    // what is unmapped is what was mapped.
+    // SAFETY: a new mapping of an open file at an address chosen by the kernel. It is never read, so a truncated file
+    // cannot raise SIGBUS. `mincore` writes one byte per page, for which `pages` has room, and exactly the mapping is
+    // unmapped.
     let result = unsafe {
         let start = range.start.try_into().ok()?;
         let at = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), start);
@@ -88,9 +88,10 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     (result == 0).then(|| pages.iter().map(|page| page & 1 != 0).collect())
 }
 
-/// Starts writing a range to disk, and with `is_awaited` waits until it is there.
+/// Starts writing a range to disk; with `is_awaited`, waits until it is written.
 ///
-/// An error is one of the disk, and must be handed on: the kernel tells it once, and `fsync` would not tell it again.
+/// # Errors
+/// The disk failed. The error must be returned: the kernel reports it once, and a later `fsync` would not.
 pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Result<()> {
     let mut flags = libc::SYNC_FILE_RANGE_WRITE;
     if is_awaited {
@@ -105,13 +106,13 @@ pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Resu
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // Not on this file system, or not for this kind of file: the last fsync does it all.
+        // Not supported by the file system or for this kind of file: the final `fsync` does all the work.
         Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP) => Ok(()),
         _ => Err(error),
     }
 }
 
-/// Puts the calling thread, and those that it starts later, into an I/O priority class.
+/// Sets the I/O priority class of the calling thread and of threads that it starts later.
 pub fn set_io_priority(class: u32, level: u32) -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_SHIFT: u32 = 13;

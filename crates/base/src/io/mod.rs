@@ -1,8 +1,8 @@
-//! Good io_policy on a machine that runs something more important: a validator's pages stay in the page cache, its disk is
-//! not flooded, its processors are left alone.
+//! Reduces the impact on a machine that runs a validator: its pages stay in the page cache, its disk is not flooded,
+//! and its cores are left alone.
 //!
-//! [`IoPolicy`] is what the features take. How pages are judged is in [`residency`], how fast may be read in [`pace`],
-//! both without a system call in their rules; the system calls are in `calls`. Nothing here changes a byte of any result.
+//! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the rate of reading, both
+//! with rules free of system calls; `calls` has the system calls. Nothing here changes any byte of a result.
 
 mod calls;
 pub mod pace;
@@ -25,48 +25,50 @@ use residency::Cold;
 
 use crate::{Pace, Progress};
 
-/// How files are read and written.
+/// Page cache policy for reading and writing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum IoHint {
-    /// Pages that were not in the page cache before are dropped behind the reader and the writer.
+    /// Drops pages that were not in the page cache before, after reading or writing them.
     #[default]
     Gentle,
-    /// As any program does.
+    /// Leaves the page cache to the kernel.
     None,
 }
 
-/// Whether the kernel tells with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
+/// True if the kernel reports with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
 pub fn has_cachestat(file: &File) -> bool {
     calls::cached_pages(file, &(0..1)).is_some()
 }
 
-/// How to read and write beside other programs.
+/// Policy for reading and writing beside other programs.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct IoPolicy {
-    /// How files are read and written.
+    /// Page cache policy for files.
     pub io_hint: IoHint,
-    /// How fast at most; shared by everything that reads.
+    /// Limit on the rate of reading, shared by all readers.
     #[setters(into)]
     pub pace: Option<Arc<Pace>>,
 }
 
+#[warn(missing_docs)]
 impl IoPolicy {
-    /// Waits until `bytes` may be read. Returns early when the user asked to stop.
+    /// Waits until `bytes` may be read under the rate limit, or the user interrupts.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         if let Some(pace) = &self.pace {
             pace.wait(bytes, progress);
         }
     }
 
-    /// Reads from `inner` no faster than allowed.
+    /// Wraps a reader with the rate limit.
     #[doc(hidden)]
     pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
         PacedReader { inner, pace: self.pace.clone(), progress }
     }
 }
 
-/// A reader that waits its turn.
 pub struct PacedReader<'a, R> {
     inner: R,
     pace: Option<Arc<Pace>>,
@@ -83,8 +85,9 @@ impl<R: Read> Read for PacedReader<'_, R> {
     }
 }
 
+#[warn(missing_docs)]
 impl IoHint {
-    /// As the flag has it.
+    /// Value of the command-line flag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gentle => "gentle",
@@ -92,8 +95,8 @@ impl IoHint {
         }
     }
 
-    /// Gets ready to read a range of a file of the given length. When the result is dropped, the pages that were not in
-    /// the page cache before are dropped too.
+    /// Prepares to read a range of a file of the given length. Dropping the result drops the pages that were not in the
+    /// page cache before.
     #[doc(hidden)]
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let mut cold = Cold::default();
@@ -104,7 +107,8 @@ impl IoHint {
         ReadBehind { file, cold }
     }
 
-    /// Reads a range of a file of the given length through `buffer`, which is best used again; on any thread, in any order.
+    /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on any thread, in any
+    /// order.
     pub fn read_range<'b>(
         self,
         file: &File,
@@ -118,21 +122,21 @@ impl IoHint {
         Ok(buffer)
     }
 
-    /// A range of a new file was written, and all before it: unless told otherwise, waits until it is on disk, and drops
-    /// its pages.
+    /// Handles a range of a new file that was written completely: except with [`None`](Self::None), waits until it is
+    /// on disk, and drops its pages.
     ///
     /// # Errors
-    /// The disk could not write what was written before.
+    /// The disk failed to write earlier data.
     pub fn write_behind(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
         if self == Self::None { Ok(()) } else { writer::write_out(file, range) }
     }
 
-    /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
-    /// files that are read more than once, or by those who know nothing of io_policy. Files that are missing are left out.
+    /// Records which pages of some files are in the page cache; dropping the result drops the others. For files that
+    /// are read repeatedly, or by code without this policy. Skips missing files.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
-            // A pipe would block in open until another process writes to it.
+            // Opening a pipe would block until another process writes to it.
             std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
             let file = File::open(path).ok()?;
             let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
@@ -142,14 +146,15 @@ impl IoHint {
         Watch(if self == Self::None { Vec::new() } else { paths.into_iter().filter_map(look).collect() })
     }
 
-    /// Watches the files in the directories inside a directory.
+    /// Watches all files in the subdirectories of a directory, see [`watch`](Self::watch).
     #[doc(hidden)]
     pub fn watch_dirs(self, dir: PathBuf) -> Watch {
         let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
-    /// Writes the files of a new directory to disk, and drops their pages. Best effort: the code that made them syncs them.
+    /// Writes the files of a new directory to disk and drops their pages. Best effort: the code that made the files
+    /// syncs them.
     #[doc(hidden)]
     pub fn write_out_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -168,7 +173,6 @@ fn write_out_file(path: &PathBuf) {
     }
 }
 
-/// See [`IoHint::read_behind`].
 #[derive(Debug)]
 pub struct ReadBehind<'a> {
     file: &'a File,
@@ -181,7 +185,6 @@ impl Drop for ReadBehind<'_> {
     }
 }
 
-/// See [`IoHint::watch`].
 #[derive(Debug, Default)]
 pub struct Watch(Vec<(File, Cold)>);
 

@@ -1,4 +1,4 @@
-//! Reading no faster than asked for: a token bucket that all workers share.
+//! Limits the rate of reading by a token bucket that all workers share.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,26 @@ use parking_lot::Mutex;
 use crate::Progress;
 use crate::progress::{self};
 
-/// The least rate that makes sense, in bytes per second; less is a slip of the keyboard.
+/// Smallest accepted rate in bytes per second; a lower one is probably a typing error.
 pub const RATE_MIN: u64 = 64 * 1024;
 
-/// How long a bucket saves up what was not used: a pause is made up for at most by this much.
+/// Time for which a bucket saves up unused rate: the largest burst after a pause.
 const BURST: Duration = Duration::from_millis(250);
 
-/// The bucket. It knows no clock: times are told, counted from any fixed moment.
+/// A token bucket without a clock: callers pass the time since any fixed moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     bytes_per_second: u64,
-    /// When everything that was taken has been earned.
+    /// Time at which all taken bytes will have been earned.
     earned_at: Duration,
 }
 
 impl Bucket {
-    /// A full bucket.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1), earned_at: Duration::ZERO }
     }
 
-    /// Takes bytes out at a time, and returns how long to wait before reading them.
+    /// Takes bytes at time `now`, and returns how long to wait before reading them.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -36,26 +35,28 @@ impl Bucket {
         self.earned_at.saturating_sub(now)
     }
 
-    /// Whether it is as full as a new one.
+    /// True if the bucket is as full as a new one.
     pub fn is_full(&self, now: Duration) -> bool {
         self.earned_at.saturating_add(BURST) <= now
     }
 }
 
-/// A bucket with a clock, shared by all workers.
+/// A token bucket with a clock, which limits the rate of all workers together.
 #[derive(Debug)]
+#[warn(missing_docs)]
 pub struct Pace {
     bucket: Mutex<Bucket>,
     start: Instant,
 }
 
+#[warn(missing_docs)]
 impl Pace {
-    /// At most this many bytes per second.
+    /// Limits the rate to this many bytes per second.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bucket: Mutex::new(Bucket::new(bytes_per_second)), start: Instant::now() }
     }
 
-    /// Waits until `bytes` may be read. Returns early when the user asked to stop; who works on notices that itself.
+    /// Waits until `bytes` may be read, or the user interrupts; the caller notices the interrupt itself.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         let now = self.start.elapsed();
         let wait = self.bucket.lock().take(now, bytes);
@@ -71,8 +72,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is asked for and whenever: by any moment no more than the rate allows has been let through; and
-        /// who is let through late is let through no later than the rate demands.
+        /// For any requests at any times: the rate is never exceeded, and no request waits longer than the rate
+        /// requires.
         #[test]
         fn the_rate_holds(
             rate in RATE_MIN..10_000_000_000,
@@ -87,7 +88,7 @@ mod tests {
                 taken += bytes;
                 let allowed = (through + BURST).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed * 1.000_001 + 50.0, "{taken} bytes by {through:?}");
-                // Never slower than asked for: the time of the bytes, and pauses that were too long to save up for.
+                // The rate is reached too: the time for the bytes, and pauses too long to be saved up.
                 idle += now.saturating_sub(earned);
                 let cost = taken as f64 / rate as f64;
                 prop_assert!(through.as_secs_f64() <= idle.as_secs_f64() + cost + 1e-6);

@@ -1,5 +1,5 @@
-//! Pipes, terminals and sockets: reading and writing them waits for the process at the other end. A system call that
-//! waits does not notice that the user asks to stop; these look now and then.
+//! Interruptible pipes, terminals and sockets. A system call that waits for the process at the other end does not
+//! notice an interrupt by the user; these readers and writers check for one regularly.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,18 +10,18 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::Progress;
 
-/// How long a wait may keep an interrupt waiting, in nanoseconds.
+/// Longest delay of an interrupt, in nanoseconds.
 const POLL_NANOSECONDS: i64 = 100_000_000;
 
-/// What can be written without waiting once a pipe takes anything at all (`PIPE_BUF` in `pipe(7)`).
+/// Bytes that can be written without blocking once a pipe accepts any (`PIPE_BUF` in `pipe(7)`).
 const PIPE_WRITE_BYTES: usize = 4096;
 
-/// What a wait that the user ends returns. Not `Interrupted`, after which everybody tries again.
+/// Error for an interrupt by the user. Not of the kind `Interrupted`, which callers would retry.
 fn interrupted() -> io::Error {
     io::Error::other("interrupted")
 }
 
-/// Waits until something can be read, or written; an error when the user asks to stop.
+/// Waits until `fd` is readable or writable; an error if the user interrupts.
 fn wait(fd: BorrowedFd<'_>, flags: PollFlags, progress: &dyn Progress) -> io::Result<()> {
     loop {
         if progress.is_interrupted() {
@@ -30,21 +30,21 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, progress: &dyn Progress) -> io::Re
         let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_NANOSECONDS };
         match poll(&mut [PollFd::new(&fd, flags)], Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            // The end and errors are told by reading or writing.
+            // Reading or writing will report the end and errors.
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Reads a pipe or a terminal, and gives up when the user asks to stop.
+/// Reads a pipe or terminal until the user interrupts.
 pub struct Interruptible<'a, R> {
     input: R,
     progress: &'a dyn Progress,
 }
 
 impl<'a, R: Read + AsFd> Interruptible<'a, R> {
-    /// Reads `input`, which must not be buffered, looking at `progress` while there is nothing to read.
+    /// Reads `input`, which must not be buffered, and checks `progress` while it waits.
     pub fn new(input: R, progress: &'a dyn Progress) -> Self {
         Self { input, progress }
     }
@@ -57,7 +57,8 @@ impl<R: Read + AsFd> Read for Interruptible<'_, R> {
     }
 }
 
-/// Writes to a file, a pipe or a terminal, and gives up when the user asks to stop.
+/// Writes to a file, pipe or terminal until the user interrupts.
+#[warn(missing_docs)]
 pub struct InterruptibleWriter<'a> {
     output: File,
     way: Way,
@@ -66,22 +67,26 @@ pub struct InterruptibleWriter<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// An ordinary file or a device: no other process is waited for.
+    /// A regular file or device: writing waits for no other process.
     Plain,
-    /// A write takes what there is room for.
+    /// A write takes as many bytes as fit.
     NonBlocking,
-    /// A write waits until everything is taken: a piece at a time that is surely taken at once.
+    /// A write would block until all bytes are taken, so write pieces that are taken at once.
     Pieces,
 }
 
+#[warn(missing_docs)]
 impl<'a> InterruptibleWriter<'a> {
     /// Writes to a duplicate of `output`.
+    ///
+    /// # Errors
+    /// The descriptor cannot be duplicated.
     pub fn new(output: &impl AsFd, progress: &'a dyn Progress) -> io::Result<Self> {
         let output = File::from(output.as_fd().try_clone_to_owned()?);
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&output)?.st_mode);
         Ok(match kind {
             FileType::RegularFile | FileType::BlockDevice => Self { output, way: Way::Plain, progress },
-            // Opened anew, a pipe can be told not to wait without telling those that it is shared with.
+            // Opened again, a pipe can be non-blocking without affecting the processes that share the descriptor.
             FileType::Fifo => {
                 let path = format!("/proc/self/fd/{}", output.as_raw_fd());
                 let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -135,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A full pipe without a reader: the writer is stopped all the same.
+    /// A full pipe without a reader does not delay an interrupt.
     #[test]
     fn a_full_pipe_is_interrupted() {
         for is_piecewise in [false, true] {
@@ -160,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Everything arrives, whatever the pipe holds at a time.
+    /// All bytes arrive, whatever the capacity of the pipe.
     #[test]
     fn all_bytes_arrive() {
         let (mut read_end, write_end) = std::io::pipe().expect("a pipe");

@@ -1,19 +1,23 @@
-//! Standing back: niceness for the processor, a priority class for the disk.
+//! Lowers the priority of this process for CPU and disk.
+
+#![warn(missing_docs)]
 
 use super::calls::set_io_priority;
 
-/// The largest niceness.
+/// Largest niceness, which is the lowest priority.
 pub const NICENESS_MAX: u8 = 19;
 
 const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
-/// Best effort has the levels 0 to 7.
 const LOWEST_LEVEL: u32 = 7;
 
-/// Gives the calling thread, and those that it starts later, a niceness. From 1 on, its reads and writes come last among
-/// those of best effort too; at [`NICENESS_MAX`] they are done only when no others are waiting.
+/// Sets the niceness of the calling thread and of threads that it starts later. From 1 on, its I/O also gets the lowest
+/// best-effort priority; at [`NICENESS_MAX`], it is done only if no other process waits for the disk.
 ///
-/// Linux keeps both per thread: call it before there are others. Disks without an I/O scheduler ignore the class.
+/// Linux keeps both per thread, so call this before starting others. Disks without an I/O scheduler ignore the class.
+///
+/// # Errors
+/// The system refuses.
 pub fn stand_back(niceness: u8) -> std::io::Result<()> {
     if niceness == 0 {
         return Ok(());

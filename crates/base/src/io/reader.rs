@@ -1,4 +1,4 @@
-//! Reading an archive file from its beginning to its end, without filling the page cache.
+//! Reads a file from start to end without filling the page cache.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -9,10 +9,9 @@ use std::os::unix::fs::FileExt;
 use super::IoHint;
 use super::residency::Cold;
 
-/// Looked at, prefetched and dropped at a time. Two windows are in the page cache at most.
+/// Bytes that are checked, prefetched and dropped at a time. At most two windows are in the page cache.
 const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Reads a file from its beginning to its end, as a hint says.
 #[derive(Debug)]
 pub struct StreamReader<F: Borrow<File>> {
     file: F,
@@ -27,7 +26,6 @@ enum Mode {
     Gentle { current: Window, next: Window },
 }
 
-/// A stretch of the file, and what of it was not in the page cache before it was prefetched.
 #[derive(Debug, Default)]
 struct Window {
     range: Range<u64>,
@@ -44,7 +42,7 @@ impl Window {
 }
 
 impl<F: Borrow<File>> StreamReader<F> {
-    /// Reads `file`, which has a length.
+    /// Reads `file`, which has the given length.
     pub fn new(file: F, file_bytes: u64, hint: IoHint) -> Self {
         let mode = match hint {
             IoHint::None => Mode::Plain,
@@ -71,7 +69,7 @@ impl<F: Borrow<File>> Read for StreamReader<F> {
                 }
                 length = length.min((current.range.end - self.position) as usize);
             }
-            // What was appended since the file was opened is read plainly.
+            // Data that was appended after opening is read without this policy.
             Mode::Gentle { .. } | Mode::Plain => {}
         }
         let read = file.read_at(&mut to[..length], self.position)?;

@@ -1,4 +1,4 @@
-//! Which parts of a file were in the page cache before it was read, so that only the others are dropped afterwards.
+//! Records which parts of a file were in the page cache before reading, so that only the others are dropped.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -8,10 +8,10 @@ use rustix::fs::{Advice, fadvise};
 
 use super::calls::{cached_pages, page_bytes, resident_pages};
 
-/// At most this much of a file is mapped at a time to look at its pages, to bound the table.
+/// Most bytes of a file that are mapped at a time to examine pages, which bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// The parts of a range of a file that were not in the page cache, in whole pages.
+/// Parts of a range that were not in the page cache, in whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cold {
     runs: Vec<Range<u64>>,
@@ -19,8 +19,8 @@ pub struct Cold {
 }
 
 impl Cold {
-    /// Looks at a range of a file of the given length, which is about to be read. One system call, unless the range is
-    /// resident in part.
+    /// Examines a range of a file of the given length before it is read. One system call, unless the range is partly
+    /// resident.
     pub fn look(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
         let page = page_bytes();
         let inner = inner_pages(range, file_bytes, page);
@@ -38,22 +38,22 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_all }
     }
 
-    /// Whether nothing of the range was resident.
+    /// True if nothing of the range was resident.
     #[cfg(test)]
     pub fn is_all(&self) -> bool {
         self.is_all
     }
 
-    /// Asks the kernel to read the range now, and to read no further on its own: pages beyond it would stay.
+    /// Asks the kernel to read the range now, without read-ahead, whose pages beyond the range would stay.
     pub fn prefetch(&self, file: &File) {
-        // Hints: where they are not taken, reading is a little slower, or leaves a little more behind.
+        // These are hints: if the kernel ignores them, reading is slower, or leaves more pages.
         let _ = fadvise(file, 0, None, Advice::Random);
         for run in &self.runs {
             let _ = fadvise(file, run.start, NonZeroU64::new(run.end - run.start), Advice::WillNeed);
         }
     }
 
-    /// Drops the pages that were not resident. Dirty pages, and those that a process has mapped, stay.
+    /// Drops the pages that were not resident. Dirty and mapped pages stay.
     pub fn drop_from(&self, file: &File) {
         for run in &self.runs {
             let _ = fadvise(file, run.start, NonZeroU64::new(run.end - run.start), Advice::DontNeed);
@@ -61,9 +61,9 @@ impl Cold {
     }
 }
 
-/// The pages of a range by which it is judged. Pages at its ends that belong in part to what lies before and after may be
-/// resident only because another worker reads that: they follow their neighbours. Where a warm and a cold stretch meet right
-/// there, one page is judged wrongly.
+/// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may be resident only
+/// because another worker reads those, so they are treated like the inner pages. If a resident part ends exactly there,
+/// one page is treated wrongly.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
     let outer = outer_pages(range, page);
     let start = range.start.next_multiple_of(page);
@@ -80,7 +80,7 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
     let mut start = range.start;
     while start < range.end {
         let end = range.end.min(start + MAP_BYTES_MAX);
-        // A file that cannot be looked at counts as resident: rather leave too much than drop a validator's pages.
+        // A file that cannot be examined counts as resident: rather leave too many pages than drop a validator's.
         if let Some(map) = resident_pages(file, &(start..end)) {
             add_runs(&mut runs, &map, start, page);
         }
@@ -89,7 +89,7 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
     runs
 }
 
-/// Appends the runs of pages that are not resident; a run that goes on from the last one joins it.
+/// Appends runs of non-resident pages, joining a run that continues the last one.
 fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page: u64) {
     for (number, _) in map.iter().enumerate().filter(|(_, is_resident)| !**is_resident) {
         let at = start + number as u64 * page;
@@ -100,7 +100,7 @@ fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page: u64) {
     }
 }
 
-/// Lets the pages at the ends follow their neighbours.
+/// Extends runs at the ends to the shared pages.
 fn widened(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) -> Vec<Range<u64>> {
     if let Some(first) = runs.first_mut().filter(|first| first.start == inner.start) {
         first.start = outer.start;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runs are the pages that are not resident, each once, in order, never touching.
+        /// Runs contain each non-resident page once, in order, and are never adjacent.
         #[test]
         fn runs_are_the_cold_pages(map in proptest::collection::vec(any::<bool>(), 0..200), cut in 0usize..200) {
             let cut = cut.min(map.len());
@@ -146,7 +146,7 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
 
-        /// Pieces of a file, cut anywhere: every page is judged, and dropped when everything is cold.
+        /// For pieces of a file that are cut anywhere, every page is judged, and dropped if all are cold.
         #[test]
         fn pieces_cover_the_file(cuts in proptest::collection::btree_set(1u64..100_000, 0..8)) {
             let ends = cuts.iter().copied().chain([100_000]);

@@ -1,4 +1,6 @@
-//! Room on a file system: before anything is written, and while it is.
+//! Free space on file systems, before and during writing.
+
+#![warn(missing_docs)]
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,20 +13,20 @@ use serde::Serialize;
 
 use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity, text};
 
-/// Room on a file system.
+/// Needed and free space on a file system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
-    /// A directory on it.
+    /// A directory on the file system.
     #[serde(serialize_with = "text::path")]
     pub dir: PathBuf,
     /// Bytes that would be written.
     pub needed_bytes: u64,
-    /// Bytes that are free, or will be when an existing state has been deleted.
+    /// Free bytes, including those of an existing state that is to be deleted.
     pub free_bytes: u64,
 }
 
 impl Space {
-    /// Needs so much under a directory.
+    /// Reads the free space at a directory.
     ///
     /// # Errors
     /// The file system does not tell.
@@ -32,7 +34,7 @@ impl Space {
         Self::of(dir, rustix::fs::statvfs(dir), needed_bytes)
     }
 
-    /// The same under an open directory.
+    /// Reads the free space at an open directory.
     ///
     /// # Errors
     /// The file system does not tell.
@@ -46,10 +48,10 @@ impl Space {
         Ok(Self { dir: dir.to_path_buf(), needed_bytes, free_bytes })
     }
 
-    /// Refuses when there is less room than needed.
+    /// Checks that the free space suffices.
     ///
     /// # Errors
-    /// Of that.
+    /// It does not.
     pub fn check(&self) -> Result<()> {
         let Self { dir, needed_bytes, free_bytes } = self;
         if free_bytes < needed_bytes {
@@ -61,25 +63,25 @@ impl Space {
     }
 }
 
-/// Left free on every file system, or a hundredth of it where that is less: a validator, its log and its database need
-/// some, and a file system that is full to the last block harms everybody on it.
+/// Space to leave free on every file system, or a hundredth of it if that is less: a validator needs some for its logs
+/// and database, and a completely full file system harms everybody on it.
 const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Written between two looks at the free space: seldom enough to cost nothing, far below what is left free.
+/// Bytes written between two checks: rare enough to cost nothing, far less than what is left free.
 const LOOK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Looks at the free space while files are written: how long an archive becomes, or what one without an index unpacks to,
-/// is not known before. Shared by all writers.
+/// Checks the free space while files are written, since the length of an archive, or the unpacked size of one without
+/// an index, is not known before. Shared by all writers.
 #[derive(Debug, Default)]
 pub struct SpaceWatch {
     written_bytes: AtomicU64,
 }
 
 impl SpaceWatch {
-    /// Some bytes are about to be written to a file; `dir` is what the error names.
+    /// Counts bytes before they are written to a file, and checks the space regularly; errors name `dir`.
     ///
     /// # Errors
-    /// Its file system is nearly full.
+    /// The file system is nearly full.
     pub fn before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
         let before = self.written_bytes.fetch_add(bytes, Relaxed);
         if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
@@ -100,12 +102,12 @@ impl SpaceWatch {
     }
 }
 
-/// Bytes that are free on a file system; `None` where it does not tell.
+/// Free bytes on a file system; `None` if it does not tell.
 pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
     rustix::fs::fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Whether a file system has room for so many more bytes, and what must stay free; also where it does not tell.
+/// True if a file system has room for this many bytes beside what must stay free, or does not tell.
 pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
     rustix::fs::fstatvfs(dir).map_or(true, |stat| {
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -113,7 +115,7 @@ pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
     })
 }
 
-/// Whether an error is of a disk that is full, or of a quota.
+/// True if an error is caused by a full disk or a quota.
 pub fn is_full(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))

@@ -1,5 +1,5 @@
-//! Writing behind: data goes to disk soon after it was written, and then leaves the page cache. What is dirty is bounded,
-//! so that the last sync is short and no other process waits behind it.
+//! Writes data back to disk soon after it is written, and drops it from the page cache. The amount of dirty data is
+//! bounded, so the final sync is short and delays no other process.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -14,17 +14,17 @@ use rustix::fs::{Advice, fadvise};
 use super::IoHint;
 use super::calls::write_back;
 
-/// Written back at a time.
+/// Bytes that are written back at a time.
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Windows that may be on their way to the disk before a writer waits for the oldest.
+/// Windows being written back before the writer waits for the oldest.
 const WINDOWS_UNDER_WAY: u64 = 4;
 
-/// Many small files: bytes that may be on their way, and files, each of which is kept open.
+/// Limits for many small files being written back: bytes, and files, which are kept open.
 const FILES_BYTES_MAX: u64 = WINDOW_BYTES * WINDOWS_UNDER_WAY;
 const FILES_MAX: usize = 128;
 
-/// Writes a new file from its beginning to its end, as a hint says. [`Write::flush`] ends it.
+/// Writes a new file from start to end with the given page cache policy. [`Write::flush`] ends it.
 #[derive(Debug)]
 pub struct StreamWriter<F> {
     file: F,
@@ -39,7 +39,6 @@ enum Mode {
 }
 
 impl<F: Borrow<File>> StreamWriter<F> {
-    /// Writes to a file that was just made.
     pub fn new(file: F, hint: IoHint) -> Self {
         let mode = match hint {
             IoHint::None => Mode::Plain,
@@ -72,7 +71,7 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
         Ok(written)
     }
 
-    /// Everything was written: what is left goes to disk, and from the page cache.
+    /// Ends the file: writes the rest back, and drops it from the page cache.
     fn flush(&mut self) -> io::Result<()> {
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
             write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
@@ -83,11 +82,11 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
     }
 }
 
-/// Drops the pages up to `end`. From the beginning: a page in a large unit that reached beyond an earlier end is
-/// dropped only now.
+/// Drops pages up to `end`, always from the start: a large page that extended beyond an earlier end is dropped only
+/// now.
 fn drop_written(file: &File, end: u64) {
     if let Some(length) = NonZeroU64::new(end) {
-        // A hint: where it is not taken, pages stay until the memory is needed.
+        // A hint: if the kernel ignores it, pages stay until memory is needed.
         let _ = fadvise(file, 0, Some(length), Advice::DontNeed);
     }
 }
@@ -99,7 +98,8 @@ pub(super) fn write_out(file: &File, range: &Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Many new files, written by many workers: the oldest go to disk, and from the page cache, as newer ones come.
+/// Writes back many new files of many workers: the oldest are completed and dropped from the page cache as newer ones
+/// come.
 #[derive(Debug)]
 pub struct WriteBehind {
     hint: IoHint,
@@ -125,13 +125,14 @@ impl UnderWay {
 }
 
 impl WriteBehind {
-    /// As a hint says.
     pub fn new(hint: IoHint) -> Self {
         Self { hint, under_way: Mutex::default() }
     }
 
-    /// A worker has written a range of a file. Waits for older ones where too much is on its way; an error may be about
-    /// one of those.
+    /// Takes a range that a worker has written. Waits for older ones if too much is being written back.
+    ///
+    /// # Errors
+    /// The disk failed to write this or an older range.
     pub fn add(&self, file: File, range: Range<u64>) -> io::Result<()> {
         if self.hint == IoHint::None || range.is_empty() {
             return Ok(());
@@ -148,7 +149,7 @@ impl WriteBehind {
         oldest.iter().try_for_each(|(file, range)| write_out(file, range))
     }
 
-    /// Waits for everything.
+    /// Waits for all files.
     pub fn finish(&self) -> io::Result<()> {
         let mut under_way = self.under_way.lock();
         std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| write_out(&file, &range))
