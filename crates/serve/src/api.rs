@@ -1,4 +1,5 @@
-//! What programs are told: `/api/v1/archives`, described in `docs/serving.md`. Fields are added, never renamed or removed.
+//! Makes the JSON list of archives at `/api/v1/archives`, described in `docs/serving.md`. Fields are added, never
+//! renamed or removed.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +25,6 @@ struct TransferFields<'a> {
     elapsed_seconds: f64,
 }
 
-/// All archives, and what is being sent.
 pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime) -> String {
     let answer = Answer {
         list: ListFields::new(catalog, now, |archive| ArchiveFields::new(archive, catalog, now).in_list()),

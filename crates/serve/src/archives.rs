@@ -1,4 +1,4 @@
-//! What is served: the archives of some directories, looked at again at requests, at most once a second.
+//! The served archives: scans directories again when a request comes, at most once a second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +9,9 @@ use slotpress_read::Catalog;
 use slotpress_read::catalog::scan;
 use tokio::sync::Mutex;
 
-/// How old an answer may be.
+/// Oldest scan that may be used for an answer.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The directories.
 #[derive(Debug)]
 pub struct ServedArchives {
     dirs: Vec<PathBuf>,
@@ -23,11 +22,11 @@ pub struct ServedArchives {
 struct Look {
     catalog: Arc<Catalog>,
     looked_at: Instant,
-    /// Why the last look failed.
+    /// Error of the last scan.
     error: Option<String>,
 }
 
-/// What there is, and how long its slots take.
+/// Scans the directories, and reads the slot duration.
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     let mut catalog = scan::scan_again(dirs, known)?;
     scan::look_for_slot_time(&mut catalog, known);
@@ -35,7 +34,7 @@ fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 }
 
 impl ServedArchives {
-    /// Looks for the first time.
+    /// Makes the first scan.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -44,14 +43,14 @@ impl ServedArchives {
         Ok(Self { dirs, last: Mutex::new(Look { catalog, looked_at: Instant::now(), error: None }) })
     }
 
-    /// What there was at the last look; `None` while another one is under way.
+    /// Result of the last scan; `None` while another one is running.
     pub fn known(&self) -> Option<Arc<Catalog>> {
         self.last.try_lock().ok().map(|last| last.catalog.clone())
     }
 
-    /// What there is. While a directory cannot be read, what there was, and why the last look failed.
+    /// The archives; if a directory cannot be read, those of the last successful scan, and the error.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
-        // One looks, the others wait for it.
+        // One request scans, the others wait for it.
         let mut last = self.last.lock().await;
         if last.looked_at.elapsed() >= FRESH {
             let (dirs, known) = (self.dirs.clone(), last.catalog.clone());

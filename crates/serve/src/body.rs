@@ -1,4 +1,4 @@
-//! Bodies of responses: files in pieces, which are read when the connection takes the next one.
+//! Bodies of responses: files in pieces, each of which is read when the connection takes it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::files::Reading;
 use super::limits::Admission;
 use super::respond::Content;
 
-/// Read at a time: what is read is still in the processor's cache when it is sent. A transfer holds one piece, or the end of one
-/// and the next.
+/// Bytes read at a time: they are still in the processor's cache when they are sent. A transfer holds at most one piece
+/// and the end of another.
 const PIECE_BYTES: u64 = 512 * 1024;
 
-/// The body of a response of a connection that was admitted.
+/// Makes the body of a response on an admitted connection.
 pub fn body(content: Content, admission: &Arc<Admission>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
@@ -40,7 +40,7 @@ pub fn body(content: Content, admission: &Arc<Admission>) -> UnsyncBoxBody<Bytes
     }
 }
 
-/// Reads a piece: here if it is in memory, otherwise on a thread that may wait.
+/// Reads a piece: on this thread if it is in memory, else on a thread that may block.
 async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> io::Result<Bytes> {
     let is_resident = reading.is_resident(offset);
     let reading = reading.clone();
@@ -48,7 +48,8 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         if !is_resident {
             reading.enter(offset);
         }
-        // The last piece's buffer, if that was sent: the system clears new ones, which takes as long as reading.
+        // Reuses the buffer of the last piece if that was sent: the system clears new memory, which takes as long as
+        // reading.
         let mut buffer = last.try_into_mut().unwrap_or_default();
         buffer.resize(to_usize(length), 0);
         reading.read(offset, &mut buffer)?;

@@ -1,6 +1,6 @@
-//! Which bytes of a file a request gets, if any: conditions and ranges, as RFC 9110 has them (sections 13 and 14). Pure.
+//! Decides which bytes of a file a request gets, by its conditions and range (RFC 9110, sections 13 and 14). No I/O.
 //!
-//! One range is answered; of several, the whole file is sent, as the standard allows.
+//! Answers a single range; several get the whole file, as the standard allows.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -10,37 +10,35 @@ use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
 };
 
-/// What tells one version of a file from another.
+/// Validators of a version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// A strong entity tag, with its quotes.
+    /// Strong entity tag, with quotes.
     pub etag: String,
-    /// When it was modified, in whole seconds.
+    /// Time of modification, in whole seconds.
     pub modified: SystemTime,
-    /// Its length in bytes.
     pub length_bytes: u64,
 }
 
-/// What a request gets.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole file (200).
     Whole,
-    /// A part of it (206), never empty.
+    /// A non-empty part of the file (206).
     Part(Range<u64>),
-    /// Nothing, for the client has it (304).
+    /// Not modified: the client has this version (304).
     NotModified,
-    /// Nothing, for the client expects another version (412).
+    /// The client expects another version (412).
     PreconditionFailed,
-    /// Nothing, for there are no such bytes (416).
+    /// The file has no such bytes (416).
     Unsatisfiable,
 }
 
-/// A date is a strong validator only when the file was not modified twice in the second that it tells: it must lie back
-/// this far.
+/// Age from which a date is a strong validator: the file must not have been modified twice within the second.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
-/// Judges a request with these headers for a file of this version.
+/// Decides the answer to a request with these headers for a file of this version.
 pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> Verdict {
     let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
@@ -57,7 +55,7 @@ pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: Syste
     } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
         return Verdict::NotModified;
     }
-    // Ranges are defined for GET alone.
+    // Ranges are defined only for GET.
     let Some(range) = single(headers, &RANGE).filter(|_| method == Method::GET) else { return Verdict::Whole };
     if headers.contains_key(IF_RANGE) && !single(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
         return Verdict::Whole;
@@ -65,7 +63,7 @@ pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: Syste
     parse_range(range, version.length_bytes)
 }
 
-/// Whether an If-Range names this very version.
+/// True if an If-Range header names exactly this version.
 fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
     match httpdate::parse_http_date(tag) {
         Ok(date) => {
@@ -75,7 +73,7 @@ fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
     }
 }
 
-/// Reads a Range header for a file of this length.
+/// Parses a Range header for a file of this length.
 pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
     match single_range(text, length_bytes) {
         None => Verdict::Whole,
@@ -84,7 +82,7 @@ pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
     }
 }
 
-/// The one range of a header; `None` for several, and for what makes no sense.
+/// The single range of a header; `None` for several ranges and for an invalid one.
 fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     let (unit, ranges) = text.split_once('=')?;
     let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
@@ -101,13 +99,13 @@ fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(range)
 }
 
-/// Digits only. What is too large for any file is the largest number.
+/// Parses digits; too large a number becomes the largest.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// The header, unless it is there twice or no text: then it means nothing.
+/// Value of a header; `None` if it occurs twice or is not text, so that it is ignored.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -116,7 +114,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// The entity tags of all headers of this name. Ours hold no comma, so that others may be cut anywhere.
+/// Entity tags in all headers of this name. Ours contain no comma, so splitting others at commas is harmless.
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }

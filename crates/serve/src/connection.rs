@@ -1,4 +1,4 @@
-//! Listening, and what happens on a connection: limits, encryption, HTTP/1.1, and a quiet end.
+//! Listens, and handles connections: limits, encryption, HTTP/1.1, and graceful shutdown.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,31 +29,28 @@ use super::tls::Certificates;
 use super::transfers::Answered;
 use super::{Event, Purpose, Server};
 
-/// After an error of the listening socket (no descriptors left) no connection is taken for so long.
+/// Pause after an error of the listening socket, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A request with a body is refused, but so much of the body is read.
+/// Requests with a body are refused; this much of the body is read first, for this long.
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
-/// What those get who are too many, and do not have to wait for it.
+/// Response for connections beyond the limit, which are not made to wait for it.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// A listening socket, and all that its connections share.
+/// A listening socket with the state that its connections share.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// What is served.
     pub server: Arc<Server>,
-    /// Whether that is archives or metrics.
     pub purpose: Purpose,
-    /// With what connections are encrypted.
+    /// Encrypts connections, if given.
     pub certificates: Option<Arc<Certificates>>,
-    /// Tells to stop.
     pub stop: watch::Receiver<bool>,
 }
 
-/// Lets connections in until told to stop.
+/// Accepts connections until told to stop.
 pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
     let server = endpoint.server.clone();
     let limits = match endpoint.purpose {
@@ -76,7 +73,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
                 let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
                 let _ = server.log.try_send(Event::Answered(answered));
                 if endpoint.certificates.is_none() {
-                    // A courtesy: a client that cannot take it at once is cut off without.
+                    // A courtesy: a client that cannot take it at once is cut off without it.
                     let _ = stream.try_write(TOO_MANY);
                 }
             }
@@ -86,7 +83,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
 
 async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
     let _open = Open::new(&endpoint.server);
-    // Without it, small answers wait for those before them. Nothing depends on it.
+    // Otherwise, small answers would wait for earlier ones. Failing to set it is harmless.
     let _ = stream.set_nodelay(true);
     let Some(certificates) = &endpoint.certificates else {
         return talk(&endpoint, stream, client, Arc::new(admission)).await;
@@ -97,7 +94,7 @@ async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, a
     }
 }
 
-/// Counts a connection while it is open, and a panic that ends it: that would go unnoticed.
+/// Counts an open connection, and notices a panic that ends it.
 struct Open(Arc<Server>);
 
 impl Open {
@@ -116,7 +113,7 @@ impl Drop for Open {
     }
 }
 
-/// Answers one request after another.
+/// Answers the requests of a connection one after another.
 async fn talk(
     endpoint: &Endpoint,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -130,7 +127,7 @@ async fn talk(
         let response = match request_body.is_end_stream() {
             true => answer(endpoint, client, &parts).await,
             false => {
-                // Closing a connection with something unread resets it, which would take the answer away from the client.
+                // Closing a connection with unread data resets it, and the client might lose the answer.
                 let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
                 let _ = timeout(UNREAD_TIME, unread).await;
                 let mut response = respond::with_body(&parts.method);
@@ -146,12 +143,12 @@ async fn talk(
         .header_read_timeout(timeouts.head)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        // As simple clients expect them.
+        // Simple clients expect this spelling.
         .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // An error here concerns the client alone.
+        // An error concerns only this client.
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|is_stopping| *is_stopping) => {}
     }

@@ -1,7 +1,7 @@
-//! The files that are being sent, and their pages: what was not in the page cache before is dropped behind the last
-//! transfer that needs it, so that a validator's pages stay and many nodes that read one archive share one read.
+//! Files that are being sent, and their pages: pages that were not in the page cache before are dropped behind the last
+//! transfer that needs them. A validator's pages stay, and many nodes that read one archive share one read.
 //!
-//! `Windows` is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
+//! `Windows` decides without I/O which windows are needed; [`SharedFile`] asks the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,19 +15,19 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Cold, IoHint};
 use slotpress_read::FileId;
 
-/// Pages are looked at, fetched and dropped in pieces of this many bytes.
+/// Size of a window: pages are examined, fetched and dropped by windows.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// How far behind a transfer may be for others to leave it their pages, in windows (256 MiB): who is slower reads the disk
-/// again, so that stalled readers hold no more than this each.
+/// Number of windows (256 MiB) by which a transfer may lag behind and still find its pages; a slower one reads the disk
+/// again. Bounds the memory that stalled readers hold.
 const KEEP_WINDOWS: u64 = 256;
 
-/// The files that are being sent.
+/// Files that are being sent, shared by their transfers.
 #[derive(Debug, Default)]
 pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
 
 impl OpenFiles {
-    /// Joins those who send this file: the same one, of the same length, not modified since.
+    /// Returns the shared file of this identity, length and modification time, if one is open, else shares this one.
     pub fn share(&self, file: File, id: FileId, modified_ns: u64, length_bytes: u64, hint: IoHint) -> Arc<SharedFile> {
         let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
@@ -50,7 +50,7 @@ pub struct SharedFile {
     windows: Mutex<Windows<Cold>>,
 }
 
-/// A transfer that reads a part of a file, from its beginning to its end.
+/// A transfer's reading of a range, from start to end.
 #[derive(Debug)]
 pub struct Reading {
     shared: Arc<SharedFile>,
@@ -59,18 +59,16 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Will read this range.
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
         let number = shared.windows.lock().join(range.clone());
         Self { shared, number, range }
     }
 
-    /// What will be read.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Asks the disk for what is not in the page cache, at this offset and in the next window. May wait for the disk.
+    /// Fetches what is not in the page cache, in the window at this offset and in the next. May block.
     pub fn enter(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
@@ -92,14 +90,14 @@ impl Reading {
         }
     }
 
-    /// Whether what is at this offset, and what follows, is in the page cache, so that reading it does not wait.
+    /// True if this window and the next are in the page cache, so that reading does not block.
     pub fn is_resident(&self, offset: u64) -> bool {
         let window = bytes_of(offset / WINDOW_BYTES);
         let range = window.start..window.end.saturating_add(WINDOW_BYTES).min(self.shared.length_bytes);
         Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
     }
 
-    /// Everything before this offset has been read: what no other transfer needs is dropped.
+    /// Drops the pages before this offset that no other transfer needs.
     fn pass(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
@@ -108,12 +106,12 @@ impl Reading {
         dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
     }
 
-    /// How many bytes to read at an offset: `most`, but not beyond the window and the range.
+    /// Number of bytes to read at an offset: `most`, but not beyond the window and the range.
     pub fn piece_bytes(&self, offset: u64, most: u64) -> u64 {
         bytes_of(offset / WINDOW_BYTES).end.min(self.range.end).saturating_sub(offset).min(most)
     }
 
-    /// Reads the bytes at an offset, [`piece_bytes`](Self::piece_bytes) at most.
+    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes).
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
@@ -131,11 +129,12 @@ impl Drop for Reading {
     }
 }
 
-/// Which windows of a file were brought in by those who read it, and who needs them. `C` is what to do when none does.
+/// Windows of a file that readers fetched, and the readers that need them. `C` is kept for each window until no reader
+/// needs it.
 #[derive(Debug, Default)]
 struct Windows<C> {
     next_number: u64,
-    /// What each has left to read.
+    /// Remaining range of each reader.
     readers: BTreeMap<u64, Range<u64>>,
     brought: BTreeMap<u64, C>,
 }
@@ -155,7 +154,7 @@ impl<C> Windows<C> {
         })
     }
 
-    /// A reader got this far; returns what may be dropped.
+    /// Advances a reader; returns what can be dropped.
     fn pass(&mut self, number: u64, offset: u64) -> Vec<C> {
         let Some(left) = self.readers.get_mut(&number).filter(|left| left.start < offset) else { return Vec::new() };
         let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
@@ -163,7 +162,7 @@ impl<C> Windows<C> {
         self.take(passed)
     }
 
-    /// A reader is done, or gone; returns what may be dropped.
+    /// Removes a reader; returns what can be dropped.
     fn leave(&mut self, number: u64) -> Vec<C> {
         self.readers.remove(&number);
         self.take(0..u64::MAX)
@@ -176,7 +175,7 @@ impl<C> Windows<C> {
     }
 }
 
-/// Where a window lies in its file.
+/// Range of a window in its file.
 fn bytes_of(window: u64) -> Range<u64> {
     let start = window.saturating_mul(WINDOW_BYTES);
     start..start.saturating_add(WINDOW_BYTES)
@@ -191,8 +190,8 @@ mod tests {
     const END: u64 = 600 * WINDOW_BYTES + 5;
 
     proptest! {
-        /// Readers come, go on and leave as they like. What one has just read is dropped at once unless another comes after it
-        /// within reach; what a transfer near it still needs is not; and when all are gone, nothing is left.
+        /// With any sequence of joining, reading and leaving: a window is dropped right after its last reader within
+        /// reach, never while a reader in reach needs it, and nothing remains at the end.
         #[test]
         fn pages_stay_for_those_who_need_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
             let mut windows = Windows::default();
@@ -212,7 +211,7 @@ mod tests {
                         windows.brought.entry(window).or_insert(window);
                         let next = ((window + 1) * WINDOW_BYTES).min(END);
                         readers[reader] = Some((number, next));
-                        // Who tells of a place before its own has told it already.
+                        // An earlier position than the reader's own drops nothing.
                         prop_assert!(windows.pass(number, offset).is_empty() && windows.pass(number, 0).is_empty());
                         let dropped = windows.pass(number, next);
                         let needed = readers.iter().flatten()
@@ -258,7 +257,7 @@ mod tests {
             assert!(read == content[range.start as usize..range.end as usize], "{range:?}");
         }
         assert!(shared.windows.lock().readers.is_empty());
-        // The file is cut while it is read.
+        // The file is truncated while it is read.
         let reading = Reading::new(shared.clone(), 0..content.len() as u64);
         File::options().write(true).open(&path).expect("opened").set_len(10).expect("cut");
         assert!(reading.read(0, &mut vec![0; 1000]).is_err());

@@ -1,4 +1,5 @@
-//! Ranges of one archive that one client asks for are one transfer for the log: it is told when no range of it runs any more.
+//! Gathers ranges of one archive for one client into one transfer for the log, which is reported when no range of it
+//! runs any more.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::transfers::{Finished, Transfer};
 
-/// A client that asks for no other range for so long has what it wants, or has gone.
+/// Time without a further range after which a transfer is over.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Transfers that are gathered at a time; of more, the one that has been quiet for the longest is told.
+/// Limit on gathered transfers; beyond it, the one that was quiet for longest is reported.
 const OPEN_MAX: usize = 4096;
 
-/// Transfers whose client may ask for more.
 #[derive(Debug)]
 pub struct Gathered {
     is_enabled: bool,
@@ -32,12 +32,12 @@ fn key(client: &SocketAddr, name: &str) -> (IpAddr, String) {
 }
 
 impl Gathered {
-    /// None yet. Unless enabled, each is told by itself.
+    /// Starts empty. Unless enabled, each range is reported by itself.
     pub fn new(is_enabled: bool) -> Self {
         Self { is_enabled, open: BTreeMap::new() }
     }
 
-    /// Takes a range that has ended. Returns a transfer to tell now: a whole file, or one of too many.
+    /// Adds a range that has ended. Returns a transfer to report now: a whole file, or one beyond the limit.
     pub fn add(&mut self, range: Finished, now: Instant) -> Option<Finished> {
         if range.is_whole || !self.is_enabled {
             return Some(range);
@@ -62,7 +62,7 @@ impl Gathered {
         self.open.remove(&oldest).map(|open| open.finished)
     }
 
-    /// Takes out what is over, beside these that run.
+    /// Removes and returns the transfers that are over, given the running ones.
     pub fn over(&mut self, running: impl FnOnce() -> Vec<Arc<Transfer>>, now: Instant) -> Vec<Finished> {
         if self.open.values().all(|open| now.saturating_duration_since(open.last) < QUIET) {
             return Vec::new();
@@ -77,7 +77,7 @@ impl Gathered {
         over.iter().filter_map(|key| self.open.remove(key)).map(|open| open.finished).collect()
     }
 
-    /// Takes out all.
+    /// Removes and returns all transfers.
     pub fn all(&mut self) -> Vec<Finished> {
         std::mem::take(&mut self.open).into_values().map(|open| open.finished).collect()
     }

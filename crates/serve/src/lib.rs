@@ -1,12 +1,11 @@
 //! A part of slotpress, without promises of its own: use the crate `slotpress`.
 //!
-//! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
-//! `bootstrap`.
+//! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers and `bootstrap`.
 //!
-//! `conditions` and `files::Windows` are pure; `respond` knows requests and responses, `connection` sockets. Not here: which
-//! archives there are ([`catalog`](slotpress_read::catalog)), and the log (`cli::serve`).
+//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets. Archives are found by
+//! [`catalog`](slotpress_read::catalog), and `cli::serve` writes the log.
 
-// What it decides by comes from clients.
+// These lints apply because clients send what the crate handles.
 #![cfg_attr(
     not(test),
     warn(
@@ -53,7 +52,7 @@ use gathered::Gathered;
 pub use limits::Allowance;
 use limits::Limits;
 use metrics::Metrics;
-/// What metrics are made of, for commands that [`tell`] theirs.
+/// For commands that report metrics by [`tell`].
 pub use prometheus_client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slotpress_base::{Error, IoHint, Progress, Result, available_threads, cannot_start};
@@ -66,52 +65,55 @@ use tokio::sync::watch;
 use transfers::Transfers;
 pub use transfers::{Answered, Finished};
 
-/// Firedancer gives up on a server that is slower, in bytes per second.
+/// Firedancer gives up on a slower server; in bytes per second.
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 
-/// What to serve, and how.
+/// Options of the server.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct ServeOptions {
-    /// Where the archives are; of several files of one name, the first is served.
+    /// Directories of archives; of several files of one name, the first is served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
-    /// Where to listen.
+    /// Address to listen at.
     pub listen: SocketAddr,
-    /// With what to encrypt.
+    /// Certificate and key for encryption; `None` for plain HTTP.
     #[setters(into)]
     pub tls: Option<TlsFiles>,
-    /// Where to tell metrics.
+    /// Address for metrics, if wanted.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Rates and connections.
+    /// Limits of rates and connections.
     pub allowance: Allowance,
-    /// Proxies whose `X-Forwarded-For` tells the client; the limits of a client are then those of their clients.
+    /// Proxies whose `X-Forwarded-For` header is trusted; limits then apply to their clients.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
-    /// How to treat the page cache.
+    /// Page cache policy for served files.
     pub io_hint: IoHint,
-    /// Threads that answer. Others, which may wait for the disk, are started as needed.
+    /// Threads that answer requests. Further threads, which may wait for the disk, are started as needed.
     pub threads: usize,
-    /// When to give up on clients.
+    /// Time limits for clients.
     pub timeouts: Timeouts,
-    /// How long transfers may go on when asked to stop.
+    /// Time for which transfers may continue after a request to stop.
     pub grace: Duration,
-    /// Ranges of one archive that one client asks for are told as one transfer, some seconds after the last one.
+    /// Reports ranges of one archive for one client as one transfer, some seconds after the last one.
     pub gathers_ranges: bool,
 }
 
-/// Connections at a time, unless told otherwise: 64 MiB of memory where all of them are busy.
+/// Default limit on connections: they take 64 MiB of memory if all are busy.
 pub const CONNECTIONS_DEFAULT: usize = 1024;
 
-/// Connections at a time of each client, unless told otherwise: what aria2c and browsers open at most, with room.
+/// Default limit on connections of one client: more than aria2c and browsers open.
 pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
 
-/// Threads that answer, unless told otherwise.
+/// Most threads that answer requests by default.
 pub const THREADS_DEFAULT_MAX: usize = 8;
 
+#[warn(missing_docs)]
 impl ServeOptions {
-    /// Some directories at an address, without encryption: up to 1024 connections, 64 of each client, no limit of rates.
+    /// Serves directories at an address, without encryption, with up to 1024 connections, 64 for each client, and
+    /// without rate limits.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
         Self {
             dirs: Vec::from_iter(dirs),
@@ -129,13 +131,14 @@ impl ServeOptions {
     }
 }
 
-/// When to give up on a client.
+/// Time limits for clients.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Timeouts {
-    /// It has sent no whole request: since it connected, or since the last answer.
+    /// Time for a complete request, since the connection or the last answer.
     pub head: Duration,
-    /// It has taken next to nothing of what waits for it.
+    /// Time in which a client must take a minimum of the data that waits for it.
     pub stall: Duration,
 }
 
@@ -145,41 +148,40 @@ impl Default for Timeouts {
     }
 }
 
-/// What happens.
+/// Event of the server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum Event {
-    /// Clients may come.
+    /// The server accepts connections.
     Listening {
-        /// The address, with the port that the system chose where none was given.
+        /// Its address, with the actual port.
         listen: SocketAddr,
-        /// The address of the metrics.
+        /// Address of the metrics.
         metrics: Option<SocketAddr>,
-        /// How many archives there are.
+        /// Number of archives.
         archives: usize,
     },
     /// A transfer has ended.
     Finished(Finished),
-    /// A request was answered without a transfer, or refused.
+    /// A request was answered without a transfer, or a connection was refused.
     Answered(Answered),
     /// New certificates are in use.
     Reloaded,
-    /// Asked to stop; so many connections are still open.
+    /// The server is stopping.
     Stopping {
-        /// Connections.
+        /// Connections that are still open.
         connections: usize,
     },
 }
 
-/// What a listening socket is for.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Archives,
-    /// Metrics alone.
     Metrics,
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 struct Server {
     options: ServeOptions,
@@ -190,14 +192,14 @@ struct Server {
     metrics_limits: Arc<Limits>,
     log: SyncSender<Event>,
     metrics: Arc<Metrics>,
-    /// What another command tells, in place of archives and their metrics.
+    /// Metrics and health of another command, instead of archives.
     facts: Option<Arc<dyn tell::Facts>>,
-    /// A connection has ended in a panic.
+    /// True if a connection has ended in a panic.
     has_panicked: AtomicBool,
 }
 
 impl Server {
-    /// Looks at the directories for the first time.
+    /// Scans the directories for the first time.
     fn new(options: &ServeOptions, facts: Option<Arc<dyn tell::Facts>>, log: SyncSender<Event>) -> Result<Arc<Self>> {
         let metrics = Arc::new(Metrics::new());
         let few = Allowance::default().connections(METRICS_CONNECTIONS_MAX).client_connections(METRICS_CONNECTIONS_MAX);
@@ -215,7 +217,7 @@ impl Server {
         }))
     }
 
-    /// What there is to serve, and why the last look at the directories failed.
+    /// The archives, and the error of the last scan.
     async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         let (catalog, error) = self.archives.look().await;
         self.metrics.catalog(&catalog);
@@ -223,27 +225,27 @@ impl Server {
     }
 }
 
-/// A scraper of metrics needs one or two.
+/// A metrics scraper needs one or two.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 
-/// Lines of the log that wait to be written.
+/// Limit on events that wait to be logged.
 const LOG_EVENTS_MAX: usize = 4096;
 
-/// How often the outside is looked at: signals often, certificates seldom.
+/// Intervals for checking signals, and for checking certificates.
 const TICK: Duration = Duration::from_millis(50);
 const SLOW_TICK: Duration = Duration::from_secs(1);
 
-/// Threads that may wait for a disk.
+/// Limit on threads that wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Descriptors beside those of connections, each of which may have a file open too.
+/// Descriptors beside those of connections, each of which may also have a file open.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Serves until `progress` says that the user asked to stop, and then until all transfers are done, or the grace is over.
-/// `wants_reload` says whether certificates shall be read again now.
+/// Serves until `progress` is interrupted, and then until all transfers are done or the grace period is over. Reads
+/// certificates again when `wants_reload` returns true.
 ///
 /// # Errors
-/// A directory or a certificate cannot be read, an address is taken.
+/// A directory or certificate cannot be read; an address is in use.
 pub fn run(
     options: &ServeOptions,
     wants_reload: &dyn Fn() -> bool,
@@ -286,7 +288,7 @@ pub fn run(
         last_slow_tick = Some(Instant::now());
         supervisor::alive();
         server.limits.sweep();
-        // Each is told once.
+        // The progress display shows each warning once.
         let known = server.archives.known();
         known.iter().flat_map(|catalog| catalog.unusable()).for_each(|unusable| progress.warn(&unusable.to_string()));
         if server.has_panicked.swap(false, Relaxed) {
@@ -308,14 +310,14 @@ pub fn run(
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
         forward(&events, TICK, &mut gathered, on_event);
     }
-    // Ends what is left, and tells of it.
+    // Ends remaining transfers, and reports them.
     runtime.shutdown_timeout(SLOW_TICK);
     forward(&events, Duration::ZERO, &mut gathered, on_event);
     gathered.all().into_iter().for_each(|over| on_event(Event::Finished(over)));
     Ok(())
 }
 
-/// Starts the threads that answer.
+/// Starts the threads that answer requests.
 fn runtime(threads: usize, name: &str) -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -326,7 +328,6 @@ fn runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| cannot_start(&error))
 }
 
-/// Lets connections in at a socket.
 fn start(runtime: &Runtime, endpoint: Endpoint, listener: TcpListener) -> Result<()> {
     let _inside = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener);
@@ -335,7 +336,7 @@ fn start(runtime: &Runtime, endpoint: Endpoint, listener: TcpListener) -> Result
     Ok(())
 }
 
-/// Tells of transfers and answers, for a while.
+/// Passes events on for some time.
 fn forward(events: &Receiver<Event>, time: Duration, gathered: &mut Gathered, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
     while let Ok(event) = events.recv_timeout(time.saturating_sub(start.elapsed())) {
@@ -358,7 +359,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Each connection needs a descriptor, and one for its file.
+/// Each connection needs a descriptor, and another one for its file.
 fn raise_descriptors(connections: usize, progress: &dyn Progress) {
     let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
     let limit = getrlimit(Resource::Nofile);

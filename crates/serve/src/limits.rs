@@ -1,8 +1,8 @@
-//! How much each client may have: connections, and bytes per second. Clients are addresses; of IPv6, networks of 64 bits,
-//! of which one host has a whole one.
+//! Limits connections and rates of each client. A client is an IPv4 address, or an IPv6 network of 64 bits, since one
+//! host has a whole such network.
 //!
-//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and pieces are let
-//! through in the order in which they came. Bursts are bounded by [`Bucket`].
+//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and pieces are sent in
+//! the order in which they came. A [`Bucket`] bounds bursts.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,37 +17,38 @@ use slotpress_base::Bucket;
 
 use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
 
-/// A request's head is at most this long: what an idle connection holds.
+/// Largest request head, which an idle connection may hold in memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Header fields at most.
+/// Most header fields.
 pub const HEADERS_MAX: usize = 64;
 
-/// The piece that is let through at once, in bytes: small enough for fairness at low rates, large enough to be cheap at
-/// high ones.
+/// Bounds for the number of bytes that are sent at once under a rate limit: small for fairness at low rates, large for
+/// efficiency at high ones.
 const PIECE_MIN: u64 = 16 * 1024;
 const PIECE_MAX: u64 = 256 * 1024;
 
-/// Timers are no finer than this; what is to wait for less goes on, and waits the longer later.
+/// Timers are not finer; a shorter wait is skipped, and added to a later one.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// How many bytes per second, and how many connections, at most.
+/// Limits on rates, in bytes per second, and on connections.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Allowance {
-    /// To all clients together.
+    /// Rate of all clients together.
     #[setters(into)]
     pub total_rate: Option<u64>,
-    /// To each.
+    /// Rate of each client.
     #[setters(into)]
     pub client_rate: Option<u64>,
-    /// Of all clients together.
+    /// Connections of all clients together.
     pub connections: usize,
-    /// Of each.
+    /// Connections of each client.
     pub client_connections: usize,
 }
 
-/// No limit of rates; connections as [`CONNECTIONS_DEFAULT`] and [`CLIENT_CONNECTIONS_DEFAULT`] say.
+/// No limits of rates; connections as in [`CONNECTIONS_DEFAULT`] and [`CLIENT_CONNECTIONS_DEFAULT`].
 impl Default for Allowance {
     fn default() -> Self {
         Self {
@@ -59,7 +60,7 @@ impl Default for Allowance {
     }
 }
 
-/// What all connections share.
+/// State of the limits, shared by all connections.
 #[derive(Debug)]
 pub struct Limits {
     allowance: Allowance,
@@ -72,7 +73,7 @@ pub struct Limits {
 #[derive(Debug)]
 struct Client {
     connections: AtomicUsize,
-    /// Held by the connection whose piece is waiting.
+    /// Locked by the connection whose piece is waiting.
     turn: tokio::sync::Mutex<Option<Bucket>>,
 }
 
@@ -82,26 +83,25 @@ impl Client {
     }
 }
 
-/// Why a connection is refused.
+/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There are as many as may be.
+    /// The limit on all connections is reached.
     Full,
-    /// This client has as many as one may have.
+    /// The limit of this client is reached.
     ClientFull,
 }
 
-/// A connection that counts, or a request of a client behind a proxy.
+/// An admitted connection, or request of a client behind a proxy, which counts until it is dropped.
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<Limits>,
     client: Arc<Client>,
-    /// Whether it is one of all connections.
+    /// True if it counts among all connections.
     is_connection: bool,
 }
 
 impl Limits {
-    /// No connection yet.
     pub fn new(allowance: Allowance) -> Arc<Self> {
         Arc::new(Self {
             allowance,
@@ -112,11 +112,11 @@ impl Limits {
         })
     }
 
-    /// Lets a connection in, or not. That of a proxy is none of a client's; its requests are, each by
-    /// [`admit_request`](Self::admit_request).
+    /// Admits a connection. That of a proxy does not count for a client; [`admit_request`](Self::admit_request) counts
+    /// its requests.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for refusing it.
     pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
         if self.connections.load(Relaxed) >= self.allowance.connections {
             return Err(Refusal::Full);
@@ -126,15 +126,15 @@ impl Limits {
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
 
-    /// Lets in a request of a client behind a proxy: it counts as a connection of that client.
+    /// Admits a request of a client behind a proxy; it counts as a connection of that client.
     ///
     /// # Errors
-    /// The client has as many as one may have.
+    /// The client has reached its limit.
     pub fn admit_request(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
         Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
     }
 
-    /// The client at an address, with one connection more.
+    /// The client at an address, after adding a connection.
     fn client(&self, address: IpAddr) -> Result<Arc<Client>, Refusal> {
         let mut clients = self.clients.lock();
         let client =
@@ -142,17 +142,16 @@ impl Limits {
         if client.connections.load(Relaxed) >= self.allowance.client_connections {
             return Err(Refusal::ClientFull);
         }
-        // Only here do they grow, under the lock.
+        // Connections are added only here, under the lock.
         client.connections.fetch_add(1, Relaxed);
         Ok(client.clone())
     }
 
-    /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
 
-    /// Forgets clients that are gone and owe nothing. To be called every second or so.
+    /// Forgets clients without connections whose rate has recovered. Call about every second.
     pub fn sweep(&self) {
         let now = self.start.elapsed();
         self.clients.lock().retain(|_, client| {
@@ -177,7 +176,7 @@ impl Admission {
         sleep(wait.unwrap_or_default()).await;
     }
 
-    /// How many bytes to ask for at a time; `None` where nothing is limited.
+    /// Number of bytes to ask for at a time; `None` without rate limits.
     pub fn piece_bytes(&self) -> Option<u64> {
         let rates = [self.limits.allowance.total_rate, self.limits.allowance.client_rate];
         let rate = rates.into_iter().flatten().min()?;
@@ -200,7 +199,7 @@ async fn sleep(wait: Duration) {
     }
 }
 
-/// Who an address counts as.
+/// Client to which an address belongs.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

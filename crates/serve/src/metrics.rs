@@ -1,5 +1,3 @@
-//! What Prometheus is told.
-
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -14,44 +12,39 @@ use slotpress_read::{Catalog, unix_ns};
 use super::limits::Refusal;
 use super::process::registry;
 
-/// OpenMetrics 1.0, which Prometheus asks for.
+/// Content type of OpenMetrics 1.0, which Prometheus asks for.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A name and its value.
 type Label = [(&'static str, &'static str); 1];
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Bytes of archives.
+    /// Bytes of archives that were sent.
     pub sent_bytes: Counter,
-    /// Transfers that run.
     pub transfers: Gauge,
-    /// Archives that are served.
     pub archives: Gauge,
     /// Slots of the newest archives, full and incremental.
     newest_slot: Family<Label, Gauge>,
     /// Age of the newest archive.
     newest_age_seconds: Gauge,
-    /// Open connections.
     pub connections: Gauge,
     responses: Family<[(&'static str, u16); 1], Counter>,
     ended: Family<Label, Counter>,
     refused: Family<Label, Counter>,
-    /// Readers that were cut off.
+    /// Clients that were cut off because they stood still.
     pub stalled: Counter,
     registry: Mutex<Registry>,
 }
 
-/// Statuses that this server answers with.
+/// Statuses of responses of this server.
 const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 416, 431, 503];
 
 impl Metrics {
-    /// All at nothing.
+    /// Starts all metrics at zero.
     pub fn new() -> Self {
         let metrics = Self::default();
         let registry = registry("slotpress_serve", |registry| metrics.register(registry));
-        // Counters that begin when something happens for the first time have no rate then.
+        // A counter that appears only at its first event has no rate at that time.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
         }
@@ -79,19 +72,16 @@ impl Metrics {
         registry.register("responses", "Responses by status", self.responses.clone());
     }
 
-    /// A response was sent.
     pub fn response(&self, status: u16) {
         self.responses.get_or_create(&[("status", status)]).inc();
     }
 
-    /// A transfer has ended.
     pub fn finished(&self, is_complete: bool) {
         self.transfers.dec();
         let outcome = if is_complete { "complete" } else { "cut" };
         self.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    /// A connection was refused.
     pub fn refused(&self, refusal: Refusal) {
         let reason = match refusal {
             Refusal::Full => "full",
@@ -100,7 +90,7 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// What is served now.
+    /// Sets the gauges of served archives.
     pub fn catalog(&self, catalog: &Catalog) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let choice = catalog.choice();
@@ -114,16 +104,16 @@ impl Metrics {
         }
     }
 
-    /// As Prometheus reads them.
+    /// Encodes the metrics for Prometheus.
     pub fn text(&self) -> String {
         text(&self.registry.lock())
     }
 }
 
-/// Metrics as Prometheus reads them.
+/// Encodes a registry for Prometheus.
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = encode(&mut text, registry);
     text
 }

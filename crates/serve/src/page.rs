@@ -1,4 +1,4 @@
-//! The page for people: archives, what to copy, transfers that run. One file, nothing from elsewhere.
+//! The HTML page: archives, commands to copy, running transfers. A single document without external resources.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -19,13 +19,13 @@ use super::transfers::Transfer;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The most transfers that the page shows.
+/// Most transfers that the page shows.
 const TRANSFERS_MAX: usize = 100;
 
-/// The longest name of a host.
+/// Longest accepted host name.
 const HOST_BYTES_MAX: usize = 260;
 
-/// What keeps anything but the page's own style and script out.
+/// Headers that allow only the page's own style and script.
 pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
     let policy = format!(
@@ -41,7 +41,7 @@ pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
     ]
 });
 
-/// The page, for a client that reached this server as `host`.
+/// Makes the page for a client that reached the server as `host`.
 pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: bool, now: SystemTime) -> String {
     let host = if is_host(host) { host } else { "HOST" };
     let origin = format!("{}://{host}", if is_tls { "https" } else { "http" });
@@ -108,7 +108,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// A name without the middle of its hash, which tells readers nothing and takes half of a screen; whole in the link's title.
+/// An archive name without the middle of its hash, which takes half of a screen; the link's title has the whole name.
 fn shortened(name: &ArchiveName) -> String {
     let (hash, whole) = (name.hash.to_string(), name.to_string());
     whole.replace(&hash, &middle_left_out(&hash))
@@ -160,7 +160,7 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// A name or an address, and a port: nothing that a page or a shell reads as more.
+/// True for a host name or address with optional port, without characters that are special in HTML or a shell.
 fn is_host(host: &str) -> bool {
     let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');
     !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)

@@ -1,4 +1,4 @@
-//! What metrics tell of the program and its process, under the names that every exporter has them.
+//! Metrics of the program and its process, under the usual names.
 
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
-/// A registry with what is told of the process, and of the program below `prefix`, where `fill` registers more.
+/// Makes a registry with metrics of the process, and of the program below `prefix`; `fill` registers more.
 pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     let mut all = Registry::default();
     all.register_collector(Box::new(Process { since: SystemTime::now() }));
@@ -23,7 +23,7 @@ pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     all
 }
 
-/// This process, looked at for each scrape.
+/// Metrics of this process, read for each scrape.
 #[derive(Debug)]
 struct Process {
     since: SystemTime,
@@ -42,7 +42,7 @@ impl Collector for Process {
             gauge("process_resident_memory_bytes", "Memory of the process", bytes as f64)?;
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // One of them is that of the look.
+            // One of them belongs to this directory listing.
             gauge("process_open_fds", "Open file descriptors", open.count().saturating_sub(1) as f64)?;
         }
         let to = encoder.encode_descriptor("process_cpu_seconds", "Processor time used", None, MetricType::Counter)?;

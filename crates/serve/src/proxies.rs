@@ -1,15 +1,15 @@
-//! The client of a request that a proxy passes on.
+//! Determines the client of a request that came through a proxy.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
 
-/// What each proxy appends the address of its own client to. There is no standard but usage.
+/// Header to which each proxy appends the address of its client; a de facto standard.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client of a request that came from the proxy at `peer`: the last address in `X-Forwarded-For` that is not a trusted
-/// proxy's. What stands before it is the client's own claim. Without such an address, it is the proxy itself.
+/// The client of a request from the proxy at `peer`: the last address in `X-Forwarded-For` that is not a trusted
+/// proxy's. Addresses before it are claims of the client. Without such an address, the proxy itself.
 pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let hops = texts.iter().flat_map(|text| text.split(',')).rev().map(|text| address(text.trim()));
@@ -24,12 +24,12 @@ pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> I
     client
 }
 
-/// Whether an address is that of a proxy whose word counts.
+/// True if the address is a trusted proxy's.
 pub fn is_trusted(address: IpAddr, trusted: &[IpAddr]) -> bool {
     trusted.iter().any(|proxy| proxy.to_canonical() == address.to_canonical())
 }
 
-/// An address, which some proxies give with a port.
+/// Parses an address, to which some proxies append a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
@@ -56,11 +56,11 @@ mod tests {
             (&["203.0.113.7:4711"], "203.0.113.7"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
             (&["[2001:db8::1]"], "2001:db8::1"),
-            // What a client claims stands before what the proxy saw.
+            // Claims of the client come before what the proxy saw.
             (&["1.2.3.4, 203.0.113.7"], "203.0.113.7"),
             (&["1.2.3.4", "203.0.113.7, 10.0.0.9"], "203.0.113.7"),
             (&["203.0.113.7, ::ffff:10.0.0.9"], "203.0.113.7"),
-            // All proxies: the first of them.
+            // All are proxies: the first one counts.
             (&["10.0.0.9, 127.0.0.1"], "10.0.0.9"),
             (&["unknown"], "127.0.0.1"),
             (&["1.2.3.4, unknown, 10.0.0.9"], "10.0.0.9"),

@@ -1,4 +1,4 @@
-//! What each path answers. Knows requests and responses, and nothing of sockets.
+//! Answers requests by their paths. Does not handle sockets.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -27,23 +27,17 @@ use super::proxies::{client_behind, is_trusted};
 use super::transfers::{Answered, Running};
 use super::{Event, Purpose, Server, api, metrics, page};
 
-/// What follows the head of a response.
 #[derive(Debug)]
 pub enum Content {
-    /// Text that was made for it, or nothing.
     Bytes(Bytes),
-    /// A part of an archive.
     File(FileContent),
 }
 
-/// A part of an archive, on its way.
 #[derive(Debug)]
 pub struct FileContent {
-    /// What is read.
     pub reading: Arc<Reading>,
-    /// Counts what was sent.
     pub running: Running,
-    /// The client behind a proxy, whose limits count in place of the connection's.
+    /// Client behind a proxy, whose limits apply instead of the connection's.
     pub client: Option<Arc<Admission>>,
 }
 
@@ -90,7 +84,7 @@ async fn respond(
     logged(&endpoint.server, client, request, without_body(request, response))
 }
 
-/// Counts an answer, and tells the log of one that no transfer belongs to, which tells of itself at its end.
+/// Counts an answer, and logs it unless it belongs to a transfer, which is logged at its end.
 fn logged(server: &Server, client: SocketAddr, request: &Parts, response: Response<Content>) -> Response<Content> {
     let status = response.status().as_u16();
     server.metrics.response(status);
@@ -105,15 +99,15 @@ fn logged(server: &Server, client: SocketAddr, request: &Parts, response: Respon
     response
 }
 
-/// The most of a request that the log has.
+/// Most characters of a request in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
-/// What answers other methods.
+/// Answer to an unsupported method.
 fn not_allowed() -> Response<Content> {
     with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
 }
 
-/// What answers a request with a body: nothing here reads one.
+/// Answer to a request with a body, which is never read.
 pub fn with_body(method: &Method) -> Response<Content> {
     match [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
         true => plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n"),
@@ -121,13 +115,13 @@ pub fn with_body(method: &Method) -> Response<Content> {
     }
 }
 
-/// Whether it is clear for which host the request is (RFC 9112, 3.2).
+/// True if the request names exactly one host (RFC 9112, 3.2).
 fn is_for_one_host(request: &Parts) -> bool {
     let hosts = request.headers.get_all(HOST).iter().count();
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
-/// The answer to HEAD is a head, of errors too.
+/// Removes the body of an answer to HEAD, also of errors.
 fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Content> {
     if request.method == Method::HEAD {
         *response.body_mut() = Content::Bytes(Bytes::new());
@@ -135,7 +129,7 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
     response
 }
 
-/// What a scrape of the metrics answers.
+/// Answers requests at the metrics address.
 async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
     let told = server.facts.as_deref();
     let response = match (&request.method, request.uri.path(), told) {
@@ -206,7 +200,7 @@ async fn route(endpoint: &Endpoint, client: SocketAddr, request: &Parts) -> Resp
     }
 }
 
-/// A file to send, open, as it is now.
+/// An open file to send, with its current metadata.
 struct OpenFile {
     name: String,
     content_type: &'static str,
@@ -227,12 +221,12 @@ async fn archive(server: &Server, client: SocketAddr, request: &Parts) -> Respon
     let (archive, file, stat) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
-        // Out of descriptors, no permission, a broken disk: that is no news for everybody.
+        // Lack of descriptors, missing permission or a broken disk: details do not concern clients.
         Ok(Err(_)) | Err(_) => {
             return with(plain(StatusCode::SERVICE_UNAVAILABLE, "The archive cannot be read.\n"), RETRY_AFTER, "5");
         }
     };
-    // What is sent is what was opened: another file may have taken the name since the directory was read.
+    // The opened file is sent: another one may have taken the name since the scan.
     let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
     let (file_id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
     let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
@@ -242,7 +236,7 @@ async fn archive(server: &Server, client: SocketAddr, request: &Parts) -> Respon
     send(server, client, request, OpenFile { name, content_type, file, stat, etag })
 }
 
-/// The genesis of the cluster, as `publish` puts it beside archives.
+/// Sends the genesis archive that `publish` puts beside archives.
 async fn genesis(server: &Server, client: SocketAddr, request: &Parts) -> Response<Content> {
     let dirs = server.options.dirs.clone();
     let open = move || {
@@ -256,7 +250,7 @@ async fn genesis(server: &Server, client: SocketAddr, request: &Parts) -> Respon
     send(server, client, request, OpenFile { name, content_type, file, stat, etag })
 }
 
-/// A file, a part of it, or what the conditions of the request say.
+/// Sends a file or a part of it, or answers by the conditions of the request.
 fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) -> Response<Content> {
     let OpenFile { name, content_type, file, stat, etag } = open;
     let (modified_ns, length_bytes) = (scan::modified_ns(&stat), u64::try_from(stat.st_size).unwrap_or_default());
@@ -275,7 +269,7 @@ fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) ->
     let mut response = described(status, &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
     response = with(response, CONTENT_TYPE, content_type);
-    // A proxy that compresses or cuts it breaks its tags.
+    // A proxy that compresses or cuts the file would invalidate its entity tag.
     response = with(response, CACHE_CONTROL, "no-transform");
     if status == StatusCode::PARTIAL_CONTENT {
         let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
@@ -292,19 +286,18 @@ fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) ->
     response
 }
 
-/// A head that tells the version of a file.
+/// Makes a head with the validators of a file.
 fn described(status: StatusCode, version: &Version) -> Response<Content> {
     let response = with(empty(status), ETAG, &version.etag);
     let response = with(response, LAST_MODIFIED, &httpdate::fmt_http_date(version.modified));
     with(response, ACCEPT_RANGES, "bytes")
 }
 
-/// A short answer in words.
 fn plain(status: StatusCode, words: &str) -> Response<Content> {
     filled(empty(status), "text/plain; charset=utf-8", words.to_string())
 }
 
-/// An answer that is made when it is asked for, and should be asked for again.
+/// Makes an answer with dynamic content, which must not be cached.
 fn text(content_type: &str, text: String) -> Response<Content> {
     with(filled(empty(StatusCode::OK), content_type, text), CACHE_CONTROL, "no-cache")
 }

@@ -1,5 +1,5 @@
-//! A client's connection, encrypted or not: it may take what it is sent slowly, but not stand still, and its lines end as HTTP
-//! wants it.
+//! A client's connection, encrypted or not: the client may read slowly but not stand still, and request lines must end
+//! as in HTTP.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -13,32 +13,31 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::metrics::Metrics;
 
-/// A reader that takes less than this within the timeout stands still.
+/// A client that takes less than this within the timeout stands still.
 const PROGRESS_BYTES_MIN: usize = 64 * 1024;
 
-/// The connection.
 #[derive(Debug)]
 pub struct ClientStream<S> {
     stream: S,
-    /// The last byte that came.
+    /// Last byte received.
     last_byte: u8,
     stall_timeout: Duration,
     metrics: Arc<Metrics>,
-    /// Set while something waits to be written: waiting for our own limits does not count.
+    /// Set while data waits to be written; waiting for our own limits does not count.
     deadline: Option<Instant>,
-    /// Set for a deadline that may be past: it is then set again, so that not every wait starts a timer.
+    /// Timer of an earlier deadline, reset when it fires, so that not every wait starts a timer.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Taken since the deadline was set.
+    /// Bytes taken since the deadline was set.
     taken_bytes: usize,
 }
 
 impl<S> ClientStream<S> {
-    /// Gives the client so long for [`PROGRESS_BYTES_MIN`] bytes.
+    /// Requires the client to take [`PROGRESS_BYTES_MIN`] bytes within each timeout.
     pub fn new(stream: S, stall_timeout: Duration, metrics: Arc<Metrics>) -> Self {
         Self { stream, last_byte: 0, stall_timeout, metrics, deadline: None, timer: None, taken_bytes: 0 }
     }
 
-    /// Waits for the client to take something, until it has stood still for too long.
+    /// Waits for the client until it has stood still for too long.
     fn poll_deadline<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let deadline = *self.deadline.get_or_insert_with(|| tokio::time::sleep(self.stall_timeout).deadline());
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
@@ -64,15 +63,15 @@ impl<S> ClientStream<S> {
         result
     }
 
-    /// Nothing waits to be written, or enough of it was taken.
+    /// Resets the deadline: nothing waits, or enough was taken.
     fn rest(&mut self) {
         self.deadline = None;
         self.taken_bytes = 0;
     }
 }
 
-/// A LF without CR before it, which hyper would take as the end of a line, becomes a byte that no head may have: two readers of
-/// one head must not see two different ones. Requests have no bodies.
+/// Replaces a LF without CR, which hyper would accept as the end of a line, by a byte that is invalid in a head: two
+/// parsers of one head must not see different requests. Requests have no bodies.
 impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,

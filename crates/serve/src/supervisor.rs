@@ -1,23 +1,23 @@
-//! What a service manager is told (`sd_notify(3)`). Where there is none, nothing is.
+//! Notifies a service manager (`sd_notify(3)`), if there is one.
 
 use sd_notify::NotifyState;
 
-/// The service does its work.
+/// Tells that the service has started.
 pub fn ready() {
     let _ = sd_notify::notify(&[NotifyState::Ready]);
 }
 
-/// It is asked to end, and does.
+/// Tells that the service is stopping.
 pub fn stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
 }
 
-/// What it does, in a line.
+/// Tells a status line.
 pub fn status(line: &str) {
     let _ = sd_notify::notify(&[NotifyState::Status(line)]);
 }
 
-/// It is not stuck: for a unit with `WatchdogSec=`, at least twice in that time.
+/// Feeds the watchdog of a unit with `WatchdogSec=`; call at least twice in that time.
 pub fn alive() {
     let _ = sd_notify::notify(&[NotifyState::Watchdog]);
 }

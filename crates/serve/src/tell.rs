@@ -1,4 +1,4 @@
-//! Metrics and health of another command that runs for long, at an address of their own: by the same server.
+//! Serves metrics and health of another long-running command at their own address.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,22 +14,21 @@ use tokio::sync::watch;
 use super::connection::Endpoint;
 use super::{Purpose, SLOW_TICK, ServeOptions, Server, bind, runtime, start};
 
-/// What there is to tell.
+/// Metrics and health of a command.
 pub trait Facts: fmt::Debug + Send + Sync {
-    /// At `/metrics`.
+    /// Metrics for `/metrics`.
     fn metrics(&self) -> MutexGuard<'_, Registry>;
 
-    /// At `/healthz`: whether all is well, or what is not, in a line.
+    /// Health for `/healthz`.
     ///
     /// # Errors
-    /// What is not well.
+    /// A line that tells the problem.
     fn health(&self) -> std::result::Result<(), String>;
 }
 
-/// Answers until it is dropped.
+/// The server of metrics, which runs until it is dropped.
 #[derive(Debug)]
 pub struct Telling {
-    /// Where.
     pub address: SocketAddr,
     runtime: Option<Runtime>,
     _stop: watch::Sender<bool>,
@@ -43,14 +42,14 @@ impl Drop for Telling {
     }
 }
 
-/// Answers `/metrics` and `/healthz` at an address.
+/// Serves `/metrics` and `/healthz` at an address.
 ///
 /// # Errors
-/// The address is taken; no thread is to be had.
+/// The address is in use; no thread can be started.
 pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
     let (listener, address) = bind(listen)?;
     let runtime = runtime(1, "metrics")?;
-    // Metrics have no log: what is sent there goes nowhere.
+    // There is no log of metrics requests; events are dropped.
     let log = sync_channel(1).0;
     let server = Server::new(&ServeOptions::new([], listen), Some(facts), log)?;
     let (stop, stopping) = watch::channel(false);

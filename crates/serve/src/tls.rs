@@ -1,4 +1,5 @@
-//! Certificates: read from files, read again when these change. rustls with ring, and nothing of the system's.
+//! Certificates from files, which are read again when they change. Uses rustls with ring, and no certificates of the
+//! system.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,19 +12,20 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use slotpress_base::{Error, IoContext, Result, ShowPath};
 
-/// A certificate with its chain, and its key, both PEM.
+/// PEM files of a certificate chain and its private key.
 #[derive(Clone, Debug)]
+#[warn(missing_docs)]
 pub struct TlsFiles {
-    /// The server's certificate first, then those of who signed it.
+    /// File of the server's certificate, followed by those of its issuers.
     pub cert: PathBuf,
-    /// The private key.
+    /// File of the private key.
     pub key: PathBuf,
 }
 
-/// The files are small; what is larger is something else.
+/// Limit on the size of these small files.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// What connections are accepted with.
+/// Current TLS configuration.
 pub struct Certificates {
     files: TlsFiles,
     current: Mutex<Current>,
@@ -31,12 +33,12 @@ pub struct Certificates {
 
 struct Current {
     config: Arc<ServerConfig>,
-    /// The contents of both files.
+    /// Contents of both files.
     pem: [Vec<u8>; 2],
 }
 
 impl Certificates {
-    /// Reads them for the first time.
+    /// Reads the files for the first time.
     ///
     /// # Errors
     /// They cannot be read, or do not belong together.
@@ -46,15 +48,15 @@ impl Certificates {
         Ok(Self { files, current: Mutex::new(Current { config, pem }) })
     }
 
-    /// What to accept the next connection with.
+    /// Configuration for the next connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.current.lock().config.clone()
     }
 
-    /// Uses the files as they are now if they have changed, or anyway. Returns whether they are used anew.
+    /// Reads the files again, and uses them if they changed or `is_forced`. Returns true if they are used.
     ///
     /// # Errors
-    /// They cannot be used; what there was stays.
+    /// The files cannot be used; the old configuration stays.
     pub fn reload(&self, is_forced: bool) -> Result<bool> {
         let pem = [read_pem(&self.files.cert)?, read_pem(&self.files.key)?];
         if !is_forced && pem == self.current.lock().pem {

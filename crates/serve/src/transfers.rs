@@ -1,4 +1,4 @@
-//! The transfers that run, for the page, the metrics and the log.
+//! Running transfers, for the page, metrics and log.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,63 +16,59 @@ use slotpress_base::range_bytes;
 use super::Event;
 use super::metrics::Metrics;
 
-/// A transfer that runs.
 #[derive(Debug)]
 pub struct Transfer {
     number: u64,
-    /// The archive's file name.
     pub name: String,
-    /// Who gets it.
     pub client: SocketAddr,
-    /// Which bytes of it.
+    /// Range of the archive.
     pub range: Range<u64>,
-    /// Whether these are all.
+    /// True if the range is the whole archive.
     pub is_whole: bool,
     sent_bytes: AtomicU64,
     start: Instant,
 }
 
 impl Transfer {
-    /// How much has been handed to the client's connection.
+    /// Bytes that the connection has taken.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes.load(Relaxed)
     }
 
-    /// How long it has run.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// How much there is to send.
     pub fn total_bytes(&self) -> u64 {
         range_bytes(&self.range)
     }
 }
 
-/// A transfer that has ended: a request, or several ranges of one archive for one client.
+/// A transfer that has ended: one request, or several ranges of one archive for one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Finished {
-    /// The archive's file name.
+    /// File name of the archive.
     pub name: String,
-    /// Who got it.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// Which bytes were asked for; of several ranges, from the first to the last. A report has the first byte's offset.
+    /// Requested range; of several ranges, from the first to the last byte. Serializes as its start.
     #[serde(rename = "offset_bytes", serialize_with = "start")]
     pub range: Range<u64>,
-    /// Whether these are all, in one request.
+    /// True if one request asked for the whole archive.
     #[serde(skip)]
     pub is_whole: bool,
-    /// Requests that it took.
+    /// Number of requests.
     pub requests: u64,
-    /// How many bytes were asked for.
+    /// Bytes that were requested.
     pub total_bytes: u64,
-    /// How many were sent.
+    /// Bytes that were sent.
     pub sent_bytes: u64,
-    /// How long it took.
+    /// Duration of the transfer.
     #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
     pub elapsed: Duration,
-    /// Whether all of it was sent.
+    /// True if all requested bytes were sent.
     #[serde(rename = "complete")]
     pub is_complete: bool,
 }
@@ -81,20 +77,20 @@ fn start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::E
     range.start.serialize(serializer)
 }
 
-/// A request that was answered without a transfer, or a connection that was refused.
+/// A request that was answered without a transfer, or a refused connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[warn(missing_docs)]
 pub struct Answered {
-    /// Who asked.
+    /// Address of the client.
     pub client: IpAddr,
-    /// What was asked for, as the client spelt it, cut to 256 characters; empty for a connection that was refused.
+    /// Method and path of the request, cut to 256 characters; empty for a refused connection.
     pub request: String,
-    /// The status of the answer.
+    /// HTTP status of the answer.
     pub status: u16,
-    /// Bytes of the answer behind its head.
+    /// Length of the answer's body.
     pub sent_bytes: u64,
 }
 
-/// All that run.
 #[derive(Debug)]
 pub struct Transfers {
     running: Mutex<BTreeMap<u64, Arc<Transfer>>>,
@@ -103,7 +99,7 @@ pub struct Transfers {
     metrics: Arc<Metrics>,
 }
 
-/// Keeps a transfer on the list until it is dropped.
+/// Keeps a transfer in the list until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     transfers: Arc<Transfers>,
@@ -111,12 +107,11 @@ pub struct Running {
 }
 
 impl Transfers {
-    /// Those that end are told to `log`; while it is full, they are left out.
+    /// Sends transfers that end to `log`; while it is full, drops them.
     pub fn new(log: SyncSender<Event>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
     }
 
-    /// One more.
     pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
         let number = self.next_number.fetch_add(1, Relaxed);
         let sent_bytes = AtomicU64::new(0);
@@ -126,14 +121,14 @@ impl Transfers {
         Running { transfers: self.clone(), transfer }
     }
 
-    /// The list. As many as there may be connections, at most.
+    /// All running transfers; limited by the number of connections.
     pub fn list(&self) -> Vec<Arc<Transfer>> {
         self.running.lock().values().cloned().collect()
     }
 }
 
 impl Running {
-    /// So many more bytes were handed to the connection.
+    /// Counts bytes that the connection has taken.
     pub fn advance(&self, bytes: u64) {
         self.transfer.sent_bytes.fetch_add(bytes, Relaxed);
         self.transfers.metrics.sent_bytes.inc_by(bytes);
