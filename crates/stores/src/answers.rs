@@ -1,7 +1,6 @@
-//! One request to a store, up to the end of its answer: how long it may take, how long the answer may be, and what an answer
-//! that is no success says.
+//! One request to a store until the end of its answer: time limit, size limit, and the meaning of error answers.
 //!
-//! The library that signs requests would read answers of any length, and limits each request to 30 s.
+//! The library that signs requests would read answers of any length, and limit each request to 30 s.
 
 use std::error::Error as _;
 use std::fmt;
@@ -23,30 +22,30 @@ use tokio::time::timeout;
 
 use crate::store::SMALL_BYTES_MAX;
 
-/// For the answer to a small question. It also ends a request that hyper lost, because its connection ended just as the request
-/// was handed over (hyperium/hyper#4122).
+/// Time limit for the answer to a small request. It also ends a request that hyper lost because its connection ended
+/// just as the request was handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What carries a body gets a second more for each so many bytes: a slower line is as good as none. One that is dead is noticed
-/// after 30 s, when nothing was acknowledged.
+/// A request with a body gets one more second for each so many bytes: a slower line is useless. A dead one is noticed
+/// after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
-/// Completing an upload of hundreds of gigabytes takes minutes; a gateway before a file system may copy all of it.
+/// Completing an upload of hundreds of gigabytes takes minutes; a gateway in front of a file system may copy all of it.
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The machine's own credential service is near, or not there.
+/// The machine's metadata service is local, or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A list of 1,000 files takes half a megabyte.
 const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
-/// Makes the requests of `object_store` by connections of [`slotpress_net`].
+/// Makes `object_store` send its requests through connections of [`slotpress_net`].
 #[derive(Debug)]
 pub struct Connector(pub reqwest::Client);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Only what asks the machine itself is set to allow it.
+        // `object_store` allows plain HTTP only for its requests to the machine's metadata service.
         let is_metadata = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allows| allows == "true");
         Ok(HttpClient::new(Requests { http: self.0.clone(), is_metadata }))
     }
@@ -61,7 +60,7 @@ struct Requests {
 #[async_trait]
 impl HttpService for Requests {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // A URL was parsed to make the request.
+        // Cannot fail: the request was made from a URL.
         let parsed = Url::parse(&request.uri().to_string());
         let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         url.set_query(None);
@@ -92,12 +91,12 @@ impl Requests {
     }
 }
 
-/// Why a request failed: what `object_store` hands through.
+/// Failure of a request, passed on by `object_store`.
 #[derive(Debug)]
 pub enum Failure {
-    /// On the way.
+    /// The request or its answer was lost.
     Net(NetError),
-    /// The store says no.
+    /// The store refused the request.
     Refused(Refused),
 }
 
@@ -112,18 +111,18 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a store says that refuses.
+/// Error answer of a store.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub status: StatusCode,
-    /// S3's word for it, where it came; answers to `HEAD` have none.
+    /// S3's error code, if the answer had one; answers to `HEAD` have none.
     pub code: String,
-    /// A sentence of the store.
+    /// Error message of the store.
     pub message: String,
-    /// Where the bucket is, where the store says it.
+    /// Region of the bucket, if the store tells.
     pub region: Option<String>,
     pub retry_after: Option<String>,
-    /// How far the store's clock is from this machine's.
+    /// Difference between the store's clock and this machine's.
     pub clocks_differ_by: Duration,
 }
 
@@ -134,9 +133,9 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
         HttpService::call(http, request).await.map_err(|error| Box::new(Failure::Net(of_transport(url, &error))))?;
     let (head, body) = response.into_parts();
     let body = read(url, body).await.map_err(|error| Box::new(Failure::Net(error)))?;
-    // An upload is completed with a status that is sent before it is known whether it can be.
+    // The status of a completed upload is sent before the store knows whether it succeeds.
     let is_late = head.status.is_success() && is_post && find(&body, b"<Error>").is_some();
-    // Any other document would be taken for an empty list.
+    // `object_store` would read any other document as an empty list.
     if head.status.is_success() && is_list && find(&body, b"<ListBucketResult").is_none() {
         let why = "what answers has no list of a bucket: it does not speak S3";
         let error = NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint");
@@ -167,7 +166,7 @@ async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError
 
 fn of_transport(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
-        // What was sent before is no reason not to try again: all requests of a store may be sent twice.
+        // It does not matter whether the request was sent: every request of a store can be repeated.
         Some(error) if error.is_body() || error.is_decode() => {
             NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
         }
@@ -202,7 +201,7 @@ fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {
     }
 }
 
-/// The status that belongs to a code.
+/// HTTP status for an S3 error code.
 fn status_of(code: &str) -> StatusCode {
     match code {
         "SlowDown" | "ServiceUnavailable" => StatusCode::SERVICE_UNAVAILABLE,

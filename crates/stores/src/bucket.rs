@@ -1,4 +1,4 @@
-//! One bucket: what is asked of it, each time once. Who asks tries again.
+//! One bucket. Each function makes one request; the caller retries.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,22 +23,22 @@ use crate::failure::of_store;
 use crate::store::{Object, SMALL_BYTES_MAX, Small};
 use crate::{Condition, Metadata, Put, S3Options};
 
-/// Files below one prefix that are listed: at a full archive and an incremental one each hour, those of ten years.
+/// Limit on listed files below a prefix: with a full and an incremental archive every hour, it lasts for ten years.
 const LISTED_MAX: usize = 200_000;
 
-/// Pages of one list: most services give 1,000 files in each, none fewer than 100.
+/// Limit on pages of a list: most services list 1,000 files in each, none fewer than 100.
 const LIST_PAGES_MAX: usize = LISTED_MAX / 100;
 
-/// How long a signed URL is good: it is used at once, and the transfer may go on after that.
+/// Validity of signed URLs: they are used at once, and a transfer may continue after that.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
 
-/// A bucket, and who asks.
+/// A bucket, and whether its requests are signed.
 pub struct Bucket {
     s3: AmazonS3,
     is_anonymous: bool,
 }
 
-/// Without what is signed with.
+/// Omits the credentials.
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.s3)
@@ -48,15 +48,15 @@ impl fmt::Debug for Bucket {
 type Answer<T> = Result<T, NetError>;
 
 impl Bucket {
-    /// Prepares; asks nothing.
+    /// Prepares the bucket, without any request.
     pub fn open(client: &Client, name: &str, options: &S3Options) -> Result<Self> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
             .with_http_connector(Connector(client.connections().clone()))
-            // What bounds a request stands in `answers`, and `slotpress_net::patience` tries again.
+            // `answers` limits requests, and `slotpress_net::patience` retries them.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-            // Some stores refuse to delete many at once.
+            // Some stores refuse bulk deletion.
             .with_disable_bulk_delete(true);
         let profile = if options.anonymous { None } else { Profile::of_environment()? };
         if let Some(endpoint) = &options.endpoint {
@@ -82,7 +82,7 @@ impl Bucket {
         Ok(Self { s3, is_anonymous: options.anonymous })
     }
 
-    /// A URL that is good for a request right now.
+    /// Signs a URL for one request now.
     pub async fn signed(&self, method: &Method, url: &Url) -> Answer<Url> {
         let signed = self.s3.signed_url(method.clone(), &key(url)?, SIGNED_FOR).await;
         let mut signed = signed.map_err(|error| of_store(url, &error))?;
@@ -92,7 +92,7 @@ impl Bucket {
         Ok(signed)
     }
 
-    /// The files right below a URL.
+    /// Lists the files right below a URL.
     pub async fn list(&self, url: &Url) -> Answer<Vec<Object>> {
         let prefix = url.path().trim_start_matches('/');
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
@@ -121,7 +121,7 @@ impl Bucket {
         Err(NetError::new(NetErrorKind::TooLong, url, format!("a list of more than {LIST_PAGES_MAX} pages")))
     }
 
-    /// What there is at a URL.
+    /// Metadata of the file at a URL.
     pub async fn stat(&self, url: Url) -> Answer<Option<Object>> {
         let Some(meta) = there(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
         Ok(object(&meta, parent(meta.location.as_ref())))
@@ -151,7 +151,7 @@ impl Bucket {
             Ok(put) => Ok(Put::Done(put.e_tag)),
             Err(error) => match of_store(url, &error) {
                 error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
-                // What is to be unchanged and is gone has changed.
+                // The file that should be unchanged is gone: it has changed.
                 error if error.kind() == NetErrorKind::Gone && matches!(condition, Condition::Unchanged(_)) => {
                     Ok(Put::Refused)
                 }
@@ -164,37 +164,37 @@ impl Bucket {
         there(&url, self.s3.delete(&key(&url)?).await).map(drop)
     }
 
-    /// Begins an upload; returns its number.
+    /// Begins a multipart upload and returns its id.
     pub async fn begin(&self, url: Url, metadata: &Metadata) -> Answer<String> {
         let options = PutMultipartOptions { attributes: attributes(metadata), ..PutMultipartOptions::default() };
         self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| of_store(&url, &error))
     }
 
-    /// Sends a part, counted from 0; returns its tag.
+    /// Uploads a part, counted from 0, and returns its tag.
     pub async fn part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> Answer<String> {
         let put = self.s3.put_part(&key(url)?, &upload_id.to_string(), number, payload).await;
         put.map(|part| part.content_id).map_err(|error| of_store(url, &error))
     }
 
-    /// Makes one file of all parts.
+    /// Completes a multipart upload.
     pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> Answer<Option<String>> {
         let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
         let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
         completed.map(|put| put.e_tag).map_err(|error| of_store(url, &error))
     }
 
-    /// Forgets an upload.
+    /// Aborts a multipart upload.
     pub async fn abort(&self, url: Url, upload_id: String) -> Answer<()> {
         there(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
     }
 }
 
-/// The key of a URL, which has no character that could be spelled in two ways.
+/// Key of a URL; refuses characters with more than one encoding.
 fn key(url: &Url) -> Answer<Key> {
     Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
 }
 
-/// What was answered, if anything is there.
+/// Turns the error for a missing file into `None`.
 fn there<T>(url: &Url, answer: object_store::Result<T>) -> Answer<Option<T>> {
     match answer.map_err(|error| of_store(url, &error)) {
         Ok(answer) => Ok(Some(answer)),
@@ -207,7 +207,7 @@ fn parent(key: &str) -> &str {
     key.rsplit_once('/').map_or("", |(parent, _)| key.get(..=parent.len()).unwrap_or_default())
 }
 
-/// Without the marks that some programs leave for directories.
+/// Skips the marks that some programs make for directories.
 fn object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
     let name = meta.location.as_ref().strip_prefix(prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
     Some(Object {

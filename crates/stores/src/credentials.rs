@@ -1,7 +1,7 @@
-//! Credentials of a profile of AWS's configuration: keys, or a program that prints them (`credential_process`).
+//! Credentials from a profile in AWS's configuration: keys, or a program that prints them (`credential_process`).
 //!
-//! `object_store` knows those of the environment, of web identities, containers and machines, and no profiles. None of them is
-//! ever part of an error, a log or a debug output.
+//! `object_store` reads credentials of the environment, web identities, containers and machines, but no profiles. None
+//! of them ever appears in an error, log or debug output.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -23,25 +23,25 @@ use tokio::time::timeout;
 
 use crate::profile::{self, Section};
 
-/// Programs ask servers; none takes longer than this.
+/// Limit for a credentials program, which may ask a server.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What such a program prints has some hundreds of bytes, with a session token some thousands.
+/// Limit on its output: some hundreds of bytes, with a session token some thousands.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Credentials are renewed so long before they expire: no request takes longer until it is checked.
+/// Credentials are renewed this long before they expire: the store checks every request within that time.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
-/// Larger files are no configuration.
+/// A larger file is not a configuration.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What requests that are not signed are made with.
+/// Credentials for requests that will not be signed.
 pub fn anonymous() -> AwsCredentialProvider {
     let credential = AwsCredential { key_id: "anonymous".to_string(), secret_key: String::new(), token: None };
     Arc::new(StaticCredentialProvider::new(credential))
 }
 
-/// A profile of AWS's configuration.
+/// A profile in AWS's configuration.
 pub struct Profile {
     pub region: Option<String>,
     credentials: Option<Source>,
@@ -53,10 +53,10 @@ enum Source {
 }
 
 impl Profile {
-    /// The profile that applies: `AWS_PROFILE`, or the default one. Its credentials do where the environment has none.
+    /// The applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if the environment has none.
     ///
     /// # Errors
-    /// `AWS_PROFILE` names one that is not there; a file cannot be read.
+    /// `AWS_PROFILE` names a missing profile; a file cannot be read.
     pub fn of_environment() -> Result<Option<Self>> {
         let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
         let name = named.as_deref().unwrap_or("default");
@@ -92,7 +92,7 @@ impl Profile {
         Ok(Some(Self { region: value("region"), credentials }))
     }
 
-    /// What gives credentials, where the profile says it.
+    /// Provider of the profile's credentials, if it has any.
     pub fn credentials(self) -> Option<AwsCredentialProvider> {
         Some(match self.credentials? {
             Source::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
@@ -119,7 +119,7 @@ struct Program {
     kept: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
 }
 
-/// The command may hold keys.
+/// Omits the command, which may contain keys.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("credential_process")
@@ -153,7 +153,7 @@ fn failed(why: &str) -> slotpress_net::NetError {
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 
-/// What it prints; what it says on standard error may be secret, too.
+/// Runs the command and returns its output; drops standard error, which may contain secrets.
 async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
     let mut child = Command::new("sh")
         .args(["-c", command])
@@ -181,7 +181,7 @@ async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// With all that it has started.
+/// Kills the program and all its child processes.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);

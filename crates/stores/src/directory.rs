@@ -1,4 +1,4 @@
-//! A directory as a store: temporary names and renames, and locks where a condition needs them.
+//! A directory as a store: temporary names and renames, and locks for conditional writes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,11 +20,11 @@ use slotpress_read::{
 use crate::store::{Object, Small};
 use crate::{Condition, Put};
 
-/// Writing a small file takes a moment: who holds a directory for longer does something else.
+/// Limit on waits for the lock: writing a small file takes a moment, so a longer holder is another program.
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// An open directory: a link that comes to lie in its place meanwhile, or under a name in it, is not followed.
+/// An open directory. A symbolic link that replaces it, or has a name in it, is not followed.
 #[derive(Clone, Debug)]
 pub struct Directory(pub Arc<KeptDir>);
 
@@ -120,7 +120,7 @@ impl Directory {
         if !replace && self.0.found(name)?.is_some() {
             return Err(already_exists(&self.path_of(name)));
         }
-        // Those that replace a file each have the name for a moment.
+        // Several uploads that replace a file may run; each gets the name in turn.
         let file = match replace {
             true => Unpublished::create_in(&self.0)?,
             false => Unpublished::create_in_for(&self.0, name)?,
@@ -129,14 +129,14 @@ impl Directory {
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })
     }
 
-    /// Locked until it is dropped.
+    /// Locks the directory until the result is dropped.
     fn lock(&self, progress: &dyn Progress) -> Result<DirLock> {
-        // A lock belongs to what was opened: each thread has its own.
+        // A lock belongs to an open file description, so each thread opens its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(&self.0, ".", flags, Mode::empty()).or_path("open", self.0.path())?;
         for _ in 0..LOCK_WAITS_MAX {
             match try_lock(&dir).or_path("lock", self.0.path())? {
-                // Where nothing can be locked, nothing is.
+                // Without support for locks, there is no protection.
                 Locked::Ours | Locked::Unsupported => return Ok(DirLock(dir)),
                 Locked::Busy => progress::wait(progress, LOCK_WAIT),
             }
@@ -154,7 +154,7 @@ impl Drop for DirLock {
     }
 }
 
-/// A tag changes with every file that gets the name: it is another inode, or was written at another time.
+/// The tag differs for every file that gets the name: inode or modification time differ.
 fn object(name: &str, stat: &Stat) -> Object {
     let since = Duration::from_nanos(modified_ns(stat));
     Object {
@@ -165,7 +165,7 @@ fn object(name: &str, stat: &Stat) -> Object {
     }
 }
 
-/// A large file without its name.
+/// A large file without its final name.
 #[derive(Debug)]
 pub struct FileUpload {
     dir: Directory,

@@ -1,4 +1,4 @@
-//! What a store's refusals mean, in words that say what to do.
+//! Explains refusals of a store, with advice.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use slotpress_net::{NetError, NetErrorKind, Url};
 
 use crate::answers::{Failure, Refused};
 
-/// Signatures of requests are refused when clocks differ by more than 15 minutes. Half of that explains a refusal.
+/// Stores refuse signatures if clocks differ by more than 15 minutes; half of that is reported as a possible reason.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
 
-/// What failed at a file or a prefix of a bucket.
+/// Error of a request for a file or prefix.
 pub fn of_store(url: &Url, error: &object_store::Error) -> NetError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-    // Chains are short; the bound only keeps a loop of causes from being followed.
+    // Chains of causes are short; the limit guards against a loop.
     for _ in 0..16 {
         let Some(cause) = next else { break };
         match cause.downcast_ref::<Failure>() {
@@ -30,7 +30,7 @@ pub fn of_store(url: &Url, error: &object_store::Error) -> NetError {
     NetError::new(NetErrorKind::BadAnswer, url, last_cause(error))
 }
 
-/// The innermost cause: what is around it names URLs with their queries.
+/// The innermost cause; outer errors name URLs with their queries, which may be secret.
 fn last_cause(error: &object_store::Error) -> String {
     let mut cause: &(dyn StdError + 'static) = error;
     for _ in 0..16 {
@@ -40,7 +40,7 @@ fn last_cause(error: &object_store::Error) -> String {
     one_line(&cause.to_string())
 }
 
-/// A store that cannot be prepared for, as an error of the network.
+/// Converts an error of preparing a store to a network error.
 pub fn as_net(url: &Url, error: &Error) -> NetError {
     let made = NetError::new(NetErrorKind::Forbidden, url, error);
     match error.hint() {
@@ -98,7 +98,7 @@ fn of_refusal(url: &Url, refused: &Refused) -> NetError {
         ("EntityTooLarge" | "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
             not_again(format!("the store takes no more ({said})"))
         }
-        // A request that came too slowly is what any other status of a busy server is: S3 sends it as 400.
+        // S3 sends 400 for a request that arrived too slowly, but it can be retried like any overload.
         ("RequestTimeout", _) => NetError::status(url, 503, &said, refused.retry_after.as_deref()),
         _ => NetError::status(url, status, &said, refused.retry_after.as_deref()),
     }

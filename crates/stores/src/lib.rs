@@ -1,12 +1,12 @@
 //! A part of slotpress, without promises of its own: use the crate `slotpress`.
 //!
-//! Where archives are published: a directory, or a bucket of S3 or of what speaks like it, behind one [`Store`] whose calls
-//! block and can be told to stop. A [`Target`] says which; [`S3Options`] how a bucket is reached. What a store answers is
-//! untrusted: heads, lists and errors have limits. Requests are made by the connections of [`slotpress_net::Client`], are
-//! tried again by its one rule ([`slotpress_net::patience`]), and are signed by `object_store`. Reading goes through
-//! `slotpress_net` as from any server: this crate only signs ([`S3Options`] is a [`slotpress_net::stores::Stores`]).
+//! Stores for archives: a directory, or a bucket of S3 or a compatible service. A [`Store`] has blocking calls that can
+//! be interrupted; a [`Target`] names one, and [`S3Options`] tells how to reach buckets. Answers of stores are
+//! untrusted: heads, lists and errors have limits. Requests use the connections of [`slotpress_net::Client`], are
+//! retried by [`slotpress_net::patience`], and signed by `object_store`. Archives are read through `slotpress_net` as
+//! from any server; this crate only signs ([`S3Options`] implements [`slotpress_net::stores::Stores`]).
 
-// Much here is what others wrote.
+// These lints apply because stores send much of what is handled here.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod answers;

@@ -1,4 +1,4 @@
-//! How stores are reached.
+//! Options of stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,42 +11,45 @@ use slotpress_net::{Answer, Client, NetError, Stores, Url};
 
 use crate::bucket::Bucket;
 
-/// A store of which nothing is heard for so long is given up: longer than a service takes to be moved to another machine.
+/// Default time without success after which a store is given up: longer than it takes to move a service to another
+/// machine.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);
 
-/// The most bytes that parts of one upload take in memory, unless told otherwise.
+/// Default memory for the parts of one upload.
 const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
 
-/// How buckets are reached. Credentials are no option: they come from the environment, a profile of AWS's configuration, or the
-/// machine's metadata service.
+/// How buckets are reached. Credentials are not an option: they come from the environment, a profile in AWS's
+/// configuration, or the machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct S3Options {
-    /// The URL of a service that speaks S3; AWS's otherwise, or what `AWS_ENDPOINT_URL` says.
+    /// URL of a service with S3's interface; by default `AWS_ENDPOINT_URL`, or AWS itself.
     #[setters(into)]
     pub endpoint: Option<String>,
-    /// The region; otherwise what `AWS_REGION` or the profile says.
+    /// Region; by default that of `AWS_REGION` or the profile.
     #[setters(into)]
     pub region: Option<String>,
-    /// Requests are not signed: for public buckets.
+    /// Does not sign requests, for public buckets.
     pub anonymous: bool,
-    /// Buckets that were asked for; clones share them, and their credentials.
+    /// Buckets in use; clones share them and their credentials.
     #[setters(skip)]
     buckets: Buckets,
 }
 
-/// By name.
+/// Buckets by name.
 type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
-/// How targets are written.
+/// Options for writing targets.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct StoreOptions {
     /// How buckets are reached.
     pub s3: S3Options,
-    /// The most memory for the parts of one upload, in bytes: the size of parts times those that are in flight.
+    /// Memory for the parts of one upload, in bytes: the size of a part times the number in flight.
     pub memory_bytes: u64,
-    /// A store that fails, and of which nothing of use came for so long, is given up.
+    /// Time without success after which a failing store is given up.
     pub give_up_after: Duration,
 }
 
@@ -57,7 +60,6 @@ impl Default for StoreOptions {
 }
 
 impl S3Options {
-    /// The bucket of a URL.
     pub(crate) fn bucket(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>> {
         let name = url.host_str().unwrap_or_default().to_string();
         let mut buckets = self.buckets.lock();

@@ -1,35 +1,35 @@
-//! How a file is cut into parts, and how far an upload has come. Pure.
+//! Cuts a file into parts, and records the progress of an upload. No I/O.
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Hint, Result};
 
-/// Parts of one file at most: S3's limit.
+/// S3's limit on the parts of an upload.
 pub const PARTS_MAX: u64 = 10_000;
 
-/// The least size of a part: S3 takes 5 MiB, smaller ones cost requests and time.
+/// Smallest part that is used: S3 accepts 5 MiB, but small parts cost requests and time.
 pub const PART_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
-/// The largest part that S3 takes.
+/// S3's limit on the size of a part.
 const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// Parts have whole mebibytes.
+/// Parts are multiples of this size.
 const UNIT_BYTES: u64 = 1024 * 1024;
 
-/// Parts that are sent at the same time at most: what fills a line of 10 Gbit/s to another continent.
+/// Most parts in flight: enough for a line of 10 Gbit/s to another continent.
 const IN_FLIGHT_MAX: u64 = 8;
 
-/// How parts are sent.
+/// Size and concurrency of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The length of each but the last: some stores insist that they are equal.
+    /// Length of every part but the last: some stores require equal lengths.
     pub part_bytes: u64,
-    /// How many are sent at the same time; one more is being filled.
+    /// Parts that are sent at the same time; one more is being filled.
     pub in_flight: usize,
 }
 
 impl Parts {
-    /// For a file of at most `bytes_max`, in so much memory.
+    /// Chooses parts for a file of at most `bytes_max` with this much memory.
     pub fn new(bytes_max: u64, memory_bytes: u64) -> Result<Self> {
         let part_bytes = bytes_max.div_ceil(PARTS_MAX).next_multiple_of(UNIT_BYTES).max(PART_BYTES_MIN);
         if part_bytes > PART_BYTES_MAX {
@@ -38,7 +38,7 @@ impl Parts {
         Self::of_size(part_bytes, memory_bytes)
     }
 
-    /// With parts of this size, which an earlier process has chosen.
+    /// Uses parts of a size that an earlier process has chosen.
     pub fn of_size(part_bytes: u64, memory_bytes: u64) -> Result<Self> {
         let fit = memory_bytes.checked_div(part_bytes).unwrap_or_default();
         if fit < 2 || part_bytes > PART_BYTES_MAX {
@@ -55,25 +55,27 @@ impl Parts {
     }
 }
 
-/// How far an upload has come: for a journal, from which another process goes on. It holds no secret.
+/// Progress of an upload, for a journal from which another process resumes it. Contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct UploadState {
-    /// The store's number of the upload.
+    /// Id of the upload.
     pub upload_id: String,
-    /// The length of each part in bytes.
+    /// Length of each part in bytes.
     pub part_bytes: u64,
-    /// The tags of the parts that are there, from the first on without a gap.
+    /// Tags of the parts that are stored, without gaps from the first on.
     pub tags: Vec<String>,
 }
 
+#[warn(missing_docs)]
 impl UploadState {
-    /// Bytes that need not be sent again, at most: the last part of a file may be shorter than the others.
+    /// Upper bound of the bytes that need not be sent again: the last part of a file may be shorter.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }
 
-    /// Whether an upload of a file of this length may have left it.
+    /// True if an upload of a file of this length can have this state.
     pub(crate) fn is_of(&self, length_bytes: u64) -> bool {
         let is_plain = |text: &str| text.len() <= 4096 && !text.contains(char::is_control);
         (UNIT_BYTES..=PART_BYTES_MAX).contains(&self.part_bytes)

@@ -1,11 +1,11 @@
-//! AWS's configuration files: sections of `key = value`. Pure.
+//! Parses AWS's configuration files: sections of `key = value`. No I/O.
 
 use std::collections::BTreeMap;
 
-/// Keys, in lowercase, and values.
+/// Values by lowercase keys.
 pub type Section = BTreeMap<String, String>;
 
-/// The section of this heading. Lines that are indented belong to a nested key, and are passed over.
+/// The section with this heading. Skips indented lines, which belong to nested keys.
 pub fn section(text: &str, heading: &str) -> Option<Section> {
     let mut found: Option<Section> = None;
     let mut is_in = false;

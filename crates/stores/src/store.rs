@@ -1,4 +1,5 @@
-//! A store, a directory or a bucket: small documents under conditions, and large files in one piece or not at all.
+//! A store, which is a directory or a bucket: small documents, written conditionally, and large files, which appear
+//! whole or not at all.
 
 use std::future::Future;
 use std::path::Path;
@@ -16,85 +17,91 @@ use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
-/// Documents that are put or read at once are no longer than this: an index of thousands of archives takes some megabytes.
+/// Limit on documents that are read or written in one piece: an index of thousands of archives takes some megabytes.
 pub(crate) const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A file in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Object {
-    /// Its name, without the target's directory or prefix.
+    /// Name relative to the target's directory or prefix.
     pub name: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length_bytes: u64,
-    /// When it was written, by the store's clock.
+    /// Time of writing, by the store's clock.
     pub modified: SystemTime,
-    /// What stands for its bytes, as the store says; another one for every change.
+    /// Entity tag, which changes with every write, if the store has tags.
     pub e_tag: Option<String>,
 }
 
-/// A small file that was read.
+/// A small file with its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Small {
-    /// What is in it.
+    /// Contents of the file.
     pub bytes: Vec<u8>,
-    /// What stands for its bytes, where the store says it.
+    /// Entity tag, if the store has tags.
     pub e_tag: Option<String>,
 }
 
-/// What a store says to readers of a file. A directory keeps none of it: the server in front of it says these.
+/// HTTP headers that a bucket sends with a file. A directory ignores them: the server in front of it sends its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Metadata {
-    /// `Content-Type`.
+    /// Value of `Content-Type`.
     #[setters(into)]
     pub content_type: Option<String>,
-    /// `Cache-Control`.
+    /// Value of `Cache-Control`.
     #[setters(into)]
     pub cache_control: Option<String>,
-    /// Pairs of one's own (`x-amz-meta-…`), such as the root: lowercase names, text without control characters.
+    /// Custom pairs (`x-amz-meta-…`), such as the root: lowercase names, values without control characters.
     pub user: Vec<(String, String)>,
 }
 
+#[warn(missing_docs)]
 impl Metadata {
-    /// Of an archive, which never changes under its name; and what stands for its bytes, where that is known before they
-    /// are sent.
+    /// Headers for an archive, which never changes under its name, with its root if that is known before sending.
     pub fn of_archive(name: &ArchiveName, root: Option<Root>) -> Self {
         Self {
             content_type: Some(name.extension.content_type().to_string()),
-            // A proxy that compresses or cuts it breaks its tags.
+            // A proxy that compresses or cuts the file would invalidate its entity tag.
             cache_control: Some("public, max-age=31536000, immutable, no-transform".to_string()),
             user: root.map(|root| ("slotpress-root".to_string(), root.to_string())).into_iter().collect(),
         }
     }
 }
 
-/// When a small file is put.
+/// Condition for writing a small file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Condition {
-    /// In any case.
+    /// No condition.
     Always,
-    /// If nothing has the name.
+    /// No file has the name.
     Absent,
-    /// If what has the name is what was read.
+    /// The file still has this entity tag.
     Unchanged(String),
 }
 
-/// What became of a small file.
+/// Result of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Put {
-    /// It is there; its tag, where the store says it.
+    /// The file was written; its tag, if the store has tags.
     Done(Option<String>),
-    /// It was not put: the condition did not hold.
+    /// The condition was not met.
     Refused,
 }
 
-/// A target that is written to or read. Clones share its connections and credentials.
+/// A target for reading and writing. Clones share connections and credentials.
 ///
-/// Names are those right below the target, without `/`. Each call tries again where that may help, for as long as the
-/// options say, and tells it; it ends soon after its [`Progress`] says that the user wants to stop.
+/// File names are relative to the target, without `/`. Calls retry where that may help, within the time in the options,
+/// and report it; they end soon after their [`Progress`] is interrupted.
 #[derive(Clone, Debug)]
+#[warn(missing_docs)]
 pub struct Store {
     target: Target,
     kind: Kind,
@@ -107,18 +114,18 @@ enum Kind {
     S3(Box<InBucket>),
 }
 
-/// A prefix of a bucket.
+/// A prefix in a bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct InBucket {
     pub bucket: Arc<Bucket>,
-    /// With `/` at its end.
+    /// URL of the prefix, which ends in `/`.
     pub url: Url,
     pub client: Client,
     pub options: StoreOptions,
 }
 
 impl InBucket {
-    /// Asks until there is an answer or the store is given up.
+    /// Repeats a request until it succeeds, or the store is given up.
     pub fn ask<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
@@ -132,11 +139,12 @@ impl InBucket {
     }
 }
 
+#[warn(missing_docs)]
 impl Store {
-    /// Prepares for a target. A directory must exist; a bucket is not asked yet.
+    /// Opens a target. A directory must exist; a bucket is not contacted yet.
     ///
     /// # Errors
-    /// The directory is not there; the endpoint or the credentials in the environment make no sense.
+    /// The directory does not exist; the endpoint or the credentials in the environment are invalid.
     pub fn open(target: &Target, options: &StoreOptions, client: &Client) -> Result<Self> {
         let kind = match target {
             Target::Dir(dir) => Kind::Dir(Directory::open(dir)?),
@@ -150,11 +158,11 @@ impl Store {
         Ok(Self { target: target.clone(), kind, options: options.clone() })
     }
 
-    /// A target below this one: a subdirectory, which is no link, or a longer prefix. `None` where the subdirectory is
-    /// missing and `makes` does not say to make it.
+    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix. `None` if the
+    /// subdirectory does not exist; with `makes`, makes it.
     ///
     /// # Errors
-    /// Something else has its name; the disk fails.
+    /// Something else has the name; the disk fails.
     pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         check_name(name)?;
         let target = self.target.join(name);
@@ -169,7 +177,7 @@ impl Store {
         Ok(Some(Self { target, kind, options: self.options.clone() }))
     }
 
-    /// The open directory, where the target is one.
+    /// The open directory, if the target is one.
     pub fn dir(&self) -> Option<&KeptDir> {
         match &self.kind {
             Kind::Dir(dir) => Some(&dir.0),
@@ -177,12 +185,12 @@ impl Store {
         }
     }
 
-    /// What it was opened for.
+    /// The target that was opened.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// How messages name a file of it.
+    /// Name of a file for messages.
     pub fn shown(&self, name: &str) -> String {
         match &self.kind {
             Kind::Dir(dir) => dir.shown(name),
@@ -190,10 +198,10 @@ impl Store {
         }
     }
 
-    /// The files right below the target, by name. What is being made is not among them.
+    /// Lists files right below the target by name, without unfinished ones.
     ///
     /// # Errors
-    /// The store refuses or fails; it has more files than are read.
+    /// The store refuses or fails; it has too many files.
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
         match &self.kind {
             Kind::Dir(dir) => dir.list(),
@@ -201,7 +209,7 @@ impl Store {
         }
     }
 
-    /// What there is of a name, if anything.
+    /// Metadata of a file; `None` if it does not exist.
     ///
     /// # Errors
     /// The store refuses or fails.
@@ -213,10 +221,10 @@ impl Store {
         }
     }
 
-    /// Reads a small file whole, if it is there.
+    /// Reads a small file; `None` if it does not exist.
     ///
     /// # Errors
-    /// It is longer than `bytes_max`, or than 8 MiB; the store refuses or fails.
+    /// It is longer than `bytes_max` or 8 MiB; the store refuses or fails.
     pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<Small>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
@@ -226,10 +234,10 @@ impl Store {
         }
     }
 
-    /// Puts a small file, whole, if the condition holds. Readers see what was there before or this, nothing between.
+    /// Writes a small file if the condition is met. Readers see the old or the new file, never a part.
     ///
-    /// In a bucket, an answer may be lost and the request sent again: with [`Condition::Absent`] or
-    /// [`Condition::Unchanged`], what is found to be there with the same bytes is taken for this.
+    /// An answer of a bucket may be lost, and the request repeated: with [`Condition::Absent`] or
+    /// [`Condition::Unchanged`], a file with the same contents then counts as the result.
     ///
     /// # Errors
     /// It is longer than 8 MiB; the store refuses or fails.
@@ -260,7 +268,7 @@ impl Store {
         Ok(put)
     }
 
-    /// Deletes a file; one that is not there is no error.
+    /// Deletes a file, if it exists.
     ///
     /// # Errors
     /// The store refuses or fails.
@@ -272,10 +280,10 @@ impl Store {
         }
     }
 
-    /// Opens a file for reading at any place. Reads end when `stop` is set.
+    /// Opens a file for reading at any offset. Reads end when `stop` is cancelled.
     ///
     /// # Errors
-    /// It is not there; the store refuses or fails.
+    /// The file does not exist; the store refuses or fails.
     pub fn open_source(&self, name: &str, stop: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
         Ok(match &self.kind {
@@ -284,12 +292,12 @@ impl Store {
         })
     }
 
-    /// Begins a large file of at most `bytes_max` bytes: it appears when it is whole, or not at all. One that has the name is
-    /// replaced then, where `replace` says so; a bucket cannot say at the end that another upload was quicker.
+    /// Begins a large file of at most `bytes_max` bytes, which appears whole or not at all. With `replace`, it then
+    /// replaces a file of that name. A bucket cannot report that another upload finished first.
     ///
     /// # Errors
-    /// Of [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) where the name is taken; the store refuses or
-    /// fails; parts that suffice for so many bytes do not fit into the memory.
+    /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the store refuses or
+    /// fails; the necessary parts do not fit into memory.
     pub fn upload(
         &self,
         name: &str,
@@ -310,13 +318,13 @@ impl Store {
         }
     }
 
-    /// Goes on with the upload of a file of this length that another process began: writing goes on at
-    /// [`Upload::resumed_bytes`]. `None` where a directory is behind it, which keeps nothing of an upload, or where the state
-    /// cannot be of such a file. That the store has dropped it, or a part of it, turns out while it is written: then an error's
-    /// cause is of the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and a new upload helps.
+    /// Resumes an upload of a file of this length that another process began; writing continues at
+    /// [`Upload::resumed_bytes`]. `None` for a directory, which keeps no uploads, or if the state does not fit the
+    /// file. Writing later fails if the store has dropped the upload or a part of it: the cause of that error has the
+    /// kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and only a new upload helps.
     ///
     /// # Errors
-    /// Its parts do not fit into the memory.
+    /// The parts do not fit into memory.
     pub fn resume(&self, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Upload>> {
         check_name(name)?;
         match &self.kind {
@@ -325,10 +333,10 @@ impl Store {
         }
     }
 
-    /// Forgets an upload that another process began and that is not gone on with: a store keeps its parts otherwise.
+    /// Aborts an upload that no run will resume: the store would keep its parts.
     ///
     /// # Errors
-    /// The store refuses or fails; one that is gone already is no error.
+    /// The store refuses or fails; an upload that is gone already is no error.
     pub fn abort(&self, name: &str, state: &UploadState, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.kind {
@@ -337,13 +345,13 @@ impl Store {
         }
     }
 
-    /// How it was opened.
+    /// The options with which it was opened.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
 }
 
-/// Names come from journals and lists: none may lead elsewhere.
+/// Names come from journals and lists; none may lead outside the target.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-=+".contains(char);
     match !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {

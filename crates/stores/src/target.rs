@@ -1,4 +1,4 @@
-//! What a TARGET argument is.
+//! Parses a TARGET argument.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,15 +7,17 @@ use std::str::FromStr;
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_net::{SCHEME, Url, below, parse_url, shown};
 
-/// Where archives are published: a directory, or `s3://BUCKET/PREFIX`.
+/// A place to publish archives: a directory, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Target {
     /// A directory on a local disk.
     Dir(PathBuf),
-    /// What lies right below a prefix of a bucket; the URL ends in `/`.
+    /// A prefix in a bucket; the URL ends in `/`.
     S3(Url),
 }
 
+#[warn(missing_docs)]
 impl Target {
     /// A target below this one: a subdirectory, or a longer prefix.
     #[must_use]
@@ -30,7 +32,7 @@ impl Target {
 impl FromStr for Target {
     type Err = Error;
 
-    /// A path, which need not be there, or the URL of a bucket.
+    /// Parses a path, which need not exist, or the URL of a bucket.
     fn from_str(text: &str) -> Result<Self> {
         if !text.contains("://") {
             return Ok(Self::Dir(PathBuf::from(text)));

@@ -1,4 +1,4 @@
-//! A large file on its way: bytes come in order, parts go on threads of their own, each until it is there.
+//! Uploads a large file: bytes come in order, and threads send parts until they are stored.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,18 +23,19 @@ use crate::parts::{PARTS_MAX, Parts};
 use crate::store::InBucket;
 use crate::{Metadata, UploadState};
 
-/// How often a wait for a part looks whether to stop.
+/// Interval for checking whether to stop while waiting for a part.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// An upload that is given up is forgotten by the store, if that answers so soon; its lifecycle rule does it otherwise.
+/// Time limit for aborting a failed upload; after it, the bucket's lifecycle rule must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Warnings of threads that wait to be told.
+/// Limit on warnings of threads that wait to be reported.
 const WARNINGS_MAX: usize = 100;
 
-/// A large file that is being written. It appears when [`Upload::finish`] returns, whole, or not at all. One that is dropped is
-/// forgotten; one that is [kept](Upload::keep) can be gone on with.
+/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at all. Dropping an
+/// upload aborts it; one that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
+#[warn(missing_docs)]
 pub struct Upload(Kind);
 
 #[derive(Debug)]
@@ -43,6 +44,7 @@ enum Kind {
     Parts(Box<PartsUpload>),
 }
 
+#[warn(missing_docs)]
 impl Upload {
     pub(crate) fn into_dir(file: FileUpload) -> Self {
         Self(Kind::File(Box::new(file)))
@@ -71,7 +73,7 @@ impl Upload {
         Ok(Some(Self(Kind::Parts(Box::new(upload)))))
     }
 
-    /// Where writing begins: what an earlier process has sent is not sent again.
+    /// Offset at which writing begins, after the bytes that an earlier process has sent.
     pub fn resumed_bytes(&self) -> u64 {
         match &self.0 {
             Kind::File(_) => 0,
@@ -79,11 +81,11 @@ impl Upload {
         }
     }
 
-    /// Writes the next bytes. Waits while as many parts are on their way as may be. Without bytes, tells whether a part that was
-    /// written before has failed.
+    /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes, checks whether an
+    /// earlier part has failed.
     ///
     /// # Errors
-    /// A part cannot be sent, or the disk fails; there are more bytes than were announced; the user wants to stop.
+    /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user interrupts.
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Kind::File(upload) => upload.write(bytes),
@@ -91,7 +93,7 @@ impl Upload {
         }
     }
 
-    /// Parts that are there, from the first on without a gap; `None` in a directory, which keeps nothing of an upload.
+    /// Number of stored parts without gaps from the first on; `None` for a directory.
     pub fn part_count(&self) -> Option<usize> {
         match &self.0 {
             Kind::File(_) => None,
@@ -99,7 +101,7 @@ impl Upload {
         }
     }
 
-    /// The tags of those parts, without the first `known`.
+    /// Tags of these parts, without the first `known`.
     pub fn tags_after(&self, known: usize) -> Vec<String> {
         match &self.0 {
             Kind::File(_) => Vec::new(),
@@ -107,7 +109,7 @@ impl Upload {
         }
     }
 
-    /// How far it has come, with the tags of all parts; `None` in a directory.
+    /// State of the upload with the tags of all parts; `None` for a directory.
     pub fn state(&self) -> Option<UploadState> {
         match &self.0 {
             Kind::File(_) => None,
@@ -115,10 +117,10 @@ impl Upload {
         }
     }
 
-    /// Everything was written: gives it its name. Returns its tag, where the store says it.
+    /// Completes the file after everything was written. Returns its tag, if the store has tags.
     ///
     /// # Errors
-    /// As of [`Upload::write`]; the name is taken, in a directory; the store has not what was sent.
+    /// See [`Upload::write`]; the name is taken, in a directory; the store lost what was sent.
     pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
         match self.0 {
             Kind::File(upload) => upload.finish(),
@@ -126,11 +128,11 @@ impl Upload {
         }
     }
 
-    /// The same; where that fails, what was sent is left for another process, and `keep` is told what there is. Where the store
-    /// has lost a part of it, it is dropped: only a new upload helps.
+    /// Like [`finish`](Self::finish), but on failure keeps what was sent for another process, and passes the state to
+    /// `keep`; unless the store has lost a part, in which case only a new upload helps.
     ///
     /// # Errors
-    /// As of [`Upload::finish`].
+    /// See [`Upload::finish`].
     pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<Option<String>> {
         match self.0 {
             Kind::File(upload) => upload.finish(),
@@ -144,7 +146,7 @@ impl Upload {
         }
     }
 
-    /// Ends, and leaves what was sent for another process.
+    /// Ends, and keeps what was sent for another process.
     pub fn keep(self) -> Option<UploadState> {
         match self.0 {
             Kind::File(_) => None,
@@ -152,13 +154,13 @@ impl Upload {
         }
     }
 
-    /// The same after a failure; where the store has lost a part of it, it is dropped.
+    /// Like [`keep`](Self::keep), after a failure; `None` if the store has lost a part.
     pub fn keep_after(self, error: &Error) -> Option<UploadState> {
         if is_lost(error) { None } else { self.keep() }
     }
 }
 
-/// Whether a store has dropped an upload, or parts of it: going on with it fails for ever.
+/// True if a store has dropped an upload or parts of it, so that it cannot be resumed.
 fn is_lost(error: &Error) -> bool {
     let kind = NetError::of(error).map(NetError::kind);
     matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed))
@@ -169,19 +171,19 @@ struct PartsUpload {
     shared: Arc<Shared>,
     parts: Parts,
     resumed_bytes: u64,
-    /// With them, all that was written.
+    /// Bytes written, including those of an earlier process.
     length_bytes: u64,
-    /// Parts that were handed to threads, with those of an earlier process.
+    /// Parts passed to threads, including those of an earlier process.
     begun_parts: u64,
-    /// What is not yet a part.
+    /// Bytes that do not fill a part yet.
     filling: Vec<u8>,
     to_threads: Option<Sender<(usize, PutPayload)>>,
     threads: Vec<JoinHandle<()>>,
-    /// Whether nothing is left that the store should forget.
+    /// True if there is nothing to abort.
     is_over: bool,
 }
 
-/// What threads share; their [`Progress`], too.
+/// State shared by the threads, which is also their [`Progress`].
 #[derive(Debug)]
 struct Shared {
     at: InBucket,
@@ -193,11 +195,11 @@ struct Shared {
     warnings: Mutex<Vec<String>>,
 }
 
-/// The tags of parts that are there, which arrive in any order.
+/// Tags of stored parts, which arrive in any order.
 #[derive(Debug, Default)]
 struct SentParts {
     tags: BTreeMap<usize, String>,
-    /// Parts from the first on without a gap.
+    /// Number of parts without gaps from the first on.
     count: usize,
 }
 
@@ -240,7 +242,7 @@ impl Shared {
         for (number, payload) in parts {
             if let Err(error) = guarded(|| self.send(number, &payload)) {
                 self.failure.lock().get_or_insert(error);
-                // The others go on for nothing.
+                // The other threads can stop too.
                 self.stop.cancel();
                 return;
             }
@@ -249,7 +251,7 @@ impl Shared {
 }
 
 impl PartsUpload {
-    /// Of which parts with these tags, and so many bytes, were sent.
+    /// Starts an upload of which parts with these tags, with `sent_bytes`, are stored.
     fn start(
         at: &InBucket,
         name: &str,
@@ -307,7 +309,7 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Hands what is there to a thread, as soon as one has nothing to do.
+    /// Passes the filled part to a thread as soon as one is idle.
     fn send(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.begun_parts >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
@@ -324,7 +326,7 @@ impl PartsUpload {
             match to_threads.send_timeout(next, STOP_CHECK) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(not_taken)) => next = not_taken,
-                // All have ended: each with an error.
+                // All threads have ended with an error.
                 Err(SendTimeoutError::Disconnected(_)) => {
                     self.check(progress)?;
                     return Err(Error::failed("the threads of an upload have ended"));
@@ -333,7 +335,7 @@ impl PartsUpload {
         }
     }
 
-    /// Tells what threads have to tell, and why it cannot go on.
+    /// Reports warnings of the threads, and returns their error.
     fn check(&self, progress: &dyn Progress) -> Result<()> {
         for warning in mem::take(&mut *self.shared.warnings.lock()) {
             progress.warn(&warning);
@@ -350,7 +352,7 @@ impl PartsUpload {
         }
     }
 
-    /// Ends, and leaves what was sent.
+    /// Ends, and keeps what was sent.
     fn leave(&mut self) -> UploadState {
         self.end_threads(&NoProgress);
         self.is_over = true;
@@ -377,7 +379,7 @@ impl PartsUpload {
         Ok(tag)
     }
 
-    /// Makes one file of the parts. An answer that was lost is looked for.
+    /// Completes the upload. If the answer is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<Option<String>> {
         let Shared { at, url, upload_id, .. } = &*self.shared;
         let completed = at.ask(progress, || at.bucket.complete(url, upload_id, tags));
@@ -401,7 +403,7 @@ impl PartsUpload {
         self.shared.stop.cancel();
         self.to_threads = None;
         for thread in mem::take(&mut self.threads) {
-            // A panic in it is a failure that it has left.
+            // A panic was recorded as a failure.
             let _ = thread.join();
         }
         let _ = self.check(progress);

@@ -1,4 +1,4 @@
-//! The store, over a directory and over `versitygw`.
+//! Tests of the store, on a directory and on `versitygw`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -13,11 +13,12 @@ use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Progre
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
 use slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target};
 
-/// Before anything of this process reads its environment: all of it begins with [`store`].
+/// Set before anything in this process reads the environment: all tests begin with [`store`].
 static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
     let own = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_CONFIG_FILE", "/dev/null")];
     for (name, value) in own.into_iter().chain([("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")]) {
-        // SAFETY: nothing else in this process changes the environment, and what reads it does so by the standard library.
+        // SAFETY: nothing else in this process changes the environment, and it is read only through the standard
+        // library.
         unsafe { std::env::set_var(name, value) };
     }
 });
@@ -37,7 +38,7 @@ fn store(gateway: &Gateway) -> Store {
     store_with(&options(gateway))
 }
 
-/// Bytes that no part of is like another.
+/// Pseudo-random bytes without repetitions.
 fn content(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
@@ -47,7 +48,7 @@ fn content(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// What was warned of.
+/// Records warnings.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>, CancelToken);
 
@@ -115,7 +116,7 @@ fn large_files(store: &Store) {
     assert_eq!(upload(false).expect_err("there").kind(), ErrorKind::Exists);
     let mut dropped = upload(true).expect("begun");
     dropped.write(&bytes, &NoProgress).expect("written");
-    // A store may keep a part that is on its way while its upload is forgotten.
+    // A store may keep a part that is in flight while its upload is aborted.
     wait_for("both parts", || dropped.state().is_none_or(|state| state.tags.len() == 2));
     drop(dropped);
     assert_eq!(store.list(&NoProgress).expect("listed").len(), 1);
@@ -146,7 +147,7 @@ fn a_bucket() {
     assert_eq!(gateway.left_parts(), 0);
 }
 
-/// A list has pages of 1,000.
+/// More files than a page of 1,000.
 #[needs("versitygw")]
 #[test]
 fn many_files() {
@@ -160,7 +161,7 @@ fn many_files() {
     assert_eq!(names, (0..1100).map(|number| format!("{number:04}")).collect::<Vec<_>>());
 }
 
-/// Another process goes on after the parts that have arrived, and sends none of them again.
+/// Another process resumes after the stored parts and sends none of them again.
 #[needs("versitygw")]
 #[test]
 fn an_upload_is_gone_on_with() {
@@ -179,7 +180,7 @@ fn an_upload_is_gone_on_with() {
     second.finish(&NoProgress).expect("finished");
     assert_eq!(gateway.count(&["PUT ", "partNumber="]), 6);
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
-    // What is complete cannot be gone on with.
+    // A completed upload cannot be resumed.
     let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
     let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");
@@ -187,7 +188,7 @@ fn an_upload_is_gone_on_with() {
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
-/// What becomes of a completion, each of which ends a process; the next one ends well, and sends no part again.
+/// Each of these failures of completion ends the first process; the next one succeeds without sending a part again.
 #[needs("versitygw")]
 #[test]
 fn a_completion_that_fails() {
@@ -225,7 +226,7 @@ fn a_completion_that_fails() {
     }
 }
 
-/// A part that is not there, or another one than was sent: nothing of the upload is kept.
+/// After a missing or different part, nothing of the upload is kept.
 #[needs("versitygw")]
 #[test]
 fn a_part_that_is_lost() {
@@ -243,12 +244,12 @@ fn a_part_that_is_lost() {
     let error = second.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err("another part");
     assert!(error.to_string().contains("lost a part of this upload") && kept.is_none(), "{error} {kept:?}");
     assert_eq!(gateway.left_parts(), 0, "it is forgotten");
-    // A journal that is not of this file.
+    // A journal of another file.
     state.tags.extend(["one".to_string(), "more".to_string()]);
     assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
 }
 
-/// Lists that are none, or have no end.
+/// Invalid or endless lists.
 #[needs("versitygw")]
 #[test]
 fn lists_that_lie() {
@@ -296,7 +297,7 @@ fn a_store_that_fails_for_a_while() {
     let told = told.0.into_inner().expect("unlocked");
     assert!(told.iter().any(|told| told.contains("503") && told.contains("SlowDown")), "{told:?}");
 
-    // The answer to a condition is lost: the second request finds what the first has put.
+    // The answer to a conditional write is lost: the repeated request finds what the first one wrote.
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     let put = store.put_small("latest.json", b"one", &Metadata::default(), &Condition::Absent, &NoProgress);
     assert!(matches!(put, Ok(Put::Done(_))), "{put:?}");
@@ -310,7 +311,7 @@ fn a_store_that_fails_for_a_while() {
     });
 }
 
-/// A connection that ends before the request, with it or after it is one that may be better the next time.
+/// A connection that ends before, during or after the request is a retryable failure.
 #[needs("versitygw")]
 #[test]
 fn connections_that_end_at_once() {
@@ -322,8 +323,8 @@ fn connections_that_end_at_once() {
         let start = Instant::now();
         let error = store.list(&Until(|| start.elapsed() > Duration::from_secs(5))).expect_err("gone");
         match error.kind() {
-            // hyper loses a request whose connection ends just as it is handed over, one of a thousand
-            // (hyperium/hyper#4122). Without this limit its own would end it, a minute later.
+            // hyper loses one in a thousand requests whose connection ends just as it is handed over
+            // (hyperium/hyper#4122). Without this limit, its own would end it a minute later.
             ErrorKind::Interrupted => unanswered += 1,
             _ => assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}"),
         }
@@ -331,7 +332,7 @@ fn connections_that_end_at_once() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// How it ends with a store that refuses.
+/// Returns the error with a store that refuses.
 fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
     let store = store_with(&options(gateway).give_up_after(Duration::from_millis(300)));
     gateway.fail(of, usize::MAX, instead);
@@ -388,7 +389,7 @@ fn words_for_what_is_refused() {
     assert!(error.hint().is_some(), "{error}");
 }
 
-/// The user stops: nothing is left.
+/// An interrupted upload leaves nothing behind.
 #[needs("versitygw")]
 #[test]
 fn an_upload_that_is_stopped() {

@@ -1,4 +1,4 @@
-//! A store as operators have it: `versitygw` over a directory, behind a proxy of the tests that lets requests fail.
+//! A store as operators run it: `versitygw` on a directory, behind a test proxy that makes requests fail.
 
 #![allow(dead_code)] // each test file uses a part of it
 
@@ -17,9 +17,9 @@ pub const KEY: &str = "key-of-tests";
 pub const SECRET: &str = "secret-of-tests";
 pub const BUCKET: &str = "archives";
 
-/// What becomes of requests that match, so many times.
+/// A failure of the next `times` requests that match.
 pub struct Fault {
-    /// Parts of the head, all of which must be in it.
+    /// Texts that must all be in the request's head.
     pub of: Vec<String>,
     pub times: usize,
     pub instead: Instead,
@@ -27,30 +27,30 @@ pub struct Fault {
 
 #[derive(Clone, Debug)]
 pub enum Instead {
-    /// A status, and S3's code for it.
+    /// Answers with a status and S3's error code.
     Refused(u16, &'static str),
-    /// The same, with a field of the head: its name, a colon and its value.
+    /// Answers with a status, S3's error code and a header line.
     RefusedWith(u16, &'static str, String),
-    /// The connection ends before anything is passed on.
+    /// Closes the connection before passing anything on.
     Closed,
-    /// The request is done, and its answer lost.
+    /// Passes the request on, and drops its answer.
     AnswerLost,
-    /// The answer is 200, and nothing is done.
+    /// Answers 200 without passing the request on.
     NotKept,
-    /// This document with success; before it, the request is done or not.
+    /// Answers with this document and success; passes the request on or not.
     Says(&'static str, Done),
-    /// No answer, as long as the client waits.
+    /// Never answers.
     Silence(Done),
 }
 
-/// Whether the store does what it was asked for.
+/// Whether the request is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     Yes,
     No,
 }
 
-/// What a server in front of a store says where that does not.
+/// Page of a web server that is no store.
 pub const PAGE: &str = "<!DOCTYPE html><html><body>Welcome</body></html>";
 
 #[derive(Default)]
@@ -77,9 +77,9 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    /// With one bucket, which is empty.
+    /// Starts a store with one empty bucket.
     pub fn start() -> Self {
-        // On a disk: not every kernel has extended attributes in memory.
+        // On a disk, because not every kernel has extended attributes in memory.
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("buckets").join(BUCKET)).expect("made");
         let socket = dir.path().join("socket");
@@ -111,17 +111,15 @@ impl Gateway {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The directory of the bucket.
     pub fn bucket(&self) -> PathBuf {
         self.dir.path().join("buckets").join(BUCKET)
     }
 
-    /// Parts of uploads that are neither complete nor forgotten.
+    /// Number of parts of uploads that were neither completed nor aborted.
     pub fn left_parts(&self) -> usize {
         self.parts().len()
     }
 
-    /// Their files.
     pub fn parts(&self) -> Vec<PathBuf> {
         let mut parts = Vec::new();
         let mut dirs = vec![self.bucket().join(".sgwtmp")];
@@ -145,22 +143,22 @@ impl Gateway {
         self.state.faults.lock().expect("locked").clear();
     }
 
-    /// Whether connections end as soon as they are made.
+    /// Makes all new connections end at once, or not.
     pub fn set_gone(&self, is_gone: bool) {
         self.state.is_gone.store(is_gone, SeqCst);
     }
 
-    /// How many connections ended as soon as they were made.
+    /// Number of connections that ended at once.
     pub fn left_alone(&self) -> usize {
         self.state.left_alone.load(SeqCst)
     }
 
-    /// How many requests have no answer.
+    /// Number of requests without an answer.
     pub fn silences(&self) -> usize {
         self.state.silences.load(SeqCst)
     }
 
-    /// How many requests had all of this in their heads.
+    /// Number of requests with all these texts in their heads.
     pub fn count(&self, of: &[&str]) -> usize {
         let heads = self.state.heads.lock().expect("locked");
         heads.iter().filter(|head| of.iter().all(|part| head.contains(part))).count()
@@ -175,7 +173,7 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     }
 }
 
-/// A document, as a web server gives it.
+/// Answers with a document as a web server does.
 fn say(mut client: &TcpStream, head: &str, document: &str) {
     let body = if head.starts_with("HEAD ") { "" } else { document };
     let length = document.len();
@@ -186,7 +184,7 @@ fn say(mut client: &TcpStream, head: &str, document: &str) {
     );
 }
 
-/// One request: its head decides what becomes of it.
+/// Handles one request by its head.
 fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     if state.is_gone.load(SeqCst) {
         state.left_alone.fetch_add(1, SeqCst);
@@ -250,11 +248,11 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         _ => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
-    // One request for a connection: then each has a head that is looked at.
-    // Of a body that is not whole, the gateway would wait for the rest: it sees the end of the connection, as the client's.
+    // One request for each connection, so that every head is examined. For an incomplete body, the gateway would wait:
+    // it sees the end of the connection, like the client's.
     let passed = write!(gateway, "{head}Connection: close\r\n\r\n")
         .and_then(|()| std::io::copy(&mut body, &mut gateway))
-        // The gateway answers before it has read all.
+        // The gateway may answer before it has read everything.
         .or_else(|_| std::io::copy(&mut body, &mut std::io::sink()).map(|_| length));
     let sent = passed.is_ok_and(|passed_bytes| passed_bytes == length);
     if sent && instead.is_some() {
