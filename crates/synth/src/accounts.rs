@@ -35,26 +35,24 @@ use super::staking::{self, STAKE_BYTES};
 use super::universe::{Draw, Origin, Universe};
 use super::{keys, states, tokens};
 
-/// A kind and the length of its data in bytes.
+/// Kind of an account and length of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The kind.
     pub kind: Kind,
-    /// Length of the data in bytes.
     pub data_len: u64,
 }
 
-/// The largest random account, in bytes.
+/// Largest random account in bytes.
 const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// Storages smaller than this still hold any account of up to half of it.
+/// A storage smaller than this may still hold accounts of up to half of it.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {
-    /// The kind and size of an account, where it is born in a storage of about `storage_bytes`: small storages hold
-    /// no large accounts.
+    /// Kind and size of an account that is born in a storage of about `storage_bytes`: small storages hold no large
+    /// accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let mut rng = Rng::new(self.key_of(origin));
         let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
@@ -100,7 +98,7 @@ impl Universe {
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code => keys::LOADER,
-            // Of some unknown program.
+            // Owner is some unknown program.
             Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {
@@ -134,7 +132,7 @@ impl Universe {
     }
 }
 
-/// The header of a record.
+/// Makes the header of a record.
 pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
     RecordHeader {
         write_version: 0,
@@ -149,7 +147,7 @@ pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -
     }
 }
 
-/// Appends the record of an account that is not of the mix, to a storage that ends at a multiple of 8.
+/// Appends the record of an account outside the mix to a storage that ends at a multiple of 8.
 pub fn write_own_record(
     pubkey: [u8; 32],
     owner: [u8; 32],
@@ -172,7 +170,7 @@ fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
     let least = rent_exempt_lamports(shape.data_len);
     let now = &mut draw.changing;
     match shape.kind {
-        // Half a cent to thousands of SOL; many wallets hold what one airdrop or one exchange sent.
+        // From half a cent to thousands of SOL; many wallets hold what one airdrop or exchange sent.
         Kind::Wallet if now.permille(250) => least,
         Kind::Wallet => least + now.log_uniform(40),
         Kind::Stake => least + now.log_uniform(41),

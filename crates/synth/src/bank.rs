@@ -25,33 +25,30 @@ use super::staking::WARMUP_RATE;
 use super::universe::Universe;
 use super::{chain, keys};
 
-/// What differs between the bank files of one ledger.
+/// Facts in which the bank files of one ledger differ.
 pub struct Bank<'a> {
-    /// The accounts.
+    /// The universe of accounts.
     pub universe: &'a Universe,
-    /// Blocks before this one.
+    /// Number of blocks before this one.
     pub height: u64,
-    /// Lamports in existence.
     pub capitalization: u64,
-    /// Bytes of data of all accounts.
+    /// Total bytes of account data.
     pub data_bytes: u64,
-    /// The sum over all accounts.
     pub lattice: &'a LatticeHash,
-    /// The bank's own stakes: those that have accounts.
+    /// Stakes of the bank itself, which have accounts.
     pub stakes: Stakes,
 }
 
-/// Blockhashes in the queue: the newest and the 300 before it.
+/// Number of blockhashes in the queue: the newest and the 300 before it.
 pub const BLOCKHASHES: u64 = 301;
-/// What the bank file holds beside stakes and storage map, about.
+/// Approximate length of the bank file without stakes and storage map.
 pub const OTHER_BYTES: u64 = BLOCKHASHES * 56 + 4096;
-/// Signatures in this block.
 const SIGNATURES: u64 = 2_500;
 
 const PURPOSE_BANK: u64 = 301;
 
 impl Bank<'_> {
-    /// Writes the bank file. `storage_map` gives slot, id and length of every storage; none since Agave 4.4.
+    /// Writes the bank file. `storage_map` gives slot, id and length of every storage; empty since Agave 4.4.
     pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = (u64, u32, u64)>) -> Result<()> {
         let mut out = Out(to);
         let Self { universe, height, .. } = *self;
@@ -99,7 +96,7 @@ impl Bank<'_> {
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
-        // The newest are those of the next epoch, whose leaders are known already.
+        // The newest epoch is the next one, whose leaders are known already.
         for epoch in epoch + 2 - EPOCHS..epoch + 2 {
             self.write_epoch_stakes(&mut out, epoch)?;
         }
@@ -134,7 +131,7 @@ impl Bank<'_> {
         out.bytes(&hash(self.height))?;
         out.u64s(&[BLOCKHASHES])?;
         for back in 0..BLOCKHASHES {
-            // A hash map's order.
+            // Imitates the order of a hash map.
             let at = self.height - (back * 97) % BLOCKHASHES;
             out.bytes(&hash(at))?;
             let milliseconds = chain::unix_time_of(chain::slot_at(at)) * 1000 + mix(at, 1) % 400;
@@ -170,7 +167,7 @@ impl Bank<'_> {
     }
 }
 
-/// Writes a stakes cache: vote accounts, delegations, history.
+/// Writes a stakes cache: vote accounts, delegations, stake history.
 fn write_stakes<W: Write>(
     out: &mut Out<W>,
     stakes: &Stakes,

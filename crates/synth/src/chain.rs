@@ -1,5 +1,5 @@
-//! The chain that a synthetic ledger is of: its constants, which slots have a block, and their heights, times and
-//! hashes. All by arithmetic; blocks are the same whatever else the ledger holds.
+//! The chain of a synthetic ledger: constants, slots with a block, heights, times and hashes. Computed by arithmetic,
+//! so blocks do not depend on the rest of the ledger.
 
 use std::io::{Result, Write};
 
@@ -8,57 +8,53 @@ use super::keys;
 use super::rng::Rng;
 use super::universe::Universe;
 
-/// Slots in an epoch. Leader schedules are known as long before.
+/// Number of slots in an epoch, and also the lead of the leader schedule.
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
-/// The slot of the first storage: the first of a group of [`GROUP_SLOTS`].
+/// Slot of the first storage, the first of a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
-/// The time of the first slot in seconds since 1970.
+/// Time of the first slot in seconds since 1970.
 pub const UNIX_TIME: u64 = 1_751_000_000;
-/// When the chain began, in seconds since 1970. Agave compares it with `genesis.bin`.
+/// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.
 pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
-/// Ticks in a slot.
 pub const TICKS_PER_SLOT: u64 = 64;
-/// Hashes in a tick.
 pub const HASHES_PER_TICK: u64 = 62_500;
-/// A slot's length in nanoseconds.
+/// Duration of a slot in nanoseconds.
 pub const SLOT_NANOSECONDS: u64 = 400_000_000;
-/// Slots of that length in a year.
+/// Number of slots of that duration in a year.
 pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
-/// Lamports that a signature costs.
+/// Fee for a signature in lamports.
 pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
 /// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
 pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
-/// Hard forks: slot and count. The last one is long ago, as mainnet's is.
+/// Hard forks: slot and count. The only one is long ago, as on mainnet.
 pub const HARD_FORKS: [(u64, u64); 1] = [(246_464_040, 1)];
 
-/// One slot of so many is skipped, the last one: as when a leader is late.
+/// The last of this many slots is skipped, as when a leader is late.
 const GROUP_SLOTS: u64 = 20;
 const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 
-/// The height of the first storage's block.
+/// Height of the block of the first storage.
 pub const FIRST_HEIGHT: u64 = FIRST_SLOT / GROUP_SLOTS * GROUP_BLOCKS;
 
-/// The slot of the block at a height.
+/// Slot of the block at a height.
 pub const fn slot_at(height: u64) -> u64 {
     height + height / GROUP_BLOCKS
 }
 
-/// Whether a slot has a block.
+/// True if a slot has a block.
 pub const fn has_block(slot: u64) -> bool {
     slot % GROUP_SLOTS < GROUP_BLOCKS
 }
 
-/// The height of a slot's block; for a slot without one, of the next block.
+/// Height of a slot's block, or of the next block if it has none.
 pub const fn height_of(slot: u64) -> u64 {
     slot / GROUP_SLOTS * GROUP_BLOCKS + slot % GROUP_SLOTS
 }
 
-/// The epoch of a slot.
 pub const fn epoch_of(slot: u64) -> u64 {
     slot / SLOTS_PER_EPOCH
 }
 
-/// The time of a slot in seconds since 1970.
 pub const fn unix_time_of(slot: u64) -> u64 {
     (UNIX_TIME + slot * 2 / 5) - FIRST_SLOT * 2 / 5
 }
@@ -68,7 +64,7 @@ pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
 }
 
-/// The bank hash of an older block. The newest one's is computed; those before it are made up: their accounts do not
+/// Bank hash of an older block. Only the newest one is computed; older ones are made up, since their accounts do not
 /// exist.
 pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BANK_HASHES, height)).key()
@@ -81,21 +77,21 @@ pub fn write_epoch_schedule<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[0, 0])
 }
 
-/// Writes the fee rate governor: target lamports per signature and signatures per slot, least and most lamports,
-/// percent that is burned.
+/// Writes the fee rate governor: target lamports per signature and signatures per slot, minimum and maximum lamports,
+/// percentage burned.
 pub fn write_fee_rate_governor<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[10_000, 20_000, 5_000, 100_000])?;
     out.bytes(&[50])
 }
 
-/// Writes the rent: lamports per byte and year, years that exempt, percent that is burned.
+/// Writes the rent: lamports per byte and year, years for exemption, percentage burned.
 pub fn write_rent<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[3_480])?;
     out.f64s(&[2.0])?;
     out.bytes(&[50])
 }
 
-/// The least balance of an account of that size, which most accounts hold exactly.
+/// Smallest balance of an account of this size; most accounts have exactly this.
 pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
     (128 + data_len) * 6960
 }

@@ -1,4 +1,4 @@
-//! Where the files go: the directory tree that a gracefully stopped Agave leaves.
+//! Writes the directory tree that a gracefully stopped Agave leaves.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -17,7 +17,7 @@ use super::version::{AgaveVersion, write_startup_hints};
 
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 
-/// One state while its files are written.
+/// A state whose files are being written.
 pub struct StateDirectory {
     agave: AgaveVersion,
     is_full: bool,
@@ -26,13 +26,13 @@ pub struct StateDirectory {
     last: u64,
     obsolete: BufWriter<File>,
     obsolete_path: PathBuf,
-    /// The length of each storage without its obsolete records.
+    /// Length of each storage without its obsolete records.
     lengths: Vec<u64>,
     storage_bytes: u64,
 }
 
 impl StateDirectory {
-    /// Makes the directories of a state of `storage_count` storages, and begins the list of obsolete records.
+    /// Makes the directories of a state with `storage_count` storages, and begins the list of obsolete records.
     pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
         let last = storage_count - 1;
         let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
@@ -59,7 +59,6 @@ impl StateDirectory {
         })
     }
 
-    /// The path of a storage.
     pub fn storage_path(ledger: &Path, slot: u64, id: u32) -> PathBuf {
         ledger.join(format!("accounts/run/{slot}.{id}"))
     }
@@ -82,8 +81,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Writes everything that depends on the sums; the mark of completeness last, as Agave does. Returns the state and
-    /// the bytes that were written.
+    /// Writes all files that depend on the sums, and the mark of completeness last, as Agave does. Returns the state
+    /// and the number of bytes written.
     pub fn finish(mut self, layout: &Layout, sums: &Sums) -> Result<(SynthState, u64)> {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
         let count = self.lengths.len() as u64;
@@ -138,7 +137,7 @@ impl StateDirectory {
     }
 }
 
-/// What the lists need to know of a storage once its file is written.
+/// Facts about a written storage for the lists.
 pub struct Placed {
     length: u64,
     cut_full: u64,
@@ -148,7 +147,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Takes a storage's obsolete records, as the lists hold them, and drops its bytes.
+    /// Takes over a storage's obsolete records in the format of the lists, and drops its bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let list = |is_full: bool| {
             let mut out = Out(Vec::new());
@@ -170,7 +169,7 @@ fn create_file(path: &Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file))
 }
 
-/// Gives a file a second name; copies it where the file system has no hard links.
+/// Hard-links a file, or copies it if the file system has no hard links.
 pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     if fs::hard_link(from, to).is_ok() {
         return Ok(());
@@ -178,7 +177,7 @@ pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).or_path("write", to).map(drop)
 }
 
-/// Refuses a directory that holds anything; makes it where it does not exist.
+/// Makes a directory, or refuses an existing one that is not empty.
 pub fn claim_empty(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).or_path("create", directory)?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {

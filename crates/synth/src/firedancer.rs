@@ -1,8 +1,8 @@
-//! The archive of a synthetic ledger, as Firedancer's producer lays it out (docs/snapshot-format.md#firedancer): for
-//! trying what is done with such archives, at any size.
+//! Archives a synthetic ledger in the layout of Firedancer's producer (docs/snapshot-format.md#firedancer), to test the
+//! handling of such archives at any size.
 //!
-//! Each compressor takes accounts as they come, and writes a storage of the snapshot's slot when 32 MiB of them are together:
-//! so the order is another each time.
+//! Each compressor collects accounts as they come, and writes a storage of the snapshot's slot for every 32 MiB, so the
+//! order differs between runs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,19 +21,19 @@ use zstd_safe::{CCtx, CParameter, compress_bound};
 
 use super::accounts::header as record_header;
 
-/// A storage has no more bytes of records than this.
+/// Limit on the bytes of records in a storage.
 const STORAGE_BYTES: usize = 32 * 1024 * 1024;
 
-/// The ids of a compressor are this far apart.
+/// Distance between the ids of a compressor.
 const ID_STEP: u32 = 64;
 
-/// What belongs together starts at multiples of this many bytes of the file.
+/// Alignment of groups of frames in the file.
 const ALIGNMENT_BYTES: u64 = 4096;
 
-/// Archives the state of a synthetic ledger, in `out_dir`, by so many compressors, 1 to 64; returns the archive's path.
+/// Archives the state of a synthetic ledger in `out_dir` with 1 to 64 compressors, and returns the archive's path.
 ///
 /// # Errors
-/// The ledger cannot be read, or the archive not be written.
+/// The ledger cannot be read, or the archive cannot be written.
 pub fn archive_like_firedancer(
     ledger: &Path,
     slot: u64,
@@ -69,7 +69,7 @@ pub fn archive_like_firedancer(
     })?;
     visit.visitors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
 
-    // One slot, in which no transaction named the last blockhash.
+    // One slot, in which no transaction used the last blockhash.
     let mut cache: Vec<u8> = [1, slot].iter().flat_map(|number: &u64| number.to_le_bytes()).collect();
     cache.push(1);
     cache.extend_from_slice(&1u64.to_le_bytes());
@@ -82,14 +82,14 @@ pub fn archive_like_firedancer(
     Ok(path)
 }
 
-/// The bank file without what Firedancer does not write: vote accounts, delegations, stake history and storage map; and its last
-/// blockhash.
+/// Removes from a bank file what Firedancer does not write: vote accounts, delegations, stake history and storage map.
+/// Also returns its last blockhash.
 fn bank_file(path: &Path) -> Result<(Vec<u8>, Hash)> {
     let bank = read_bank_file(path, &mut |_| Ok(()))?;
     let bytes = fs::read(path).or_path("read", path)?;
     let places = bank.places;
     let map = places.is_delta + 1;
-    // A count of storages, and of each its slot, a count of one, its id and its length.
+    // A count of storages, then for each one its slot, a count of one, its id and its length.
     let map_end = map + 8 + 32 * bank.storage_count;
     let part = |from: u64, to: u64| bytes.get(from as usize..to as usize).unwrap_or_default();
     let no_stakes: Vec<u8> = [0, 0, 0, bank.stakes_epoch, 0].iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
@@ -99,7 +99,7 @@ fn bank_file(path: &Path) -> Result<(Vec<u8>, Hash)> {
     Ok((parts.concat(), last))
 }
 
-/// The archive, while all compressors write to it.
+/// The archive that all compressors write.
 struct Output<'a> {
     slot: u64,
     path: &'a Path,
@@ -108,7 +108,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Appends frames, and zeros up to where the next may start, in a frame that is skipped.
+    /// Appends frames; if `is_aligned`, also a skippable frame of zeros up to the alignment.
     fn put(&self, frames: &[Vec<u8>], is_aligned: bool) -> Result<()> {
         let mut guard = self.file.lock();
         let (file, length_bytes) = &mut *guard;
@@ -131,7 +131,7 @@ impl Output<'_> {
     }
 }
 
-/// Collects accounts, and writes them.
+/// Collects accounts and writes them as storages.
 struct Compressor<'a> {
     output: &'a Output<'a>,
     next_id: u32,
@@ -176,12 +176,12 @@ impl AccountVisitor for Compressor<'_> {
     }
 }
 
-/// Zeros up to the end of the last block of a content.
+/// Pads a content to whole blocks.
 fn pad(to: &mut Vec<u8>, content_bytes: u64) {
     to.resize(to.len() + padding_bytes(content_bytes) as usize, 0);
 }
 
-/// A tar header as Firedancer writes it: no time, a short mode, a checksum of seven digits.
+/// Makes a tar header as Firedancer does: no time, a short mode, a checksum of seven digits.
 fn header(entry: &Entry) -> Vec<u8> {
     let mut header = entry.header().to_vec();
     let is_dir = header[156] == b'5';
@@ -197,7 +197,7 @@ fn header(entry: &Entry) -> Vec<u8> {
     header
 }
 
-/// A frame of one raw block.
+/// Makes a zstd frame of one raw block.
 fn raw_frame(content: &[u8]) -> Vec<u8> {
     let length = content.len() as u32;
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x60];
@@ -207,7 +207,7 @@ fn raw_frame(content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A frame without stated size and checksum.
+/// Compresses into a frame that states neither size nor checksum.
 fn compress(content: &[u8]) -> Result<Vec<u8>> {
     let failed = |code| Error::failed(format!("zstd cannot compress: {}", zstd_safe::get_error_name(code)));
     let mut context = CCtx::create();

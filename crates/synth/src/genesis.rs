@@ -1,8 +1,8 @@
-//! `genesis.bin`: how the chain began, as Agave reads it beside every ledger (bincode; layout as in the
-//! `solana-genesis-config` crate).
+//! Writes `genesis.bin`, which Agave reads beside every ledger (bincode; layout as in the `solana-genesis-config`
+//! crate).
 //!
-//! Agave refuses a bank file whose time of creation, ticks per slot or epoch schedule differ from it. The cluster type
-//! is that of a development cluster, which none of the known ones can be mistaken for.
+//! Agave refuses a bank file whose creation time, ticks per slot or epoch schedule differ from it. The cluster type is
+//! that of a development cluster, which cannot be mistaken for a public one.
 
 use std::io::{Result, Write};
 
@@ -13,7 +13,7 @@ use super::rng::Rng;
 use super::universe::Universe;
 
 const PURPOSE_GENESIS: u64 = 501;
-/// What the first account gave away.
+/// Initial balance of the first account.
 const FAUCET_LAMPORTS: u64 = 500_000_000_000_000_000;
 const CLUSTER_DEVELOPMENT: u32 = 3;
 const TICK_NANOSECONDS: u32 = (chain::SLOT_NANOSECONDS / chain::TICKS_PER_SLOT) as u32;

@@ -1,6 +1,5 @@
-//! Which storage holds what: sizes, slots and ids of the storages, and what has become of each account that was born
-//! in them. Arithmetic on indexes throughout, so that the writer of a newer storage knows what it replaces without
-//! remembering it.
+//! Contents of storages: their sizes, slots and ids, and the fate of each account that was born in them. Computed by
+//! arithmetic on indexes, so that the writer of a newer storage knows what it replaces without a memory of it.
 
 use std::ops::Range;
 
@@ -16,11 +15,11 @@ use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
 use super::{bank, chain};
 
-/// On average, a storage of a ledger below mainnet's size has this many bytes; thousands of tiny ones included.
+/// Average size of a storage in a ledger below mainnet's size, including thousands of tiny ones.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
-/// The largest that the size distribution gives.
+/// Largest size of the distribution.
 const STORAGE_BYTES_TOP: u64 = 48 * 1024 * 1024;
-/// Mainnet's number of storages: larger ledgers have larger storages first.
+/// Number of storages of mainnet: larger ledgers first get larger storages.
 const STORAGES_MAINNET: u64 = 430_000;
 const STORAGES_MIN: u64 = 512;
 
@@ -30,56 +29,54 @@ const PURPOSE_SUPERSEDED: u64 = 103;
 const PURPOSE_CHANGE: u64 = 104;
 const PURPOSE_ID: u64 = 105;
 
-/// What has become of an account since it was written.
+/// Fate of an account after it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordChange {
-    /// Whether its record is marked as obsolete.
+    /// True if its record is marked as obsolete.
     pub is_obsolete: bool,
-    /// What took its place.
+    /// Kind of its successor.
     pub successor: Successor,
 }
 
-/// What a newer storage holds in place of an account.
+/// A newer storage's replacement for an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// A newer version.
     Version,
     /// A record without lamports, which closes the account.
     Tombstone,
-    /// Nothing: the account was closed, and the tombstone has been cleaned away. Only where the record is obsolete.
+    /// Nothing: the account was closed, and its tombstone cleaned away. Only for an obsolete record.
     Nothing,
 }
 
-/// How the accounts born in a storage fare within the state in which they are born.
+/// Fate of the accounts of a storage within the state in which they were born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// Nothing has changed.
     Quiet,
-    /// That many of 1,000 records are obsolete.
+    /// This many of 1,000 records are obsolete.
     Churned(u64),
-    /// Some accounts have newer versions, but their records are not marked (cleaning has not come by).
+    /// Some accounts have newer versions, but their records are not marked yet.
     Stale,
     /// Every record is obsolete.
     Emptied,
 }
 
-/// The sizes of all storages, and who replaces whom.
+/// Sizes of all storages, and their replacements.
 pub struct Layout {
-    /// The accounts.
+    /// The universe of accounts.
     pub universe: Universe,
-    /// The size that each storage's own accounts fill, in bytes; those of the full state first.
+    /// Bytes that the accounts of each storage fill; storages of the full state first.
     targets: Vec<u64>,
     full_count: u64,
-    /// For each storage of the incremental state, up to which storage of the full state it replaces accounts.
+    /// For each storage of the incremental state: end of the storages of the full state whose accounts it replaces.
     replaced_until: Vec<u64>,
     emptied: Vec<u64>,
-    /// How many of 2^32 accounts of the full state change in the incremental one.
+    /// Number of 2^32 accounts of the full state that change in the incremental one.
     change_share: u64,
     scale: Scale,
 }
 
 impl Layout {
-    /// Lays out a full state of about `size_bytes`, and an incremental one of about `incremental_bytes` on top.
+    /// Plans a full state of about `size_bytes`, and an incremental one of about `incremental_bytes`.
     pub fn new(
         seed: u64,
         mix: Mix,
@@ -92,12 +89,13 @@ impl Layout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // What is not of the account mix comes on top: sysvars and vote accounts at the end of each state, delegated
-        // stakes.
+        // Accounts outside the mix come on top: delegated stakes, and at the end of each state sysvars and vote
+        // accounts.
         let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
         let end_bytes = SYSVARS_BYTES + scale.voters * stored(VOTE_BYTES);
         let own_bytes = end_bytes + scale.delegations * stored(STAKE_BYTES);
-        // The newer versions of replaced accounts do too: about 2 % of the full state, half of the incremental one.
+        // Newer versions of replaced accounts also come on top: about 2 % of the full state, and half of the
+        // incremental one.
         let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
@@ -105,7 +103,7 @@ impl Layout {
             let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
             let bytes = bytes.saturating_sub(end_bytes);
             let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
-            // Who replaces how many goes by size.
+            // The number of replacements in a storage is proportional to its size.
             let total: u64 = newer.iter().sum::<u64>().max(1);
             let (mut sum, mut old_sum, mut old) = (0u64, 0u64, 0);
             let old_total: u64 = targets.iter().sum();
@@ -125,7 +123,7 @@ impl Layout {
             change_share = (share as u64).min((1 << 32) * 3 / 10);
             targets.extend(newer);
         }
-        // Two small storages away from the ends, of which nothing remains.
+        // Two small storages away from the ends, of which no record remains.
         let emptied = [full_count / 3, full_count * 2 / 3]
             .into_iter()
             .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
@@ -133,25 +131,25 @@ impl Layout {
         Self { universe, targets, full_count, replaced_until, emptied, change_share, scale }
     }
 
-    /// The bank's own stakes in the state whose last storage is the given one.
+    /// Stakes of the bank in the state that ends with storage `last`.
     pub fn stakes(&self, last: u64) -> Stakes {
         // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
         Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
     }
 
-    /// Whether a storage is the last of a state: it holds sysvars and vote accounts, which every block writes anew.
+    /// True for the last storage of a state, which has the sysvars and vote accounts that every block writes anew.
     pub fn is_last(&self, storage: u64) -> bool {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }
 
-    /// The last storage of the incremental state, where there is one.
+    /// Last storage of the incremental state, if there is one.
     pub fn last_incremental(&self) -> Option<u64> {
         (self.count() > self.full_count).then(|| self.count() - 1)
     }
 
-    /// Which delegated stakes have their accounts in a storage: about as many in each of the full state, but none where
-    /// nothing must remain.
+    /// Delegated stakes with accounts in a storage: about equally many in each storage of the full state, but none in
+    /// emptied ones.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) || self.emptied.contains(&storage) {
             return 0..0;
@@ -161,42 +159,40 @@ impl Layout {
         from(first)..from(storage + 1)
     }
 
-    /// Storages of the full state.
     pub fn full_count(&self) -> u64 {
         self.full_count
     }
 
-    /// Storages of both states together.
+    /// Number of storages of both states together.
     pub fn count(&self) -> u64 {
         self.targets.len() as u64
     }
 
-    /// Whether a storage is newer than the full state.
+    /// True if a storage is newer than the full state.
     pub fn is_incremental(&self, storage: u64) -> bool {
         storage >= self.full_count
     }
 
-    /// The bytes that a storage's own accounts fill, at least.
+    /// Fewest bytes that a storage's accounts fill.
     pub fn target_bytes(&self, storage: u64) -> u64 {
         self.targets[storage as usize]
     }
 
-    /// The height of a storage's block.
+    /// Height of a storage's block.
     pub fn height(storage: u64) -> u64 {
         chain::FIRST_HEIGHT + storage
     }
 
-    /// A storage's slot.
     pub fn slot(storage: u64) -> u64 {
         chain::slot_at(Self::height(storage))
     }
 
-    /// A storage's id: unique and growing, with gaps.
+    /// Id of a storage: unique and ascending, with gaps.
     pub fn id(&self, storage: u64) -> u32 {
         (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
     }
 
-    /// The accounts born in a storage.
+    /// Accounts that are born in a storage.
     pub fn born(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
         let target = self.target_bytes(storage);
         let (mut index, mut bytes) = (0, 0);
@@ -212,7 +208,7 @@ impl Layout {
         })
     }
 
-    /// The storage that replaces accounts of this one within the same state.
+    /// Storage that replaces accounts of this one within the same state.
     fn successor(&self, storage: u64) -> Option<u64> {
         let (end, count) = if self.is_incremental(storage) {
             (self.count(), self.count() - self.full_count)
@@ -223,7 +219,7 @@ impl Layout {
         (next < end).then_some(next)
     }
 
-    /// The storage whose accounts this one replaces within the same state.
+    /// Storage whose accounts this one replaces within the same state.
     pub fn predecessor(&self, storage: u64) -> Option<u64> {
         let (first, count) = if self.is_incremental(storage) {
             (self.full_count, self.count() - self.full_count)
@@ -234,7 +230,7 @@ impl Layout {
         (previous >= first && self.class(previous) != Class::Quiet).then_some(previous)
     }
 
-    /// The storages of the full state whose accounts this one, of the incremental state, replaces.
+    /// Storages of the full state whose accounts this one of the incremental state replaces.
     pub fn replaced(&self, storage: u64) -> Range<u64> {
         match storage.checked_sub(self.full_count) {
             None => 0..0,
@@ -243,7 +239,7 @@ impl Layout {
         }
     }
 
-    /// The storage of the incremental state that replaces accounts of this one, of the full state.
+    /// Storage of the incremental state that replaces accounts of this one of the full state.
     pub fn replacing(&self, storage: u64) -> Option<u64> {
         let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
         (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
@@ -262,7 +258,7 @@ impl Layout {
         }
     }
 
-    /// What has become of the accounts of a storage within the state in which they are born, and by which storage.
+    /// Fate of a storage's accounts within the state in which they are born, and the storage that replaces them.
     pub fn changes(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<RecordChange> + '_) {
         let class = self.class(storage);
         let by = self.successor(storage).unwrap_or(storage);
@@ -282,7 +278,7 @@ impl Layout {
         })
     }
 
-    /// What became of an account of the full state in the incremental one, where it was still the newest version.
+    /// Fate in the incremental state of an account that was the newest version in the full one.
     pub fn change(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
@@ -301,7 +297,7 @@ fn stored(data_len: u64) -> u64 {
     align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
-/// Prime, so that no pattern of sizes lines up with it.
+/// Prime, so that it does not align with a pattern of sizes.
 fn stride(count: u64) -> u64 {
     if count > 128 { 37 } else { 1 + count / 8 }
 }
@@ -318,8 +314,8 @@ fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
     }
 }
 
-/// Sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of tiny ones, most of the
-/// bytes in the middle, a few large ones.
+/// Sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of tiny ones, most bytes in
+/// medium ones, a few large ones.
 fn sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
     const UNIT: u64 = 1 << 20; // the mean, before scaling
     let mut sizes: Vec<u64> = storages

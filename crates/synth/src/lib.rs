@@ -61,33 +61,35 @@ use slotpress_format::{Hash, STORAGES_MAX};
 use storage::{StateSums, build};
 pub use version::AgaveVersion;
 
-/// What to make.
+/// Options of a synthetic ledger.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct SynthOptions {
-    /// The ledger directory; must be empty or not exist.
+    /// Ledger directory; must be empty or not exist.
     pub out_dir: PathBuf,
-    /// Bytes of the full state's storages, approximately; more where storages are so many that each holds one record.
+    /// Approximate bytes of the full state's storages; more if there are so many storages that each holds one record.
     pub size_bytes: u64,
-    /// The same seed and sizes give the same bytes.
+    /// Seed; equal seeds and sizes give equal bytes.
     pub seed: u64,
-    /// Also make a newer state, whose storages since the full one have about this many bytes. The full state is then
-    /// left in `at-full` below the ledger directory.
+    /// Also makes a newer state, whose storages since the full one have about this many bytes. The full state is then
+    /// in `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
-    /// Spread the full state over this many storages, instead of a number that fits its size.
+    /// Number of storages of the full state, instead of a number that fits its size.
     #[setters(into)]
     pub storage_count: Option<u64>,
-    /// Workers; they change no byte.
+    /// Worker threads; they do not affect the bytes.
     pub threads: usize,
-    /// The version whose layout on disk to make.
+    /// Agave version whose layout on disk is made.
     pub agave: AgaveVersion,
-    /// Kind of most accounts.
+    /// Kinds of most accounts.
     pub mix: Mix,
 }
 
+#[warn(missing_docs)]
 impl SynthOptions {
-    /// A full state of about this size, by one seed, on all cores.
+    /// Makes a full state of about this size, with the default seed, on all cores.
     pub fn new(out_dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             out_dir: out_dir.into(),
@@ -102,64 +104,66 @@ impl SynthOptions {
     }
 }
 
-/// A state of the ledger, as a validator stopped at its slot leaves it.
+/// A state of the ledger, as a validator that stopped at its slot leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[warn(missing_docs)]
 pub struct SynthState {
-    /// The ledger directory: holds `snapshots` and `accounts`.
+    /// Ledger directory, which contains `snapshots` and `accounts`.
     #[serde(rename = "path", serialize_with = "text::path")]
     pub ledger_dir: PathBuf,
-    /// The slot of the bank.
+    /// Slot of the bank.
     pub slot: u64,
-    /// The hash that an archive of this state carries in its name.
+    /// Hash in the name of an archive of this state.
     pub hash: Hash,
     /// Lamports in existence.
     #[serde(flatten, serialize_with = "text::capitalization_lamports")]
     pub capitalization: u64,
-    /// Accounts with lamports.
+    /// Number of accounts with lamports.
     pub accounts: u64,
-    /// Storages in the list, also those of which nothing remains.
+    /// Number of storages in the list, including empty ones.
     pub storages: u64,
-    /// Bytes of those storages, obsolete records included.
+    /// Bytes of these storages, including obsolete records.
     pub storage_bytes: u64,
 }
 
-/// What was made.
+/// Report of a synthetic ledger.
 #[derive(Clone, Debug, Serialize)]
+#[warn(missing_docs)]
 pub struct SynthReport {
-    /// The full state; then the incremental one, where one was asked for. Each is a report of its own.
+    /// The full state, and the incremental one if it was made. Each is a report of its own.
     #[serde(skip)]
     pub states: Vec<SynthState>,
-    /// Bytes of all files that were written. A storage that both states share counts once.
+    /// Bytes of all written files. A storage that both states share counts once.
     pub written_bytes: u64,
-    /// How long it took.
+    /// Duration of the run.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 
-/// The least size that holds a ledger with everything in it: the sysvars alone take 176 KiB.
+/// Smallest size of a complete ledger: the sysvars alone take 176 KiB.
 pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
-/// The least size of an incremental state, which has its own sysvars.
+/// Smallest size of an incremental state, which has its own sysvars.
 pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
-/// Storages of one round: bounds what is known of storages whose turn in the lists has not come.
+/// Limits for one round of storages, which bound the memory for storages that wait for their turn in the lists.
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// What making a ledger takes of memory, in bytes.
+/// Memory for making a ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynthMemory {
-    /// Each worker: the largest storage, twice while its buffer grows.
+    /// Memory of each worker: the largest storage, twice while its buffer grows.
     pub worker_bytes: u64,
-    /// Everything else: what is known of every storage.
+    /// Memory for facts about all storages.
     pub other_bytes: u64,
 }
 
-/// What the storages of a state are known by: their sizes, places in lists, slots.
+/// Memory for the facts about one storage: size, places in lists, slots.
 const STORAGE_KNOWN_BYTES: u64 = 128;
 
-/// What [`synth`] is going to take of memory.
+/// Estimates the memory for [`synth`].
 ///
 /// # Errors
-/// Sizes that make no sense.
+/// The sizes are impossible.
 pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
     let SynthOptions { size_bytes, seed, incremental_bytes, storage_count, mix, .. } = options;
@@ -171,19 +175,17 @@ pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     })
 }
 
-/// Makes a ledger.
-///
-/// Nothing is synced to disk. On an error, or when interrupted, what was made is removed again.
+/// Makes a ledger. Nothing is synced to disk. Removes its files on an error or interrupt.
 ///
 /// # Errors
-/// Sizes that make no sense, a directory that is not empty, files that cannot be written, an interruption.
+/// The sizes are impossible; the directory is not empty; files cannot be written; the user interrupts.
 pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthReport> {
     let started = Instant::now();
     check_options(options)?;
     let existed = options.out_dir.exists();
     claim_empty(&options.out_dir)?;
     make(options, progress, started).inspect_err(|_| {
-        // The directory was empty: everything in it is ours.
+        // The directory was empty, so all of its files are ours.
         for name in ["snapshots", "accounts", AT_FULL] {
             let _ = fs::remove_dir_all(options.out_dir.join(name));
         }
@@ -269,7 +271,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
 }
 
-/// Cuts the storages into rounds by count and by bytes.
+/// Divides the storages into rounds by count and bytes.
 fn rounds(layout: &Layout) -> Vec<Range<u64>> {
     let (mut rounds, mut start, mut bytes) = (Vec::new(), 0, 0);
     for at in 0..layout.count() {
@@ -284,11 +286,11 @@ fn rounds(layout: &Layout) -> Vec<Range<u64>> {
 }
 
 thread_local! {
-    /// One buffer per thread: storages are up to tens of megabytes, and allocating them anew would cost page faults.
+    /// One buffer per thread: storages are up to tens of megabytes, and new memory would cause page faults.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes one storage and writes its file; returns what the lists need, and the bytes written.
+/// Makes a storage and writes its file; returns facts for the lists, and the bytes written.
 fn place(
     layout: &Layout,
     at: u64,
@@ -315,8 +317,8 @@ fn place(
     Ok((placed, bytes))
 }
 
-/// Leaves files that no list names: storages that were rewritten under another id, one of a slot that is gone.
-/// Archiving any of them would add accounts that the state does not have.
+/// Writes files that no list names: storages that were rewritten under another id, and one of a removed slot. Archiving
+/// any of them would add accounts that the state does not have.
 fn place_stale_files(layout: &Layout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written = 0;
     let Some(from) = (0..count).min_by_key(|at| layout.target_bytes(*at).abs_diff(4096)) else { return Ok(0) };

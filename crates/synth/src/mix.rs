@@ -1,19 +1,16 @@
-//! Account mixes: what most of a ledger's accounts are, for measuring on data unlike mainnet's.
+//! Mixes of account kinds, for measurements on data unlike mainnet's.
 
-/// A kind of account. The module's table says how common each is and what its bytes are.
+/// Kind of an account. The table in `accounts` tells how common each is and what it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An account of the SPL token program.
     Token,
-    /// A wallet without data.
     Wallet,
     /// A durable nonce of the system program.
     Nonce,
     /// An account of Token-2022, with extensions.
     Token2022,
-    /// A mint of the SPL token program.
     Mint,
-    /// Metadata of a token: name, symbol, address of its description.
+    /// Metadata of a token: name, symbol, URI.
     Metadata,
     /// A master edition of an NFT.
     Edition,
@@ -23,18 +20,16 @@ pub enum Kind {
     State(u8),
     /// An address lookup table.
     LookupTable,
-    /// A program: a pointer to its code.
     Program,
-    /// A program's code.
     Code,
-    /// Random bytes.
     Random,
 }
 
-/// Kind of most accounts.
+/// Mix of account kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Mix {
-    /// As on mainnet.
+    /// Kinds as on mainnet.
     #[default]
     Mainnet,
     /// Token accounts and their mints.
@@ -43,14 +38,14 @@ pub enum Mix {
     Nfts,
     /// Programs of up to 270 KiB, which take nearly all bytes.
     Programs,
-    /// Wallets without data.
+    /// Wallets without any data.
     Empty,
-    /// Up to 4 KiB of random bytes, which no codec makes smaller.
+    /// Up to 4 KiB of random bytes, which no codec can compress.
     Random,
 }
 
 impl Mix {
-    /// How many of 100,000 accounts are of each kind. Program state takes the rest.
+    /// Number of accounts of each kind among 100,000. Program state makes up the rest.
     pub(super) fn shares(self) -> &'static [(u64, Kind)] {
         match self {
             Self::Mainnet => &MAINNET,
@@ -67,7 +62,7 @@ impl Mix {
     }
 }
 
-/// Most common first.
+/// Sorted by frequency.
 const MAINNET: [(u64, Kind); 11] = [
     (60_000, Kind::Token),
     (13_000, Kind::Wallet),

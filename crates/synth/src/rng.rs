@@ -1,40 +1,38 @@
-//! Random numbers: everything in a synthetic ledger is a function of the seed and of an index, so that nothing has to be
-//! remembered. Integers only, so that every platform makes the same bytes.
+//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so that nothing has to be
+//! remembered. Only integers, so that every platform makes the same bytes.
 
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};
 
-/// Mixes a stream's key with an index.
+/// Mixes the key of a stream with an index.
 pub const fn mix(key: u64, index: u64) -> u64 {
     finalize(key ^ random::mix(index))
 }
 
-/// A stream of pseudo-random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// The stream of a key, made by [`mix`].
+    /// Starts the stream of a key from [`mix`].
     pub const fn new(key: u64) -> Self {
         Self(SplitMix64::new(key))
     }
 
-    /// 64 random bits.
     pub const fn next(&mut self) -> u64 {
         self.0.next()
     }
 
-    /// A number below `end`, which must not be 0.
+    /// Returns a number below `end`, which must not be 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
-    /// True in `share` of 1,000 cases.
+    /// Returns true in `share` of 1,000 cases.
     pub const fn permille(&mut self, share: u64) -> bool {
         self.below(1000) < share
     }
 
-    /// One of the items, each as likely as its share of `all`; none where the shares are less than all, for the rest.
+    /// Chooses an item in proportion to its share of `all`; `None` for the remaining shares.
     pub fn weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
         let mut pick = self.below(all);
         for (share, item) in items {
@@ -46,25 +44,25 @@ impl Rng {
         None
     }
 
-    /// A number of at most `bits` bits, every length equally likely: small ones are common, as balances are. Never 0.
+    /// Returns a number of 1 to `bits` bits with all lengths equally likely: small ones are common, as balances are.
+    /// Never 0.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
         let length = self.below(bits);
         (1 << length) | (self.next() & ((1 << length) - 1))
     }
 
-    /// A rank below `2^bits` by Zipf's law with exponent 1: each doubling of the rank is equally likely in total.
+    /// Returns a rank below `2^bits` by Zipf's law with exponent 1: each doubling of the rank is equally likely in
+    /// total.
     pub const fn zipf(&mut self, bits: u64) -> u64 {
         self.log_uniform(bits) - 1
     }
 
-    /// 32 random bytes.
     pub fn key(&mut self) -> [u8; 32] {
         let mut key = [0; 32];
         self.fill(&mut key);
         key
     }
 
-    /// Fills a buffer with random bytes.
     pub fn fill(&mut self, buffer: &mut [u8]) {
         for part in buffer.chunks_mut(8) {
             let bytes = self.next().to_le_bytes();
@@ -90,7 +88,7 @@ mod tests {
         let mut rng = Rng::new(7);
         let ranks: Vec<u64> = (0..10_000).map(|_| rng.zipf(20)).collect();
         assert!(ranks.iter().all(|rank| *rank < 1 << 20));
-        // One draw in 20 gives the first rank.
+        // One in 20 draws gives the first rank.
         let first = ranks.iter().filter(|rank| **rank == 0).count();
         assert!((400..600).contains(&first), "{first}");
     }

@@ -1,10 +1,10 @@
-//! Who votes, and who has staked with them.
+//! Vote accounts and delegations of each epoch.
 //!
-//! The bank's own stakes have accounts behind them, which say the same: Agave compares each. The stakes of the epochs
-//! before and after have none; no client looks for them.
+//! The bank's own stakes have accounts with the same contents, which Agave compares. Stakes of other epochs have none;
+//! no client looks for them.
 //!
-//! On mainnet the same delegation comes again in the next epoch's stakes some 150 MB later, out of reach of every
-//! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.
+//! On mainnet, a delegation recurs in the next epoch's stakes after some 150 MB, out of reach of all compression levels
+//! in use. A small file has no such distance, so each epoch has its own sample.
 
 use slotpress_format::Voter;
 
@@ -13,31 +13,30 @@ use super::staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES};
 use super::universe::Universe;
 use super::{chain, keys};
 
-/// How many vote accounts and delegations the stakes of one epoch have.
+/// Number of vote accounts and delegations in the stakes of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Vote accounts.
     pub voters: u64,
-    /// Delegations; no fewer than vote accounts, since each has some.
+    /// Number of delegations; at least that of vote accounts, since each has some.
     pub delegations: u64,
 }
 
-/// Epoch stakes that a bank keeps.
+/// Number of epochs whose stakes a bank keeps.
 pub const EPOCHS: u64 = 6;
-/// A bank file has at least this many bytes, or a sixteenth of its storages: below, blockhashes would outweigh stakes.
+/// Smallest bank file, unless a sixteenth of the storages is less: in smaller ones, blockhashes would outweigh stakes.
 const BANK_BYTES_MIN: u64 = 400 * 1024;
-/// Storages weigh that many times the bank file on mainnet.
+/// Ratio of mainnet's storages to its bank file.
 const STORAGES_PER_BANK: u64 = 409;
-/// Bytes in the bank file, of the stakes of an epoch.
+/// Lengths in the bank file's stakes of an epoch.
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
-/// A voter brings entries of nodes and authorized voters in the epochs.
+/// Length of a voter's entries among nodes and authorized voters of an epoch.
 const VOTER_ENTRY_BYTES: u64 = 144;
-/// More vote accounts than this no chain has.
+/// Limit on vote accounts; no chain has more.
 const VOTERS_MAX: u64 = 2_000;
 
 impl Scale {
-    /// For a ledger of so many bytes and storages, such that the bank file's share of it is mainnet's.
+    /// Scale for a ledger of this size, such that the bank file's share of it is mainnet's.
     pub fn new(storage_bytes: u64, storage_count: u64, other_bytes: u64) -> Self {
         let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
         let fixed = other_bytes + storage_count * 32;
@@ -47,8 +46,8 @@ impl Scale {
         Self { voters, delegations: delegations.max(voters) }
     }
 
-    /// How many vote accounts stakes choose among: a thousand times its logarithm to base 2. Between the entries of
-    /// [`VOTER_BITS_PERMILLE`], along a straight line.
+    /// Number of vote accounts among which stakes choose, as a thousand times its logarithm to base 2; interpolated
+    /// from [`VOTER_BITS_PERMILLE`].
     fn voter_bits_permille(self) -> u64 {
         let [first, .., last] = VOTER_BITS_PERMILLE;
         let at = log2_permille(self.delegations).clamp(first.0, last.0);
@@ -58,20 +57,19 @@ impl Scale {
         low.1 + (high.1 - low.1) * (at - low.0) / (high.0 - low.0)
     }
 
-    /// Entries of the stake history.
+    /// Number of entries in the stake history.
     fn history_entries(self) -> u64 {
         (self.delegations / 2_000).clamp(1, 512)
     }
 }
 
-/// A thousandth of the logarithm to base 2, between powers of two along a straight line; 0 for 0.
+/// A thousand times the logarithm to base 2, interpolated between powers of two; 0 for 0.
 fn log2_permille(value: u64) -> u64 {
     let Some(power) = value.checked_ilog2() else { return 0 };
     u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
 }
 
-/// Samples with fewer delegations than this have the same voters in every epoch: within one sample, none of them would
-/// come again at a distance.
+/// Samples with fewer delegations have the same voters in every epoch: otherwise, no voter would recur at a distance.
 const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
@@ -79,12 +77,12 @@ const PURPOSE_DELEGATIONS: u64 = 303;
 const PURPOSE_HISTORY: u64 = 304;
 const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 
-/// The bank's own stakes are a sample apart from the same epoch's among the epoch stakes.
+/// The bank's own stakes are a different sample than those of the same epoch among the epoch stakes.
 const OWN_SAMPLE: u64 = 1 << 20;
 
-/// How many vote accounts stakes choose among, by how many delegations there are; both a thousand times their logarithm
-/// to base 2. A sample that is smaller than mainnet's stakes has fewer, so that a vote account comes again about as
-/// often: such that the bank file's compression ratio is mainnet's, whatever the ledger's size (measured).
+/// Number of vote accounts among which stakes choose, by number of delegations; both as a thousand times their
+/// logarithm to base 2. A smaller sample than mainnet's has fewer, so that a vote account recurs about as often, and
+/// the bank file's compression ratio is mainnet's for all sizes (measured).
 const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (9_100, 7_100),
     (9_500, 7_500),
@@ -95,43 +93,39 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (15_000, 11_200),
 ];
 
-/// A vote account.
 pub struct VoteAccount {
-    /// Lamports.
     pub lamports: u64,
-    /// Its data: [`VOTE_BYTES`].
+    /// Data of length [`VOTE_BYTES`].
     pub data: Vec<u8>,
 }
 
-/// The stakes of one epoch.
+/// Stakes of one epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Stakes {
     universe: Universe,
     scale: Scale,
     sample: u64,
-    /// The epoch at whose beginning the stakes were set.
+    /// Epoch at whose beginning the stakes were set.
     epoch: u64,
-    /// The slot as of which the vote accounts are.
+    /// Slot for which the vote accounts are made.
     slot: u64,
 }
 
 impl Stakes {
-    /// The bank's own stakes, in an epoch, with the vote accounts as of a slot: delegations do not depend on the slot.
+    /// Stakes of the bank in an epoch, with vote accounts for a slot, on which delegations do not depend.
     pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
         Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
 
-    /// An epoch's stakes: as they were when the epoch before it began.
+    /// Stakes of an epoch, as they were at the beginning of the epoch before.
     pub fn of_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
         Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
     }
 
-    /// How many there are.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// The address of a vote account.
     pub fn vote_address(&self, voter: u64) -> [u8; 32] {
         let sample = if self.scale.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
         self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
@@ -141,12 +135,11 @@ impl Stakes {
         Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
     }
 
-    /// The identity of a vote account's validator.
+    /// Identity of a vote account's validator.
     pub fn node(&self, voter: u64) -> [u8; 32] {
         staking::vote_node(&mut self.fixed(voter))
     }
 
-    /// A vote account.
     pub fn vote_account(&self, voter: u64) -> VoteAccount {
         let mut fixed = self.fixed(voter);
         let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
@@ -157,7 +150,6 @@ impl Stakes {
         VoteAccount { lamports, data }
     }
 
-    /// A delegation.
     pub fn delegation(&self, at: u64) -> Delegation {
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_DELEGATIONS, self.sample), at));
         let stake_account = rng.key();
@@ -174,21 +166,20 @@ impl Stakes {
         let is_active = rng.permille(930) || at < self.scale.voters;
         let deactivation_epoch =
             if is_active { u64::MAX } else { activation_epoch.max(self.epoch - rng.log_uniform(6)) };
-        // Two in three stakes are whole numbers of SOL: pools and wallets split them so.
+        // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
         let lamports = if rng.permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
-        // Credits are the voter's, as of the stake's last reward: mostly the same for all its stakes.
+        // Credits of the voter at the stake's last reward: mostly the same for all its stakes.
         let last = if rng.permille(850) { self.epoch } else { activation_epoch };
         let credits_observed = mix(voter, last) >> 35;
         Delegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
     }
 
-    /// All delegations.
     pub fn delegations(&self) -> impl ExactSizeIterator<Item = Delegation> + '_ {
         (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
     }
 
-    /// The vote accounts with their stake in effect. Stakes take effect, and lose it, in the epoch after the one in
-    /// which that was asked for: so little changes at a time that the rate does not matter.
+    /// Vote accounts with their effective stake. Stakes take and lose effect in the epoch after the request: so little
+    /// changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.scale.voters)
             .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.node(voter) })
@@ -203,8 +194,7 @@ impl Stakes {
         voters
     }
 
-    /// The stake history in an epoch, which is not over yet: epoch, effective, activating and deactivating stake, newest
-    /// first.
+    /// Stake history in a running epoch: epoch, effective, activating and deactivating stake, newest first.
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
         let effective = self.delegations().filter(|stake| stake.deactivation_epoch == u64::MAX);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
@@ -218,7 +208,7 @@ impl Stakes {
             .collect()
     }
 
-    /// The account behind a delegation: lamports and data.
+    /// The account of a delegation: lamports and data.
     pub fn stake_account(&self, at: u64) -> (Delegation, u64, Vec<u8>) {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));

@@ -1,42 +1,41 @@
-//! What stake accounts and vote accounts hold. Which there are in an epoch is in `stakes`.
+//! Contents of stake and vote accounts. `stakes` decides which exist in an epoch.
 
 use super::rng::Rng;
 use super::universe::{Draw, Universe};
 use super::{chain, keys};
 
-/// A stake account.
+/// Length of a stake account's data.
 pub const STAKE_BYTES: u64 = 200;
-/// A vote account.
+/// Length of a vote account's data.
 pub const VOTE_BYTES: u64 = 3762;
 
 /// A stake that is delegated to a vote account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
-    /// The stake account's address.
+    /// Address of the stake account.
     pub stake_account: [u8; 32],
-    /// Which vote account, by its number; those from `voters` on have been closed.
+    /// Number of the vote account; accounts from `voters` on have been closed.
     pub voter: u64,
-    /// Lamports.
     pub lamports: u64,
-    /// The epoch in which it was delegated.
+    /// Epoch of the delegation.
     pub activation_epoch: u64,
-    /// The epoch in which it was taken back, or `u64::MAX`.
+    /// Epoch in which its end was requested, or `u64::MAX`.
     pub deactivation_epoch: u64,
-    /// The vote account's credits as of the last reward.
+    /// Credits of the vote account at the last reward.
     pub credits_observed: u64,
 }
 
-/// The rate at which stakes take effect: a quarter an epoch.
+/// Rate at which stakes take effect: a quarter in each epoch.
 pub const WARMUP_RATE: f64 = 0.25;
 
-/// A stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Those that are delegated
-/// are in the bank file too (`stakes`).
+/// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Delegated ones are in
+/// the bank file too (`stakes`).
 pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     write_stake_owner(draw.universe, &mut draw.fixed, out);
 }
 
-/// A stake account that is delegated: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
+/// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
 /// credits.
 pub fn delegated_stake(
     universe: &Universe,
@@ -68,12 +67,12 @@ fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 8 + 8 + 32]);
 }
 
-/// The identity of a vote account's validator, which is its voter too.
+/// Identity of a vote account's validator, which is also its authorized voter.
 pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
     fixed.key()
 }
 
-/// A vote account as of a slot: version, node, withdrawer, commission, 31 votes, root, voter, former voters (none),
+/// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter, prior voters (none),
 /// credits of 64 epochs, time.
 pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
     let node = vote_node(fixed);
@@ -81,7 +80,7 @@ pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<
     out.extend_from_slice(&node);
     out.extend_from_slice(&fixed.key());
     out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
-    // Half of all vote accounts no longer vote: their last vote is from long ago.
+    // Half of all vote accounts no longer vote: their last vote was long ago.
     let is_active = fixed.permille(500);
     let last = if is_active { slot - 1 - changing.below(32) } else { slot - fixed.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());

@@ -1,31 +1,29 @@
-//! What other accounts hold: nonces, lookup tables, state of programs, and programs' code.
+//! Contents of other accounts: nonces, lookup tables, program state, and program code.
 
 use super::rng::Rng;
 use super::universe::Draw;
 use super::{chain, keys};
 
-/// A durable nonce.
 pub const NONCE_BYTES: u64 = 80;
-/// A program: the address of its code.
 pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
 const CODE_HEADER_BYTES: u64 = 45;
 
-/// How a program lays out one of its account types.
+/// Layout of an account type of a program.
 struct Template {
-    /// How common it is among program state.
+    /// Weight among program state.
     weight: u64,
     owner: [u8; 32],
     data_len: u64,
-    /// Addresses at the start that no other account has.
+    /// Number of addresses at the start that no other account has.
     own_keys: u64,
-    /// Addresses at the start that many accounts name: markets, mints.
+    /// Number of following addresses that many accounts share: markets, mints.
     shared_keys: u64,
-    /// Numbers after them: balances, prices, times.
+    /// Number of following numbers: balances, prices, times.
     numbers: u64,
-    /// The rest is an array of slots of this size, filled to a varying part; what is not in use is zero.
+    /// The rest is an array with slots of this size, of which a varying part is in use; unused slots are zero.
     slot_bytes: u64,
-    /// How many of 1,000 slots are in use on average.
+    /// Average number of used slots among 1,000.
     used_permille: u64,
 }
 
@@ -62,23 +60,22 @@ const TEMPLATES: [Template; 18] = [
     template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
-/// Chooses a template by its weight.
+/// Chooses a template in proportion to its weight.
 pub fn pick(rng: &mut Rng) -> u8 {
     let weights = || TEMPLATES.iter().map(|template| template.weight);
     rng.weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
-/// The size of a template's accounts in bytes.
+/// Length in bytes of accounts of a template.
 pub fn state_bytes(template: u8) -> u64 {
     TEMPLATES[usize::from(template)].data_len
 }
 
-/// The program of a template.
 pub fn state_owner(template: u8) -> [u8; 32] {
     TEMPLATES[usize::from(template)].owner
 }
 
-/// A number as programs keep them: often 0, a time, a price, a balance.
+/// Returns a number typical of program state: often 0, or a time, a price, a balance.
 fn number(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..3 => 0,
@@ -88,7 +85,7 @@ fn number(rng: &mut Rng) -> u64 {
     }
 }
 
-/// 8 bytes that name the type, addresses, numbers, then an array of which part is in use.
+/// Writes 8 bytes that identify the type, addresses, numbers, and an array that is partly in use.
 pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     let layout = &TEMPLATES[usize::from(template)];
     let end = out.len() + layout.data_len as usize;
@@ -107,7 +104,7 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     }
     out.push(255 - draw.fixed.zipf(4) as u8); // the bump of its address
     out.truncate(end);
-    // Some arrays are full, most nearly empty.
+    // Some arrays are full, most are nearly empty.
     let used_permille = match draw.fixed.below(8) {
         0 => 1000.min(layout.used_permille * 4),
         1..4 => layout.used_permille,
@@ -128,7 +125,7 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// version, state, authority, blockhash, fee.
+/// Writes version, state, authority, blockhash, fee.
 pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
     let authority = draw.fixed.zipf(16);
@@ -137,12 +134,12 @@ pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
 
-/// A lookup table of up to 256 addresses.
+/// Length of a lookup table of up to 256 addresses.
 pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
     LOOKUP_TABLE_HEADER_BYTES + 32 * rng.log_uniform(8)
 }
 
-/// state, deactivation slot, last extension, authority, addresses.
+/// Writes state, deactivation slot, last extension, authority, addresses.
 pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     out.extend_from_slice(&u64::MAX.to_le_bytes());
@@ -161,18 +158,18 @@ pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// state, the address of the code.
+/// Writes the state and the address of the code.
 pub fn write_program(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&draw.fixed.key());
 }
 
-/// Code of 16 KiB to 512 KiB, with its header.
+/// Length of code from 16 KiB to 512 KiB, with its header.
 pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
 }
 
-/// state, slot, authority; then an ELF file: instructions, texts, and zeros where the program may grow.
+/// Writes state, slot, authority; then an ELF file: instructions, texts, and zeros where the program may grow.
 pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let rng = &mut draw.fixed;
@@ -181,7 +178,7 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // A compiler repeats itself: most instructions come in sequences seen before in the program.
+    // Compilers repeat themselves: most instructions come in sequences seen before in the program.
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;

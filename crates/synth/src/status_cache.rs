@@ -1,8 +1,8 @@
-//! The status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
+//! Writes the status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
-//! It keeps what both clients ask of it: the newest 300 slots that have a block, all rooted, each once; transactions
-//! under blockhashes of the blockhash queue only, never under the newest; and each blockhash with one offset at which
-//! all its transactions' hashes are cut, in every slot.
+//! Meets the demands of both clients: the newest 300 slots with a block, all roots and distinct; transactions only
+//! under blockhashes of the queue, never under the newest; for each blockhash one offset at which all transaction
+//! hashes are cut.
 
 use std::io::{Result, Write};
 
@@ -17,16 +17,16 @@ use super::universe::Universe;
 const PURPOSE_RESULTS: u64 = 401;
 const PURPOSE_OFFSET: u64 = 402;
 
-/// Bytes of a transaction's hash that are kept, of its 32: offsets are below the difference.
+/// Kept bytes of a transaction's 32-byte hash; offsets are below the difference.
 const KEY_BYTES: usize = 20;
 const OFFSETS: u64 = 32 - KEY_BYTES as u64;
-/// Mainnet's hold some 2,000 transactions per slot beside 450 GB of storages; smaller ledgers fewer.
+/// Transactions per slot: mainnet has some 2,000 with 450 GB of storages; smaller ledgers have fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
 const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;
-/// Transactions of one slot name so many blockhashes at most.
+/// Limit on the blockhashes that transactions of one slot use.
 const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
 
-/// Writes the status cache of the bank at `height`: for each of the last 300 blocks, the results of its transactions.
+/// Writes the status cache of the bank at `height`: the results of transactions in the last 300 blocks.
 pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, to: impl Write) -> Result<()> {
     let mut out = Out(to);
     let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
@@ -36,7 +36,7 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
         let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, at));
         out.u64s(&[chain::slot_at(at)])?;
         out.bytes(&[1])?;
-        // A transaction names the blockhash of a block before its own; most of them the same few.
+        // Transactions use blockhashes of blocks before their own, mostly the same few.
         let count = (1 + rng.below(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(at - oldest_blockhash);
         out.u64s(&[count])?;
         for which in 0..count {

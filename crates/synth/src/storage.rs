@@ -1,4 +1,5 @@
-//! One storage: its bytes, its obsolete records in each state, and what its accounts add to each state's sums.
+//! Makes one storage: its bytes, its obsolete records in each state, and the contribution of its accounts to each
+//! state's sums.
 
 use std::io::Result;
 
@@ -16,26 +17,21 @@ use super::universe::Origin;
 const PURPOSE_OLD: u64 = 201;
 const PURPOSE_PADDING: u64 = 202;
 
-/// What accounts add up to.
+/// Sums over accounts.
 #[derive(Clone)]
 pub struct Sums {
-    /// The lattice hash.
     pub lattice: LatticeHash,
-    /// Lamports.
     pub capitalization: u64,
-    /// Accounts with lamports.
     pub accounts: u64,
-    /// Bytes of their data.
+    /// Bytes of the accounts' data.
     pub data_bytes: u64,
 }
 
 impl Sums {
-    /// No accounts.
     pub fn zero() -> Self {
         Self { lattice: LatticeHash::zero(), capitalization: 0, accounts: 0, data_bytes: 0 }
     }
 
-    /// Adds the accounts of another sum.
     pub fn add(&mut self, other: &Self) {
         self.lattice.add(&other.lattice);
         self.capitalization += other.capitalization;
@@ -51,10 +47,10 @@ impl Sums {
     }
 }
 
-/// The sums of both states, by what they have in common.
+/// Sums of both states, divided by what they have in common.
 #[derive(Clone)]
 pub struct StateSums {
-    /// Accounts that are the same in both states.
+    /// Accounts that are equal in both states.
     pub both: Sums,
     /// Accounts that only the full state has in this form.
     pub full: Sums,
@@ -63,12 +59,10 @@ pub struct StateSums {
 }
 
 impl StateSums {
-    /// No accounts.
     pub fn zero() -> Self {
         Self { both: Sums::zero(), full: Sums::zero(), newer: Sums::zero() }
     }
 
-    /// Adds the accounts of other sums.
     pub fn add(&mut self, other: &Self) {
         self.both.add(&other.both);
         self.full.add(&other.full);
@@ -76,33 +70,30 @@ impl StateSums {
     }
 }
 
-/// An obsolete record.
 #[derive(Clone, Copy, Debug)]
 pub struct Obsolete {
-    /// Where the record begins.
+    /// Offset of the record.
     pub offset: u64,
-    /// The length of its data in bytes.
     pub data_len: u64,
-    /// The slot at which it was replaced.
+    /// Slot in which it was replaced.
     pub slot: u64,
-    /// Whether it is obsolete in the full state already, not only in the incremental one.
+    /// True if it is obsolete in the full state, not only in the incremental one.
     pub in_full: bool,
 }
 
-/// A storage, ready to be written.
 pub struct Storage {
-    /// The file's bytes, up to a multiple of 8.
+    /// Bytes of the file, up to a multiple of 8.
     pub bytes: Vec<u8>,
-    /// The storage's length: the last record is not padded.
+    /// Length of the storage; the last record is not padded.
     pub length: u64,
-    /// Its obsolete records, in the order in which they were marked.
+    /// Obsolete records in the order of marking.
     pub obsolete: Vec<Obsolete>,
-    /// What its accounts add up to.
+    /// Sums over the accounts.
     pub sums: StateSums,
 }
 
 impl Storage {
-    /// Bytes that cutting the obsolete records takes out, in the full or in the incremental state.
+    /// Bytes by which cutting the obsolete records of a state shortens the storage.
     pub fn cut_bytes(&self, is_full: bool) -> u64 {
         self.obsolete
             .iter()
@@ -189,7 +180,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
 
     write_own_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
 
-    // Records are marked as they are replaced, not in the order in which they lie here.
+    // Records are marked when they are replaced, not in the order in which they are stored.
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let length = bytes.len() as u64;
     bytes.resize(align8(length) as usize, 0);
@@ -198,7 +189,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
 }
 
 /// Writes the accounts that agree with the bank file: delegated stakes throughout the full state, sysvars and vote
-/// accounts at the end of each state. Those at the full state's end are obsolete once the incremental one has newer ones.
+/// accounts at the end of each state. Those at the end of the full state become obsolete in the incremental one.
 fn write_own_accounts(
     layout: &Layout,
     storage: u64,
@@ -237,14 +228,14 @@ fn write_own_accounts(
     Ok(())
 }
 
-/// Pads the record before, and returns where the next one begins.
+/// Pads the last record, and returns the start of the next one.
 fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.resize(align8(bytes.len() as u64) as usize, 0);
     bytes.len()
 }
 
-/// Fills in what carries no meaning: storages of older versions count their writes; of some, the padding after the
-/// executable flag is whatever the stack held.
+/// Fills in meaningless bytes: older versions number their writes; in some storages, the padding after the executable
+/// flag is stack garbage.
 fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
     let is_old = number(PURPOSE_OLD) % 10 == 0;

@@ -1,7 +1,7 @@
-//! The sysvars: the accounts in which the network itself keeps the state of the chain, as of the end of a block.
+//! The sysvars, accounts with the state of the chain at the end of a block.
 //!
-//! Agave boots from no snapshot without `Rent` and `SlotHistory`, and compares the latter with the status cache;
-//! Firedancer needs `SlotHistory` too. Layouts as in the solana crates of the same names.
+//! Agave needs `Rent` and `SlotHistory`, and compares the latter with the status cache; Firedancer needs `SlotHistory`
+//! too. Layouts as in the solana crates of the same names.
 
 use std::io::Result;
 
@@ -12,31 +12,30 @@ use super::fields::Out;
 use super::stakes::Stakes;
 use super::universe::Universe;
 
-/// The owner of every sysvar.
 pub const SYSVAR_OWNER: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
 const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
 const EPOCH_SCHEDULE: [u8; 32] = address("SysvarEpochSchedu1e111111111111111111111111");
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
 const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
 const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
-/// The slots of the last five days that have a block.
+/// Sysvar of the slots with a block in the last five days.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 const RECENT_BLOCKHASHES: [u8; 32] = address("SysvarRecentB1ockHashes11111111111111111111");
 const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot1111111111111111111111");
 
-/// Slots that the slot history covers.
+/// Number of slots in the slot history.
 pub const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
-/// The size of the slot history: a bit for each slot, its length in blocks of 64 and in bits, the next slot.
+/// Length of the slot history: a bit for each slot, its length in blocks of 64 and in bits, the next slot.
 pub const SLOT_HISTORY_BYTES: usize = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
 const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;
 const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
 
-/// Bytes of all sysvars, records' headers included, about.
+/// Approximate bytes of all sysvars, with record headers.
 pub const SYSVARS_BYTES: u64 = 180_000;
 
-/// All sysvars at the end of the block at `height`: address and data, in the order of their addresses' names.
+/// Address and data of all sysvars at the end of the block at `height`, in the order of their addresses' names.
 pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);
@@ -51,7 +50,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
             out.u64s(&[slot, start, epoch, epoch + 1, now])
         })?,
         sysvar(EPOCH_REWARDS, &|out| {
-            // What was distributed at the epoch's beginning; not active any more.
+            // Distribution at the beginning of the epoch, not active any more.
             let first_height = chain::height_of(epoch_start);
             out.u64s(&[first_height + 1, stakes.scale().delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
@@ -89,7 +88,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
     ])
 }
 
-/// The slot history as of a slot: `bits[slot % SLOT_HISTORY_SLOTS]` says whether the slot has a block.
+/// The slot history at a slot: `bits[slot % SLOT_HISTORY_SLOTS]` tells whether the slot has a block.
 fn slot_history(newest: u64) -> Result<Vec<u8>> {
     let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
     for slot in newest + 1 - SLOT_HISTORY_SLOTS..=newest {

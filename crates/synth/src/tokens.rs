@@ -1,17 +1,14 @@
-//! What accounts of the token programs and of token metadata hold.
+//! Contents of accounts of the token programs and of token metadata.
 
 use super::keys;
 use super::rng::Rng;
 use super::universe::Draw;
 
-/// An SPL token account.
 pub const TOKEN_BYTES: u64 = 165;
-/// A mint.
 pub const MINT_BYTES: u64 = 82;
-/// A master edition.
 pub const EDITION_BYTES: u64 = 282;
 
-/// The size of a Token-2022 account: the type byte and its extensions follow the 165 bytes of a token account.
+/// Length of a Token-2022 account: type byte and extensions follow the 165 bytes of a token account.
 pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..7 => 170,  // the owner cannot change
@@ -20,12 +17,12 @@ pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     }
 }
 
-/// The size of metadata: 679 bytes, and 607 since 2024.
+/// Length of metadata: 679 bytes, or 607 since 2024.
 pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.permille(750) { 679 } else { 607 }
 }
 
-/// A mint: one of the few that everybody holds, one that many hold these days, or any.
+/// Chooses a mint: a popular one, one in current use, or any.
 fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..MINT_POPULAR => draw.fixed.zipf(4),
@@ -36,25 +33,25 @@ fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
     draw.universe.shared_key(keys::MINTS, rank)
 }
 
-/// One of `count` ranks that accounts of the same time share.
+/// Chooses one of `count` ranks that accounts of the same time share.
 fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
     let season = draw.universe.number(purpose, draw.neighbourhood / SEASON_STORAGES) >> 16;
     season + draw.fixed.below(count)
 }
 
-/// Storages that were written at about the same time.
+/// Number of storages that were written at about the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Of 1,000 token accounts, how many are of a mint that everybody holds.
+/// Token accounts of popular mints, of 1,000.
 const MINT_POPULAR: u64 = 270;
-/// Of 1,000 token accounts, how many are of a mint that many hold these days.
+/// Token accounts of mints in current use, of 1,000.
 const MINT_RECENT: u64 = 100;
 const MINTS_RECENT: u64 = 768;
 const OWNER_BUSY: u64 = 60;
 const OWNER_RECENT: u64 = 50;
 const OWNERS_RECENT: u64 = 768;
 
-/// An owner: mostly a wallet of its own, else a busy one (a pool's authority, a bot, an exchange), or one
-/// that collects these days.
+/// Chooses an owner: mostly a unique wallet, else a busy one (a pool's authority, a bot, an exchange), or one that
+/// collects at this time.
 fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..OWNER_BUSY => draw.fixed.zipf(16),
@@ -64,7 +61,7 @@ fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
     draw.universe.shared_key(keys::WALLETS, rank)
 }
 
-/// An amount: often nothing, often one (an NFT), else anything.
+/// Chooses an amount: often 0, often 1 (an NFT), else any.
 fn amount(rng: &mut Rng) -> u64 {
     match rng.below(100) {
         0..50 => 0,
@@ -74,7 +71,7 @@ fn amount(rng: &mut Rng) -> u64 {
     }
 }
 
-/// mint, owner, amount, delegate, state, native, delegated amount, close authority.
+/// Writes mint, owner, amount, delegate, state, native, delegated amount, close authority.
 pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let mut data = [0; TOKEN_BYTES as usize];
     let mint = mint(draw);
@@ -87,21 +84,21 @@ pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
     }
     match draw.changing.below(100) {
-        // A delegate, as marketplaces ask for.
+        // A delegate, as used by marketplaces.
         0..2 => {
             data[72] = 1;
             let market = draw.fixed.zipf(8);
             data[76..108].copy_from_slice(&draw.universe.shared_key(keys::MARKETS, market));
             data[121] = 1;
         }
-        // Frozen.
+        // A frozen account.
         2..6 => data[108] = 2,
         _ => {}
     }
     out.extend_from_slice(&data);
 }
 
-/// A token account, the account type, and extensions of (u16 type, u16 length, value).
+/// Writes a token account, the account type, and extensions of (u16 type, u16 length, value).
 pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
     write_token(draw, out);
     out.extend_from_slice(&[2, 7, 0, 0, 0]);
@@ -112,7 +109,7 @@ pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// mint authority, supply, decimals, initialized, freeze authority.
+/// Writes mint authority, supply, decimals, initialized, freeze authority.
 pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let is_nft = draw.fixed.permille(550);
     let authority = if draw.fixed.permille(400) { draw.fixed.key() } else { collection_key(draw, 0) };
@@ -125,7 +122,7 @@ pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
 }
 
-/// The keys of an NFT collection: its authority, its creators. Neighbours are often of one collection.
+/// Keys of an NFT collection: its authority, its creators. Neighbouring accounts are often of one collection.
 fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
     let collection = collection(draw);
     draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + which)
@@ -143,7 +140,7 @@ const SYLLABLES: [&str; 32] = [
     "wif", "wolf", "world", "zen",
 ];
 
-/// Text of a fixed length field: u32 length, then the text padded with zeros.
+/// Appends text in a field of fixed length: u32 length, then the text padded with zeros.
 fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
     let text = &text[..text.len().min(field_bytes)];
     out.extend_from_slice(&(field_bytes as u32).to_le_bytes());
@@ -151,7 +148,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
     out.resize(out.len() + field_bytes - text.len(), 0);
 }
 
-/// key, update authority, mint, name, symbol, uri, seller fee, creators, flags, collection.
+/// Writes key, update authority, mint, name, symbol, URI, seller fee, creators, flags, collection.
 pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let collection = collection(draw);
     let authority = draw.universe.shared_key(keys::COLLECTIONS, collection * 8);
@@ -205,7 +202,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
 }
 
-/// key, supply, most editions; the rest is reserved.
+/// Writes key, supply, most editions; the rest is reserved.
 pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
@@ -219,7 +216,7 @@ fn push_optional_key(out: &mut Vec<u8>, key: Option<&[u8; 32]>) {
     out.extend_from_slice(key.unwrap_or(&[0; 32]));
 }
 
-/// Text that carries 6 bits in each byte, as content addresses do.
+/// Appends text with 6 random bits in each byte, as in content addresses.
 fn push_base64(out: &mut Vec<u8>, rng: &mut Rng, length: usize) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bits = 0;

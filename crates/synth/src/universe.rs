@@ -1,15 +1,15 @@
-//! The accounts that a seed can make: their addresses, and the random numbers from which everything about them follows.
+//! The accounts that a seed can make: their addresses, and the random numbers from which their contents follow.
 
 use super::keys;
 use super::mix::Mix;
 use super::rng::{Rng, mix};
 
-/// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
+/// Birthplace of an account: the storage in which it first appears, and its index among the accounts born there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The index of the storage in the plan.
+    /// Index of the storage in the plan.
     pub storage: u64,
-    /// The index of the account among those born in that storage.
+    /// Index among the accounts that are born in the storage.
     pub index: u64,
 }
 
@@ -17,19 +17,19 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug)]
 pub struct Universe {
     seed: u64,
-    /// What most accounts are.
+    /// Kinds of most accounts.
     pub mix: Mix,
 }
 
-/// The random streams of one version of an account.
+/// Random streams for one version of an account.
 pub struct Draw<'a> {
-    /// The universe, for what accounts share.
+    /// Source of what accounts share.
     pub universe: &'a Universe,
-    /// The index of the storage in which the account was born: neighbours resemble each other.
+    /// Index of the storage in which the account was born: neighbours resemble each other.
     pub neighbourhood: u64,
-    /// What never changes about the account: its mint, its owner.
+    /// Stream for constant properties of the account: its mint, its owner.
     pub fixed: Rng,
-    /// What changes with each version: balances, counters.
+    /// Stream for properties that change with each version: balances, counters.
     pub changing: Rng,
 }
 
@@ -39,28 +39,27 @@ impl Universe {
         Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
     }
 
-    /// A number for a purpose and an index.
+    /// Returns a random number for a purpose and an index.
     pub fn number(&self, purpose: u64, index: u64) -> u64 {
         mix(mix(self.seed, purpose), index)
     }
 
-    /// One of the addresses that accounts share: a mint, a market, a validator. The most common ones are real.
+    /// Returns an address that accounts share: a mint, a market, a validator. The most common mints are real ones.
     pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
         let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
         known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
     }
 
-    /// The number from which everything about an account follows.
+    /// Returns the number from which everything about an account follows.
     pub fn key_of(&self, origin: Origin) -> u64 {
         mix(self.number(0, origin.storage), origin.index)
     }
 
-    /// The address of an account.
     pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
         Rng::new(mix(self.key_of(origin), 1)).key()
     }
 
-    /// The random streams of a version of an account.
+    /// Returns the random streams for a version of an account.
     pub fn draw(&self, origin: Origin, version: u64) -> Draw<'_> {
         let key = self.key_of(origin);
         Draw {

@@ -1,32 +1,33 @@
-//! Which Agave has left the ledger: what differs on disk between its versions (docs/snapshot-format.md#bank-snapshot).
-//! Storages are the same in all of them.
+//! Differences on disk between Agave versions (docs/snapshot-format.md#bank-snapshot). Storages are the same in all of
+//! them.
 
 use std::io::{Result, Write};
 
 use super::fields::Out;
 use super::storage::Obsolete;
 
-/// A version of Agave, by what it leaves on disk when it is stopped gracefully.
+/// An Agave version, by its files after a graceful stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum AgaveVersion {
-    /// 4.2 and 4.3.
+    /// Agave 4.2 and 4.3.
     #[default]
     V4_2,
-    /// 4.4: startup hints, and no storage map in the bank file.
+    /// Agave 4.4: startup hints, and no storage map in the bank file.
     V4_4,
-    /// 4.5: tagged storages list, smaller obsolete records, no `accounts/snapshot`.
+    /// Agave 4.5: tagged storages list, smaller obsolete records, no `accounts/snapshot`.
     V4_5,
 }
 
-/// An obsolete record of 4.5 counts its place in units of this many bytes.
+/// Unit of offsets in obsolete records of 4.5.
 const OFFSET_UNIT_BYTES: u64 = 8;
-/// In the storages list of 4.5: an append vec.
+/// Tag of an append vec in the storages list of 4.5.
 const STORAGE_APPEND_VEC: u32 = 0;
-/// In the startup hints: how many accounts there are.
+/// Tag of the number of accounts in the startup hints.
 const HINT_ACCOUNTS: u32 = 0;
 
 impl AgaveVersion {
-    /// What `fastboot_version` holds.
+    /// Contents of `fastboot_version`.
     pub fn fastboot_version(self) -> &'static str {
         match self {
             Self::V4_2 => "3.0.0",
@@ -35,27 +36,24 @@ impl AgaveVersion {
         }
     }
 
-    /// Whether the bank file maps slots to storages.
     pub fn has_storage_map(self) -> bool {
         self == Self::V4_2
     }
 
-    /// Whether an accounts path has a `snapshot` directory beside `run`.
+    /// True if accounts paths have a `snapshot` directory beside `run`.
     pub fn has_accounts_snapshot_dir(self) -> bool {
         self != Self::V4_5
     }
 
-    /// Whether there are `startup_hints`.
     pub fn has_startup_hints(self) -> bool {
         self != Self::V4_2
     }
 
-    /// Bytes of an obsolete record in `obsolete_accounts`.
+    /// Length of an obsolete record in `obsolete_accounts`.
     pub fn obsolete_record_bytes(self) -> usize {
         if self == Self::V4_5 { 20 } else { 24 }
     }
 
-    /// Writes an obsolete record.
     pub fn write_obsolete<W: Write>(self, out: &mut Out<W>, record: &Obsolete) -> Result<()> {
         match self {
             // Storages are shorter than 2^32 such units.
@@ -65,7 +63,6 @@ impl AgaveVersion {
         out.u64s(&[record.data_len, record.slot])
     }
 
-    /// Writes `storages_list`.
     pub fn write_storages_list(
         self,
         to: &mut impl Write,
@@ -90,7 +87,6 @@ impl AgaveVersion {
     }
 }
 
-/// Writes `startup_hints`.
 pub fn write_startup_hints(to: &mut impl Write, accounts: u64) -> Result<()> {
     let mut out = Out(to);
     out.u64s(&[1])?;

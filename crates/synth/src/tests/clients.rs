@@ -1,5 +1,5 @@
-//! What Agave and Firedancer ask of a state before they load it (docs/snapshot-format.md#archive;
-//! Agave's checks are in `bank_from_snapshot_archives` of the `solana-runtime` crate), read back from disk.
+//! Checks that Agave and Firedancer make before they load a state (docs/snapshot-format.md#archive; Agave's are in
+//! `bank_from_snapshot_archives` of the `solana-runtime` crate), on a ledger read back from disk.
 
 use std::io::BufRead;
 
@@ -10,12 +10,10 @@ use super::*;
 use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
 
 type Key = [u8; 32];
-/// Address, stake, lamports, data.
 type VoteAccounts = Vec<(Key, u64, u64, Vec<u8>)>;
 
-/// The parts of a bank file that `ledger::bank_file` passes over.
+/// Parts of a bank file that `ledger::bank_file` skips.
 struct BankParts {
-    /// Blockhash and index.
     queue: Vec<(Key, u64)>,
     queue_last_index: u64,
     queue_last_hash: Key,
@@ -28,7 +26,6 @@ struct BankParts {
 struct DelegationFields {
     stake_account: Key,
     voter: Key,
-    /// Lamports, activation epoch, deactivation epoch, rate.
     fields: [u64; 4],
 }
 
@@ -36,7 +33,6 @@ struct EpochParts {
     epoch: u64,
     vote_accounts: VoteAccounts,
     total_stake: u64,
-    /// Node, vote accounts, stake.
     nodes: Vec<(Key, Vec<Key>, u64)>,
     authorized_voters: Vec<(Key, Key)>,
 }
@@ -111,7 +107,7 @@ fn parse_bank(path: &Path) -> BankParts {
     BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
 }
 
-/// Slot, whether it is rooted, and of each blockhash: the offset, how many transactions.
+/// Slot, whether it is a root, and for each blockhash the offset and number of transactions.
 type StatusSlots = Vec<(u64, bool, Vec<(Key, u64, u64)>)>;
 
 fn parse_status_slots(path: &Path) -> StatusSlots {
@@ -134,7 +130,7 @@ fn parse_status_slots(path: &Path) -> StatusSlots {
     slots
 }
 
-/// The state's accounts: of each address, what its newest record holds.
+/// Newest record of each address in the state.
 fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
     let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
@@ -166,7 +162,7 @@ fn check_clients(state: &SynthState) {
     check_epochs(&read.bank, &parts);
 }
 
-/// Indexes follow one another, and no blockhash comes twice.
+/// Indexes are consecutive, and blockhashes distinct.
 fn check_blockhashes(read: &Read, parts: &BankParts) {
     let mut queue = parts.queue.clone();
     queue.sort_by_key(|(_, index)| *index);
@@ -192,7 +188,7 @@ fn check_bank_hash(bank: &BankFile) {
     assert_eq!(bank.max_tick_height, (bank.slot + 1) * 64);
 }
 
-/// The slots with a block, newest first.
+/// Slots with a block, newest first.
 fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
     assert_eq!((data.len(), data[0]), (SLOT_HISTORY_BYTES, 1));
     let number = |at: u64| {
@@ -234,7 +230,7 @@ fn check_status_cache(status: &StatusSlots, parts: &BankParts, history: &[u64]) 
     assert!(transactions >= 300 && offsets.values().collect::<HashSet<_>>().len() > 5);
 }
 
-/// Every vote account and delegation of the bank file is an account with the same content.
+/// Every vote account and delegation in the bank file equals an account.
 fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])>) {
     assert!(!parts.vote_accounts.is_empty() && parts.delegations.len() >= parts.vote_accounts.len());
     let mut in_effect: HashMap<Key, u64> = HashMap::new();
@@ -255,20 +251,20 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
         assert_eq!(Some(stake), in_effect.get(address));
     }
-    // And none that the bank does not know.
+    // The bank knows all such accounts.
     let owned = |owner| accounts.values().filter(|(header, _)| header.owner == owner && header.lamports > 0).count();
     assert_eq!(owned(keys::VOTE), parts.vote_accounts.len());
     let is_delegated =
         |account: &&(RecordHeader, &[u8])| account.0.owner == keys::STAKE && account.1.first() == Some(&2);
     assert_eq!(accounts.values().filter(is_delegated).count(), parts.delegations.len());
-    // The sysvar says the same as the bank file.
+    // The sysvar equals the bank file's stake history.
     let sysvar = accounts.values().find(|(header, data)| header.owner == SYSVAR_OWNER && data.len() == 16_392);
     let mut expected = (parts.history.len() as u64).to_le_bytes().to_vec();
     expected.extend(parts.history.iter().flatten().flat_map(|field| field.to_le_bytes()));
     assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
 }
 
-/// Stakes for this epoch and the next, whose parts agree; the leader is the one of the schedule.
+/// There are stakes for this epoch and the next, their parts agree, and the leader is that of the schedule.
 fn check_epochs(bank: &BankFile, parts: &BankParts) {
     let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
     assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));
@@ -293,7 +289,7 @@ fn check_epochs(bank: &BankFile, parts: &BankParts) {
 fn both_states_are_what_clients_load() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
-    // More storages than blockhashes; a full state in a group of slots of which one has no block.
+    // More storages than blockhashes; a full state that ends in a group of slots with a skipped one.
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });

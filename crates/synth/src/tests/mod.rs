@@ -1,4 +1,4 @@
-//! The ledger is read back from disk with nothing but docs/snapshot-format.md, and must agree with what its bank file says.
+//! Reads ledgers back from disk by docs/snapshot-format.md alone, and compares them with their bank files.
 
 mod clients;
 mod versions;
@@ -31,7 +31,7 @@ fn make(options: &SynthOptions) -> SynthReport {
     synth(options, &NoProgress).expect("a ledger")
 }
 
-/// Every file below a directory, with its content's hash.
+/// All files below a directory with the hashes of their contents.
 fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     let mut files = BTreeMap::new();
     let mut open = vec![directory.to_path_buf()];
@@ -49,7 +49,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     files
 }
 
-/// A state as its directory says: every storage cut, to the length in the storage map.
+/// A state as its lists describe it: every storage without obsolete records, with the length of the storage map.
 struct Read {
     bank: BankFile,
     storages: Vec<(u64, Vec<u8>)>,
@@ -124,7 +124,7 @@ fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     records
 }
 
-/// Walks a state's records, newest slot wins, and compares with its bank file and with the report.
+/// Walks over a state's records, of which the newest counts, and compares it with its bank file and the report.
 fn check(state: &SynthState) -> Read {
     let read = read_state(state);
     let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
@@ -167,7 +167,7 @@ fn both_states_are_valid() {
     assert_eq!((&full.ledger_dir, &newer.ledger_dir), (&out.join("at-full"), &out));
     let (full, newer) = (check(full), check(newer));
 
-    // What makes a ledger lifelike is there: emptied storages, newer versions, closed accounts, stale files.
+    // A lifelike ledger has emptied storages, newer versions, closed accounts, and stale files.
     assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
     let of_full: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
     let old: HashSet<[u8; 32]> =
@@ -198,7 +198,7 @@ fn one_state_is_valid_and_about_as_large_as_asked() {
             assert_eq!(state.storages, storage_count.unwrap_or(512));
         }
         let ratio = state.storage_bytes as f64 / size as f64;
-        // A storage ends with a whole record: tiny ones are larger than asked.
+        // A storage ends with a whole record, so tiny ones are larger than requested.
         assert!((0.9..1.5).contains(&ratio), "{size} bytes asked, {} made in {storage_count:?}", state.storage_bytes);
     }
 }
@@ -254,7 +254,7 @@ fn an_interrupted_run_leaves_nothing() {
     assert!(!out.exists());
 }
 
-/// The compression ratio of frames as archives have them.
+/// Compression ratio in frames like those of archives.
 fn ratio(content: &[u8], level: i32) -> f64 {
     const FRAME_BYTES: usize = 8 << 20;
     let compressed: usize = content
@@ -268,7 +268,7 @@ fn is_near(measured: f64, published: f64, what: &str) {
     assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
 }
 
-/// The bank file of a ledger of that size, without its storages.
+/// The bank file of a ledger of this size, without making its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     let layout = Layout::new(seed, Mix::Mainnet, size_bytes, None, None);
     let last = layout.full_count() - 1;
@@ -288,10 +288,10 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     bytes
 }
 
-/// The published ratios of mainnet's bank file: `zstd -b1 -e4`.
+/// Published ratios of mainnet's bank file: `zstd -b1 -e4`.
 const BANK_RATIOS: [(i32, f64); 4] = [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)];
 
-/// Whatever the ledger's size, and whether the bank file has a storage map or none.
+/// For ledgers of any size, with and without a storage map.
 #[test]
 fn the_bank_file_compresses_like_mainnet_s() {
     for (mib, seed) in [(64, 1), (128, 2), (192, 3), (256, 4), (512, 5), (768, 6), (1024, 7), (4096, 8)] {
@@ -304,7 +304,7 @@ fn the_bank_file_compresses_like_mainnet_s() {
     }
 }
 
-/// The published ratios (mainnet): the archive's of Agave pull request 2729, the bank file's of `zstd -b1 -e4`.
+/// Published ratios of mainnet: of the archive from Agave pull request 2729, of the bank file from `zstd -b1 -e4`.
 #[test]
 fn it_compresses_like_mainnet() {
     const FRAME_BYTES: usize = 8 << 20;
@@ -316,7 +316,7 @@ fn it_compresses_like_mainnet() {
     for (level, published) in BANK_RATIOS {
         is_near(ratio(&bank, level), published, "the bank file");
     }
-    // As in a tar: a header in front, and whole blocks of 512 bytes.
+    // As in a tar: a header first, and whole blocks of 512 bytes.
     let mut archive = bank;
     for (slot, storage) in read_state(state).storages {
         archive.resize(archive.len().next_multiple_of(512), 0);
@@ -328,6 +328,6 @@ fn it_compresses_like_mainnet() {
     for (level, published) in [(1, 3.47), (3, 3.64)] {
         is_near(ratio(&archive, level), published, "the archive");
     }
-    // The slow level on a part only; beside level 1 of the same part.
+    // The slow level on a part only, compared with level 1 on the same part.
     is_near(ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1), 3.78 / 3.47, "level 10 to 1");
 }

@@ -1,4 +1,4 @@
-//! The layouts of other versions of Agave: the same state, and what differs is as docs/snapshot-format.md#bank-snapshot says.
+//! Layouts of other Agave versions: the same state, and differences as in docs/snapshot-format.md#bank-snapshot.
 
 use super::*;
 
