@@ -1,4 +1,5 @@
-//! Parse, run, exit code; and what happens when memory runs out.
+//! Entry point of the program `slotpress`. The commands live in `cli`, the checks of `slotpress doctor` in `doctor`.
+//! Here is only what must surround them: an allocator that reports exhausted memory.
 
 mod cli;
 mod doctor;
@@ -15,20 +16,20 @@ fn main() -> ExitCode {
     cli::main(std::env::args_os())
 }
 
-/// The system's allocator, which ends the program with an error instead of an abort when there is no memory. With musl, mimalloc: musl's
-/// own has one lock for all threads.
+/// Wraps the system's allocator (mimalloc in musl builds, whose own allocator has one lock for all threads). If no
+/// memory is left, it prints an error and ends the process with exit code 1 instead of aborting.
 ///
-/// Nothing is tidied up: that takes memory. Nothing has its final name before it is complete, and the next run removes what
-/// is left, as after a kill.
+/// Nothing is cleaned up, because that would need memory. No file has its final name before it is complete, and the
+/// next run removes the leftovers, as after a kill.
 struct Allocator;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: everything is the inner allocator's, unchanged; what it cannot give is never returned.
+// SAFETY: every call goes to the inner allocator unchanged; a null pointer ends the process and is never returned.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that `Inner` asks for.
+        // SAFETY: the caller gives the guarantees that `Inner` requires.
         or_end(unsafe { Inner.alloc(layout) })
     }
 
@@ -38,7 +39,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as above; `pointer` is from `Inner`, since all are.
+        // SAFETY: as above; `pointer` comes from `Inner`, as all memory does.
         or_end(unsafe { Inner.realloc(pointer, layout, new_size) })
     }
 
@@ -52,12 +53,12 @@ fn or_end(pointer: *mut u8) -> *mut u8 {
     if !pointer.is_null() {
         return pointer;
     }
-    // Without the locks and buffers of the standard library: another thread may hold them, or they need memory.
+    // A raw write: the standard library's output takes a lock that another thread may hold, and may allocate.
     let _ = rustix::io::write(
         rustix::stdio::stderr(),
         b"error: out of memory: the system gives no more\n\
           hint: raise the limit (ulimit -v, MemoryMax of the service), or give fewer --threads and less --memory\n",
     );
-    // SAFETY: ends the process at once; no destructor, no handler runs.
+    // SAFETY: ends the process at once, without destructors or exit handlers.
     unsafe { libc::_exit(1) }
 }

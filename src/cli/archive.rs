@@ -1,4 +1,4 @@
-//! `slotpress archive`
+//! Runs `slotpress archive`, and prints its preview and report.
 
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     let report = match archive(&options, sink, ui) {
         Err(error) if args.skip_existing => return skip_existing(error, ui),
-        // A wait that the user ended is not a fault of the pipe.
+        // If the user interrupted the wait, report that instead of the broken pipe.
         Err(error) if error.kind() == ErrorKind::Failed => return Err(ui.check().err().unwrap_or(error)),
         report => report?,
     };
@@ -110,7 +110,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints what would be made; an error where there is no room for it.
+/// Prints the preview of `--dry-run`; fails if there is not enough space.
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes, .. } = preview;
     let dir = path.parent().unwrap_or(Path::new(".")).shown();
@@ -141,7 +141,7 @@ fn kind_of(name: &ArchiveName) -> String {
     }
 }
 
-/// With `--skip-existing`: what exists already is no error, but said.
+/// With `--skip-existing`, turns the error about an existing archive into a notice; passes on every other error.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     if ui.is_json() {
@@ -155,7 +155,6 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, elapsed, .. } = report;
     if ui.is_json() {
@@ -187,7 +186,6 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     }
 }
 
-/// Prints what stands for all bytes of an archive.
 pub fn print_root(root: Option<Root>, ui: &Ui) {
     if let Some(root) = root {
         ui.print(&format!("  root     {root}"));

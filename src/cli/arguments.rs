@@ -1,4 +1,4 @@
-//! Arguments that several commands have.
+//! Flags that several commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,6 @@ use slotpress::{ExistingState, LedgerPaths, Result};
 use super::ui::Ui;
 use super::{planned, values};
 
-/// How many workers.
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
@@ -18,18 +17,18 @@ pub struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// As many as asked for, or all cores.
+    /// Number of workers from `--threads`, or one per core.
     pub fn threads(&self) -> usize {
         values::threads_or_all(self.threads)
     }
 
-    /// As many of them as fit into the limits of memory: see [`planned::threads_that_fit`].
+    /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see [`planned::threads_that_fit`].
     pub fn that_fit(&self, worker_bytes: impl FnOnce() -> Result<u64>, other_bytes: u64, ui: &Ui) -> Result<usize> {
         planned::threads_that_fit(self.threads, worker_bytes, other_bytes, ui)
     }
 }
 
-/// Where a validator keeps what is not in its ledger directory.
+/// Locations of a validator's files outside its ledger directory (`--snapshots`, `--accounts`).
 #[derive(Debug)]
 pub struct DirectoryArgs {
     flags: DirectoryFlags,
@@ -59,7 +58,7 @@ impl Args for DirectoryArgs {
 impl FromArgMatches for DirectoryArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut flags = DirectoryFlags::from_arg_matches(matches)?;
-        // The variable holds several paths, as PATH does.
+        // The environment variable holds several paths separated by colons, like `PATH`.
         if matches.value_source("accounts") == Some(ValueSource::EnvVariable) {
             let paths = flags.accounts.iter().flat_map(std::env::split_paths);
             flags.accounts = paths.filter(|path| !path.as_os_str().is_empty()).collect();
@@ -76,19 +75,19 @@ impl FromArgMatches for DirectoryArgs {
 }
 
 impl DirectoryArgs {
-    /// Whether any of them is on the command line. Variables are for all commands, also for those that read an archive.
+    /// True if a flag is on the command line. Environment variables do not count: they are set for all commands,
+    /// including those that read an archive.
     pub fn is_given(&self) -> bool {
         self.is_given
     }
 
-    /// The directories of a ledger.
     pub fn paths(&self, ledger: &Path) -> LedgerPaths {
         let DirectoryFlags { snapshots, accounts } = &self.flags;
         LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.clone() }
     }
 }
 
-/// Where a new ledger goes.
+/// Location of the ledger to create, and treatment of an existing one.
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
@@ -106,7 +105,6 @@ pub struct NewLedgerArgs {
 }
 
 impl NewLedgerArgs {
-    /// What becomes of a state that is there.
     pub fn existing_state(&self) -> ExistingState {
         match (self.replace_state, self.delete_state_first) {
             (false, _) => ExistingState::Refuse,
@@ -115,12 +113,11 @@ impl NewLedgerArgs {
         }
     }
 
-    /// Its directories.
     pub fn paths(&self) -> LedgerPaths {
         self.directories.paths(&self.ledger)
     }
 
-    /// One directory for everything, unless flags say otherwise.
+    /// Directories for a tree that is unpacked into one place. Environment variables apply only if a flag is given too.
     pub fn tree_paths(&self) -> LedgerPaths {
         if self.directories.is_given() { self.paths() } else { LedgerPaths::new(&self.ledger) }
     }

@@ -1,4 +1,4 @@
-//! `slotpress bootstrap`
+//! Runs `slotpress bootstrap`, and prints its plan and report.
 
 use std::path::Path;
 
@@ -74,7 +74,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .find(args.peers.find_options(&args.sources)?)
         .wants_incremental(!args.no_incremental)
         .restore(target)
-        // What is to be unpacked is longer than what is fetched.
+        // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
         .trusted(args.transfer.trusted()?)
         .expected_genesis_hash(args.expected_genesis_hash);

@@ -1,4 +1,4 @@
-//! The flags and the words about what is checked while an archive streams by.
+//! Flags for the checks made while an archive is read, and the printed results of such checks.
 
 use clap::Args;
 use slotpress::check::{Assurance, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
@@ -7,7 +7,7 @@ use slotpress::{CheckMode, CheckOptions, Hash};
 use super::ui::Ui;
 use super::{planned, values};
 
-/// What is checked on the way.
+/// Checks made while an archive is read.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
@@ -25,7 +25,6 @@ pub struct CheckArgs {
     max_bytes: Option<u64>,
 }
 
-/// [`CheckMode`] as a flag.
 pub const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
     (
         "state",
@@ -36,7 +35,6 @@ pub const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
 ];
 
 impl CheckArgs {
-    /// What they ask for, with as much memory.
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
         let memory_bytes = planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT);
         let mut options = CheckOptions::default().mode(self.check).memory_bytes(memory_bytes);
@@ -47,7 +45,7 @@ impl CheckArgs {
     }
 }
 
-/// Says what integrity and completeness rest on.
+/// Prints the results of the integrity and completeness checks.
 pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     let state = match &assurance.state {
         StateOutcome::Checked { accounts } => format!("checked, {}", values::count_of(*accounts, "account")),
@@ -57,7 +55,7 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     ui.print(&format!("  complete {}", assurance.complete.as_str()));
 }
 
-/// The last line after a result was read back: what was checked, and the verdict.
+/// Prints the result of reading an archive back, as the last line of a report.
 pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
     let Some(ReadBackReport { storages, accounts, checks, unknown, .. }) = read_back else { return };
     let storages = values::count_of(*storages, "storage");

@@ -1,4 +1,4 @@
-//! The flags, and the words, of how archives are compressed: shared by every command that writes one.
+//! Flags for compression, shared by every command that writes archives, and the printed description of a codec.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,7 +11,7 @@ use slotpress::{Codec, Error, Progress, RecordLayout, Result};
 use super::ui::Ui;
 use super::values;
 
-/// How frames are compressed: flags of every command that writes archives.
+/// Compression of the frames of a new archive.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
@@ -41,7 +41,7 @@ const FORMATS: &[(&str, Format, &str)] = &[
 ];
 
 impl CodecArgs {
-    /// The codec that the flags ask for; warns of formats that not every client reads.
+    /// Builds the codec; warns if not every client reads its format.
     pub fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match (&self.format, self.zstd_level) {
             (Format::Zstd { .. }, Some(level)) => Format::Zstd { level },
@@ -60,7 +60,7 @@ impl CodecArgs {
     }
 }
 
-/// How a codec and what it made are called for people.
+/// Describes codec, layout and number of frames, for example `zstd level 1, 350 frames`.
 pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
     let has_clusters = codec.layout == RecordLayout::Clustered;
     let codec = match codec.format {
@@ -72,7 +72,7 @@ pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
     format!("{codec}{layout}, {}", values::count_of(frames.frames, "frame"))
 }
 
-/// Whether the archive goes to standard output, which must then not be a terminal.
+/// True if the archive goes to standard output (`-`), which must not be a terminal. Reserves standard output for it.
 pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
     if output.as_os_str() != "-" {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! `slotpress demo`: the main job from beginning to end, on a ledger that it makes itself.
+//! Runs `slotpress demo`: archive, inspect, restore and verify on a synthetic ledger.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::ui::Ui;
 use super::values;
 use super::verify::result_of;
 
-/// Prefix of temporary directories, which are locked while they are used: the next run removes those of killed ones.
+/// Name prefix of temporary directories. A directory in use is locked, so the next run can remove those of killed runs.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
 /// Show how it works on a synthetic ledger: archive, inspect, restore, verify
@@ -36,7 +36,7 @@ pub struct DemoArgs {
     workers: WorkerArgs,
 }
 
-/// What the demo measured.
+/// Fields of the `demo` report in `--json`.
 #[derive(Serialize)]
 struct DemoFields {
     verified_accounts: u64,

@@ -1,4 +1,4 @@
-//! `slotpress doctor`
+//! Runs `slotpress doctor`, and prints its findings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Variables of the environment: those of arguments that say so (`env`), which an operator sets once for a machine or in a
-//! service's environment file. A flag overrides its variable.
+//! Environment variables that set a flag's value (clap's `env`), for a machine or in a service's environment file. A
+//! flag on the command line overrides its variable.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -8,14 +8,12 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 
-/// What all of them begin with.
 const PREFIX: &str = "SLOTPRESS_";
 
-/// Read when slotpress is compiled.
+/// Set while slotpress is compiled, for its version text; not a flag.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
-/// The command without the values of variables in its help, which may be secret, and without variables that are empty: as
-/// with most programs, that is the same as unset.
+/// Hides the values of variables in the help, since they may be secret, and treats an empty variable as unset.
 pub fn describe(command: Command) -> Command {
     let describe_arg = |arg: Arg| {
         let is_empty = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
@@ -25,7 +23,7 @@ pub fn describe(command: Command) -> Command {
     command.mut_args(describe_arg).mut_subcommands(describe)
 }
 
-/// Variables that look like ours, and are not: misspelt, or of a flag that has none.
+/// Lists variables that begin with `SLOTPRESS_` but belong to no flag, for example misspelt ones.
 pub fn unknown(command: &Command, set: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let mut known = BTreeSet::from([OsStr::new(COMMIT)]);
     add_known(command, &mut known);
@@ -38,7 +36,7 @@ fn add_known<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>) {
     command.get_subcommands().for_each(|subcommand| add_known(subcommand, known));
 }
 
-/// The variable that a value comes from which clap does not take, where the flag is not on the command line.
+/// Names the environment variable that holds a value refused by clap; `None` if the value came from the command line.
 pub fn variable_of(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = usage.split(' ').next()?.strip_prefix("--")?;
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
-    /// The table in docs/operating.md has them all, and no other.
+    /// The table in docs/operating.md lists exactly the variables that exist.
     #[test]
     fn variables_are_documented() {
         let command = command();

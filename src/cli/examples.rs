@@ -1,8 +1,9 @@
-//! Examples for the help and the man pages: for each command, lines that can be pasted. Two spaces of indentation are added.
+//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted into a shell.
 
 use clap::Command;
 
-/// Blocks: a command's name, then its examples, of at most 78 characters a line.
+/// Blocks separated by empty lines: a command's name, then its examples, at most 78 characters a line. The output
+/// indents them by two more.
 const EXAMPLES: &str = r"
 archive:
 slotpress archive /mnt/ledger -o /mnt/archives
@@ -117,14 +118,13 @@ slotpress restore FULL INCREMENTAL --ledger /mnt/ledger
 slotpress help archive
 ";
 
-/// The examples of a command.
 pub fn of(path: &[&str]) -> Option<&'static str> {
     let name = if path.is_empty() { "slotpress".to_string() } else { path.join(" ") };
     let of_block = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
     EXAMPLES.split("\n\n").find_map(of_block).map(|(_, examples)| examples)
 }
 
-/// The command with examples at the end of every `--help`.
+/// Appends the examples to the `--help` of every command.
 pub fn describe(command: Command) -> Command {
     describe_one(command, &[])
 }
@@ -157,7 +157,7 @@ mod tests {
 
     const HASH: &str = "--expect-hash 5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
 
-    /// Examples are run by people: flags that are gone would be noticed late.
+    /// Fails if an example uses a flag that no longer exists.
     #[test]
     fn every_command_has_examples_that_parse() {
         let command = crate::cli::command();

@@ -1,4 +1,4 @@
-//! `slotpress fetch`
+//! Runs `slotpress fetch`, and prints its report.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,6 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     ui.print(&format!("  vouched  {}", report.vouchers));
 }
 
-/// How an archive came.
 pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
     let Some(fetched) = fetched else { return ui.print("  fetched  nothing: the file exists already") };
     let bytes = fetched.fetched_bytes();
@@ -99,7 +98,7 @@ pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
     }
 }
 
-/// What is known of an archive without its content.
+/// Prints how the downloaded bytes were checked; `root` is known only if the archive has frame hashes.
 pub fn print_checked(root: Option<Root>, ui: &Ui) {
     let checked = match root {
         Some(root) => format!("every frame compared with its hash; root {root}"),

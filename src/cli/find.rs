@@ -1,4 +1,4 @@
-//! `slotpress find`
+//! Runs `slotpress find`, and prints the ranking.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,13 +28,13 @@ pub struct FindArgs {
     network: NetworkArgs,
 }
 
-/// Servers that the table shows; JSON has all.
+/// Limit of servers in the table; `--json` lists all.
 const ROWS_MAX: usize = 20;
 
-/// Reasons of refused sources that are shown.
+/// Limit of distinct reasons shown for refused sources.
 const REASONS_MAX: usize = 8;
 
-/// Peers that do not answer at once are many, and of no use.
+/// Shortens the timeouts: peers that do not answer quickly are many, and useless as sources.
 fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
     let seconds = Duration::from_secs;
     args.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4))
@@ -74,7 +74,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for refused in &report.refused {
-        // Of a network failure, what failed, without the server in front of it.
+        // A network failure names the server first: keep only what failed, so that equal reasons are counted together.
         let why = refused.why.rsplit(": ").next().unwrap_or(&refused.why);
         *reasons.entry(why).or_default() += 1;
     }

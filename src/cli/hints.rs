@@ -1,10 +1,9 @@
-//! Hints of the library in the words of the command line: by its flags and commands.
+//! Words the library's hints by flags and commands of the program.
 
 use std::borrow::Cow;
 
 use slotpress::Hint;
 
-/// What to do, in flags and commands.
 pub fn text(hint: &Hint) -> Cow<'_, str> {
     let text = match hint {
         Hint::Text(text) => return Cow::Borrowed(text),

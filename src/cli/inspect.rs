@@ -1,4 +1,4 @@
-//! `slotpress inspect`
+//! Runs `slotpress inspect` on an archive or a ledger. What it prints about accounts is in `inspect_accounts`.
 
 use std::path::{Path, PathBuf};
 
@@ -56,15 +56,16 @@ pub struct InspectArgs {
     network: NetworkArgs,
 }
 
-/// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
+/// Default of `--data-limit`: all data of nearly every account, and at most a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
-/// Whether accounts are added up: who names an owner means that too.
+/// True if accounts are summed by owner: `--owner` implies `--by-owner`.
 fn is_by_owner(args: &InspectArgs) -> bool {
     args.by_owner || (args.owner.is_some() && args.account.is_none())
 }
 
-/// Flags that go with another one. Not clap's business, which does not know that a switch in the environment is on.
+/// Refuses flags that need another flag. clap's `requires` cannot do it: it does not know that the other one may be set
+/// by an environment variable.
 fn check_flags(args: &InspectArgs) -> Result<()> {
     let of_owners = [("--memory", args.memory.is_some()), ("--temporary-dir", args.temporary_dir.is_some())];
     let is_by_owner = is_by_owner(args);
@@ -83,7 +84,7 @@ fn check_flags(args: &InspectArgs) -> Result<()> {
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     check_flags(args)?;
-    // What adding up accounts may take beside its workers.
+    // Memory for summing accounts, apart from the workers' buffers.
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let other_bytes = if is_by_owner(args) { memory_bytes } else { 0 };
     let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
@@ -115,7 +116,7 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Looks at accounts, where a flag asks for it.
+/// Runs `--account` or `--by-owner`; returns false if neither was given.
 fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize, ui: &Ui) -> Result<bool> {
     if let Some(pubkey) = args.account {
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
@@ -133,7 +134,6 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
     Ok(args.account.is_some() || is_by_owner(args))
 }
 
-/// Prints what was found in an archive.
 pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let ArchiveInspection { path, name, bank, version, entries, file_bytes, writer, .. } = found;
     let base_slot = name.as_ref().and_then(|name| name.base_slot);
@@ -192,7 +192,7 @@ fn frames_text(found: &ArchiveInspection) -> String {
         stated if stated == frames.frames => format!("up to {largest} of tar"),
         stated => format!("{} with a stated size, up to {largest}", values::show_count(stated)),
     };
-    // Those of slotpress are its index and what belongs to it.
+    // In an archive made by slotpress, these are its index and the frames around it: not worth a figure.
     let skippable = match (&found.writer, frames.skippable_frames) {
         (Some(_), _) | (None, 0) => String::new(),
         (None, count) => {
@@ -207,7 +207,6 @@ fn frames_text(found: &ArchiveInspection) -> String {
     format!("{}, {sizes}, {checksums}{skippable}", values::show_count(frames.frames))
 }
 
-/// Prints what was found in a ledger.
 pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
     let layout = found.layout.as_str();
     if ui.is_json() {

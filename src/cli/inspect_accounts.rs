@@ -1,4 +1,4 @@
-//! `slotpress inspect --by-owner` and `--account`: what is printed about accounts.
+//! Prints the results of `slotpress inspect --by-owner` and `--account`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,10 +19,10 @@ use super::lines::table;
 use super::ui::Ui;
 use super::values::{count_of, show_bytes, show_count};
 
-/// Rows of the owners table on a terminal; JSON has all of them.
+/// Limit of rows in the owners table; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// An account, and as much of its data as was asked for.
+/// The `account` report in `--json`. `data_base64` is cut at `--data-limit`, which `data_truncated` tells.
 #[derive(Serialize)]
 struct AccountFields<'a> {
     #[serde(serialize_with = "text::path")]
@@ -33,7 +33,7 @@ struct AccountFields<'a> {
     data_truncated: bool,
 }
 
-/// Counts accounts, and prints what was counted.
+/// Sums accounts by owner, and prints the tables.
 pub fn run_accounts(input: AccountsInput<'_>, options: &AccountsOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
         AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),
@@ -98,7 +98,8 @@ fn owner_text(owner: &Address) -> String {
     owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
 }
 
-/// Finds one account, and prints it.
+/// Finds one account and prints it, with at most `data_max` bytes of its data. `shown` is the input as the user named
+/// it.
 pub fn run_account(
     input: AccountsInput<'_>,
     pubkey: Address,

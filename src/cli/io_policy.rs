@@ -1,4 +1,4 @@
-//! The flags that limit the use of resources, which every long command has.
+//! Flags that limit the load on processor, disk and page cache, shared by every long command.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use slotpress::{IoHint, IoPolicy, Pace, Progress};
 use super::ui::Ui;
 use super::values;
 
-/// Limits on the use of the processor, the disk and the page cache.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct IoPolicyArgs {
@@ -25,19 +24,19 @@ pub struct IoPolicyArgs {
     max_rate: Option<u64>,
 }
 
-/// [`IoHint`] as a flag.
 pub const IO_HINTS: &[(&str, IoHint, &str)] = &[
     ("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
     ("none", IoHint::None, "Use the cache as any program does"),
 ];
 
 impl IoPolicyArgs {
-    /// Bytes per second at most, for commands that limit the network by it.
+    /// Takes the rate out of the flags, for commands where `--max-rate` limits the network instead of the disk.
     pub fn take_max_rate(&mut self) -> Option<u64> {
         self.max_rate.take()
     }
 
-    /// Stands back at once, and returns how to read and write. Call it before anything starts a thread.
+    /// Lowers the process's priority and returns the policy for reading and writing. Call it before starting threads:
+    /// they inherit the priority.
     pub fn apply(&self, ui: &Ui) -> IoPolicy {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
@@ -46,7 +45,7 @@ impl IoPolicyArgs {
     }
 }
 
-/// Reads a rate.
+/// Parses bytes per second; refuses rates too low to make progress.
 pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),

@@ -1,8 +1,8 @@
-//! JSON for programs: the lines on stderr, and what makes a line of a report of the library.
+//! Shapes of the JSON lines that are not reports of the library.
 
 use serde::Serialize;
 
-/// A report with its type.
+/// A report with the `type` field in front.
 #[derive(Serialize)]
 pub struct Typed<'a, R> {
     #[serde(rename = "type")]
@@ -11,7 +11,7 @@ pub struct Typed<'a, R> {
     pub report: &'a R,
 }
 
-/// The fields of two reports.
+/// The fields of two reports in one object.
 #[derive(Serialize)]
 pub struct Both<'a, A, B> {
     #[serde(flatten)]
@@ -20,7 +20,7 @@ pub struct Both<'a, A, B> {
     pub second: &'a B,
 }
 
-/// How far a stage is.
+/// A line on stderr while a stage runs.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "progress")]
 pub struct ProgressLine<'a> {
@@ -36,7 +36,7 @@ pub struct ProgressLine<'a> {
     pub note: Option<&'a str>,
 }
 
-/// Why the command failed, and what to do next.
+/// The last line on stderr if the command failed.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
 pub struct ErrorLine<'a> {
@@ -45,14 +45,14 @@ pub struct ErrorLine<'a> {
     pub exit_code: u8,
 }
 
-/// What happens.
+/// A line on stderr about a step that the command takes.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "status")]
 pub struct StatusLine<'a> {
     pub message: &'a str,
 }
 
-/// What may be wrong.
+/// A line on stderr about a possible fault that does not stop the command.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "warning")]
 pub struct WarningLine<'a> {

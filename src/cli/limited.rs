@@ -1,13 +1,13 @@
-//! What limited a run: what `-v` tells at the end.
+//! Tells what limited the speed of a run: the cores, other programs, or input and output. Printed at the end with `-v`.
 
 use slotpress::Elapsed;
 use slotpress::machine::{LoadWatch, OtherLoad, Stopwatch};
 use slotpress_base::threads::available_threads;
 
-/// Cores that are busy for this much of the time limit the work.
+/// From this load on, the cores are said to limit the work.
 const BUSY_PERCENT: f64 = 85.0;
 
-/// Measures the load since the program began.
+/// Measures processor use of this process and of others since the program began.
 #[derive(Debug)]
 pub struct Limits {
     stopwatch: Stopwatch,
@@ -21,7 +21,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// In a line.
+    /// Describes the limit in one line.
     pub fn describe(&self) -> String {
         describe(&self.stopwatch.elapsed(), available_threads(), self.load.and_then(|load| load.others()))
     }

@@ -1,4 +1,4 @@
-//! How wide the terminal is, and text that fits it; and the time, as lines of a log have it.
+//! Fits text to the terminal: width, tables, wrapped lines; and the time as log lines show it.
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -9,8 +9,8 @@ pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSplitter};
 
-/// A table without rules in at most so many columns, whose broader cells are broken into lines: numbers at the right, `words` at
-/// the left.
+/// Lays out a table in at most `columns` columns. Cells that are too wide are broken into several lines. The columns
+/// listed in `words` are aligned left, all others right.
 pub fn table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(headings).add_rows(rows);
@@ -22,11 +22,11 @@ pub fn table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns
     table.lines().map(|line| line.trim_end().to_string()).collect()
 }
 
-/// Where the terminal's width is unknown.
+/// Used if the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Whether the locale's characters are those of UTF-8, by the variable that counts; where none is set, as a service has it,
-/// they are taken to be.
+/// True if the locale uses UTF-8, as told by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. True if none is
+/// set, as in most services.
 pub fn is_utf8() -> bool {
     let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find(|name| set(name)).and_then(std::env::var_os);
@@ -36,12 +36,11 @@ pub fn is_utf8() -> bool {
     })
 }
 
-/// Columns of the terminal on stderr.
 pub fn columns() -> usize {
     columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
 }
 
-/// Columns of the terminal that results go to; `None` where they go elsewhere.
+/// Columns of the terminal on stdout; `None` if stdout is not a terminal.
 pub fn columns_of_results() -> Option<usize> {
     let stdout = std::io::stdout();
     if stdout.is_terminal() { columns_of(stdout) } else { None }
@@ -52,14 +51,14 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Lines of at most `columns` columns; the ones after the first are indented below the text. A word that is longer
-/// stays whole, so that paths can be copied.
+/// Wraps a text to lines of at most `columns` columns, with continuation lines indented to the end of the label. A word
+/// that is too long stays in one piece, so that paths can be copied.
 pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(first_width) = words.first().map(|word| display_width(word)) else { return vec![label.to_string()] };
     let longest = words.iter().map(|word| display_width(word)).max().unwrap_or(0);
     let label_width = display_width(label);
-    // Behind an indent that leaves no room for a word, all stand further left.
+    // If the label leaves no room for the longest word, indent less.
     let indent = " ".repeat(label_width.min(columns / 2).min(columns.saturating_sub(longest)));
     let is_label_alone = (1..columns).contains(&label_width) && label_width + first_width > columns;
     let options = Options::new(columns)
@@ -71,8 +70,8 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     if is_label_alone { [vec![label.to_string()], lines].concat() } else { lines }
 }
 
-/// A line of a report in lines of at most `columns` columns: what follows a label, as in `  size    12 GiB from …`,
-/// goes on below itself. Rows of tables, which have more than one gap, are left as they are.
+/// Wraps one line of a report to `columns` columns. In a line with a label, such as `  size    12 GiB from …`, the
+/// value is wrapped in its own column. Table rows, which contain several gaps, stay unchanged.
 pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
     if display_width(line) <= columns {
         return vec![line.to_string()];
@@ -86,14 +85,14 @@ pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
     wrap(line.strip_suffix(value).unwrap_or_default(), value, columns)
 }
 
-/// Every line of a text wrapped, the first after a label.
+/// Wraps each line of a text; the first one follows the label.
 pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     let lines: Vec<String> = labels.zip(text.lines()).flat_map(|(label, line)| wrap(label, line, columns)).collect();
     lines.join("\n")
 }
 
-/// The time, as logs have it: `2026-11-22T09:30:05Z`.
+/// The time in UTC, as log lines show it: `2026-11-22T09:30:05Z`.
 pub fn time_now() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }
@@ -110,7 +109,7 @@ mod tests {
             assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
         }
         assert_eq!(wrap("", "two words", 80), ["two words"]);
-        // A word for which there is no room behind the label stands further left.
+        // A word too long for the space after the label is indented less.
         let capitalization = "1 account, capitalization 599,999,123,456,789,012";
         let lines = wrap("  state    ok       ", capitalization, 40);
         assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");

@@ -1,4 +1,5 @@
-//! `slotpress list`
+//! Runs `slotpress list` for a directory, a store or a server. `prune` shares its lines about files that cannot be
+//! used.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -17,9 +18,9 @@ use super::values;
 
 /// List archives, which belong together, and which ones a node would choose
 ///
-/// Of a directory, also files that are not usable, with the reason, and downloads that did not end.
-/// Of a store, it is what the bucket has. For a server, the list comes from its interface for programs (`slotpress serve`), or from its redirects and the listing
-/// of a mirror. It is what the server claims.
+/// For a directory, it also lists files that are not usable, with the reason, and downloads that did not end. For a
+/// store, it lists what is in the bucket. For a server, the list comes from its interface for programs (`slotpress
+/// serve`), or from its redirects and the listing of a mirror. It is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
@@ -35,7 +36,7 @@ pub struct ListArgs {
     network: NetworkArgs,
 }
 
-/// An archive as the list for programs has it, where it is, and whether a node would choose it.
+/// Fields of an `archive_listed` line.
 #[derive(Serialize)]
 struct ListedFields {
     #[serde(flatten)]
@@ -44,14 +45,13 @@ struct ListedFields {
     chosen: bool,
 }
 
-/// Lists.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     let (catalog, partials) = look(args, ui)?;
     print_list(&catalog, &partials, args, ui);
     args.max_age.map_or(Ok(()), |max_age| check_age(&catalog, max_age, &args.place))
 }
 
-/// Refuses what is too old, so that the exit code says it.
+/// Fails if the newest archive that a node would choose is older than `max_age`, or if there is none.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let place = place.shown();
     let Some(choice) = catalog.choice() else {
@@ -101,14 +101,14 @@ fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui)
     }
 }
 
-/// A file that is of no use, and why.
 pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
     let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
     let place = if archive.is_remote { "remote/" } else { "" };
     format!("{place}{}\n    {size}, {age} old, not usable: {fault}", archive.name)
 }
 
-/// A download that did not end; or what became of it.
+/// Prints an unfinished download. `removed` is `None` where nothing is deleted (`list`), and tells in JSON if `prune`
+/// deleted it.
 pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
     if ui.is_json() {
         return ui.print_reports("partial_download", partial, &json!({ "removed": removed == Some(true) }));
@@ -116,7 +116,7 @@ pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
     ui.print(&format!("  {}", line_of_partial(partial)));
 }
 
-/// The same in words.
+/// Describes an unfinished download in two lines.
 pub fn line_of_partial(partial: &Partial) -> String {
     let age = values::show_age(partial.age(unix_ns(SystemTime::now())));
     let size = values::show_bytes(partial.size_bytes);
@@ -124,9 +124,9 @@ pub fn line_of_partial(partial: &Partial) -> String {
     format!("{partial}\n    {size} of a download that did not end, {age} old{use_of_it}")
 }
 
-/// Names downloads in a directory that this run did not continue.
+/// Warns of unfinished downloads in a directory, which this run did not continue.
 pub fn tell_of_partials(dir: &Path, ui: &Ui) {
-    // That the directory cannot be read is no fault of a run that has succeeded.
+    // The run has succeeded: an unreadable directory is no reason to fail it now.
     let found = find_partials(dir).unwrap_or_default();
     let left: Vec<&Partial> = found.iter().filter(|partial| !partial.is_in_use).collect();
     for partial in &left {
@@ -137,7 +137,7 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     }
 }
 
-/// What there is.
+/// Finds the archives at the place, and the unfinished downloads if it is a directory.
 fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     match args.place.to_str().filter(|text| text.contains("://")) {
         Some(text) => Ok((ask(text, &args.place, &args.network, ui)?, Vec::new())),
@@ -150,7 +150,8 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     }
 }
 
-/// What a server says that it has.
+/// Asks a server or store for its archives. A server without a list for programs is asked as a validator's RPC port or
+/// a mirror.
 pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?

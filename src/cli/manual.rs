@@ -1,4 +1,4 @@
-//! Completions, man pages and the long version, made from the same definitions as the help.
+//! Shell completions, man pages and the output of `--version`, made from the same definitions as the help.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-/// What the exit codes mean, for every page.
+/// Exit codes with their meanings, as each man page lists them.
 pub const EXIT_CODES: [(u8, &str); 8] = [
     (0, "done"),
     (1, "failed"),
@@ -65,7 +65,7 @@ pub fn man(args: &ManArgs, command: Command) -> Result<()> {
         .or_path("write man pages into", &args.dir)
 }
 
-/// Every command, and the words that lead to it.
+/// Lists a command and all its subcommands, each with the words that select it.
 fn pages<'a>(command: &'a Command, path: &[&'a str]) -> Vec<(Vec<&'a str>, &'a Command)> {
     let mut found = vec![(path.to_vec(), command)];
     for one in command.get_subcommands() {
@@ -75,7 +75,7 @@ fn pages<'a>(command: &'a Command, path: &[&'a str]) -> Vec<(Vec<&'a str>, &'a C
     found
 }
 
-/// `slotpress-levels-link`
+/// Joins the words of a command to a page name such as `slotpress-levels-link`.
 fn page_name(path: &[&str]) -> String {
     ["slotpress"].iter().chain(path).copied().collect::<Vec<_>>().join("-")
 }
@@ -84,7 +84,7 @@ fn write_page(dir: &Path, path: &[&str], command: &Command, names: &[String]) ->
     let name = page_name(path);
     // Examples have a section of their own.
     let command = command.clone().name(name.clone()).after_help("").after_long_help("");
-    // The footer has the source, the date and the name of the page in one line.
+    // The footer shows source, date and page name in one line of 80 columns: keep the source short.
     let source = concat!("slotpress ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone()).title(name.to_uppercase()).manual("slotpress manual").source(source);
     let mut page = Vec::new();
@@ -118,7 +118,7 @@ fn terms<'a>(page: &mut Vec<u8>, heading: &str, terms: impl Iterator<Item = (&'a
     Ok(())
 }
 
-/// Text that means itself in a man page.
+/// Escapes text so that a man page shows it unchanged.
 fn roff(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines =
@@ -126,7 +126,7 @@ fn roff(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What `--version -v` prints: what a report of a fault should say.
+/// Text of `--version -v`: everything that a bug report should contain.
 pub fn long_version() -> String {
     let features = if cfg!(feature = "lz4hc") { "levels net serve stores lz4hc" } else { "levels net serve stores" };
     format!(
@@ -139,16 +139,16 @@ pub fn long_version() -> String {
     )
 }
 
-/// What `--version` prints after the name: version, commit where it is known, target.
+/// Text of `--version` after the name: version, commit if known, target.
 pub fn short_version() -> String {
     let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target())
 }
 
-/// The commit that was built, as who builds a release says it: sources from a registry do not know theirs.
+/// The commit, set by the release build. It is unknown when the sources come from a registry.
 const COMMIT: Option<&str> = option_env!("SLOTPRESS_COMMIT");
 
-/// Machine, system and C library.
+/// Architecture, operating system and C library.
 fn target() -> String {
     let environment = match () {
         () if cfg!(target_env = "gnu") => "-gnu",
@@ -177,7 +177,7 @@ mod tests {
             }
             assert!(page.contains("interrupted"), "{name}");
         }
-        // The header has the title twice, and the footer the source and the title, in lines of 80 columns.
+        // man prints the title twice in the header, and source and title in the footer, in lines of 80 columns.
         for entry in fs::read_dir(dir.path()).expect("there") {
             let text = fs::read_to_string(entry.expect("an entry").path()).expect("read");
             let title = text.lines().find(|line| line.starts_with(".TH ")).expect("a title");

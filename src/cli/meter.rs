@@ -1,4 +1,5 @@
-//! How far the work is: steps, bytes, percentage and time left, and the line that shows them. Pure but for the clock.
+//! Measures the progress of a run (steps, bytes, percentage, time left) and formats it as a line. Does no output; its
+//! only input beside the reports is the clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,20 +11,20 @@ use slotpress::Step;
 use super::lines::cut;
 use super::values;
 
-/// Cells of the bar.
+/// Width of the progress bar in characters.
 const BAR_CELLS: usize = 20;
 
-/// Terminals with fewer columns get a name, a percentage and the time left.
+/// Terminals with fewer columns get only name, percentage and time left.
 const COLUMNS_OF_BAR: usize = 50;
 
-/// Before this, and below this part of the work, the time left would be a guess.
+/// Until this much time has passed and this part of the work is done, the time left would be a guess.
 const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
 const TIME_LEFT_PART: f64 = 0.005;
 
-/// Columns that stay free: a ^C that the terminal echoes behind the line must not begin a new line.
+/// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a new line.
 const COLUMNS_FREE: usize = 4;
 
-/// What was reported. Its lock is never held while anything is drawn.
+/// Collects reports of progress from all threads. The lock is never held while something is drawn.
 pub struct Meter {
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
@@ -37,39 +38,34 @@ struct MeterState {
     note: String,
     steps: Vec<Step>,
     steps_start: Option<Instant>,
-    /// Which of the steps runs now, from 0.
+    /// Index of the running step in `steps`; `None` during a stage that was not announced.
     step: Option<usize>,
-    /// The first of the steps that have not begun.
+    /// Index of the first step that has not begun.
     next_step: usize,
 }
 
-/// What is known at one moment.
+/// The progress at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MeterReading {
-    /// What is being done.
     pub name: String,
-    /// Which step of how many, from 1.
+    /// Number of the running step, from 1, and number of steps.
     pub step: Option<(usize, usize)>,
-    /// Since the stage began.
+    /// Time since the stage began.
     pub elapsed: Duration,
-    /// Read in this stage.
     pub input_bytes: u64,
-    /// Written in this stage.
     pub output_bytes: u64,
-    /// To be read in this stage.
     pub total_bytes: Option<u64>,
-    /// How much of everything is done, 0 to 1: of all steps where their sizes are known, otherwise of the stage.
+    /// Share of the work that is done, 0 to 1: of all steps if their sizes are known, otherwise of this stage.
     pub done: Option<f64>,
-    /// Whether that is of several steps.
+    /// True if `done` is the share of several steps.
     pub is_overall: bool,
-    /// How long it takes until everything is done.
+    /// Estimated time until everything is done.
     pub left: Option<Duration>,
-    /// A few words instead of the rate.
+    /// Text shown in place of the rate.
     pub note: String,
 }
 
 impl Meter {
-    /// Nothing is done yet.
     pub fn new() -> Self {
         let state = MeterState {
             name: String::new(),
@@ -88,13 +84,14 @@ impl Meter {
         self.state.lock()
     }
 
-    /// These steps follow.
+    /// Announces the steps that follow.
     pub fn steps(&self, steps: &[Step]) {
         let mut state = self.state();
         (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
     }
 
-    /// A stage begins: a step, if it has the name of one that is to come.
+    /// Begins a stage. It counts as a step if its name is that of a step still to come; other stages run without a
+    /// number.
     pub fn stage(&self, name: &str, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
@@ -113,28 +110,26 @@ impl Meter {
         }
     }
 
-    /// Bytes were read and written; returns how many that makes.
+    /// Adds bytes read and written; returns the total read in this stage.
     pub fn advance(&self, input_bytes: u64, output_bytes: u64) -> u64 {
         self.output_bytes.fetch_add(output_bytes, Relaxed);
         self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes
     }
 
-    /// Whether there was a stage.
+    /// True after the first stage has begun.
     pub fn has_begun(&self) -> bool {
         !self.state().name.is_empty()
     }
 
-    /// Since the stage began.
     pub fn stage_elapsed(&self) -> Duration {
         self.state().stage_start.elapsed()
     }
 
-    /// A few words beside the figures.
+    /// Sets the text shown in place of the rate.
     pub fn note(&self, text: &str) {
         self.state().note = text.to_string();
     }
 
-    /// How far the work is now.
     pub fn read(&self) -> MeterReading {
         let state = self.state();
         let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
@@ -145,7 +140,7 @@ impl Meter {
             Some((done, steps.iter().sum::<u64>(), state.steps_start?.elapsed()))
         });
         let (done_bytes, all_bytes, since) = match (overall, state.total_bytes) {
-            // A step without a size of its own, as syncing, says nothing about the time left.
+            // A step without a size, such as syncing, tells nothing about the time left.
             (_, None) => (0, 0, elapsed),
             (Some(overall), _) => overall,
             (None, Some(total)) => (input_bytes.min(total), total, elapsed),
@@ -169,7 +164,7 @@ impl Meter {
 }
 
 impl MeterReading {
-    /// `2 of 4 Restoring`
+    /// For example `2 of 4 Restoring`.
     fn label(&self) -> String {
         match self.step {
             Some((step, steps)) if steps > 1 => format!("{step} of {steps} {}", self.name),
@@ -189,7 +184,7 @@ impl MeterReading {
         (self.input_bytes > 0 && !self.elapsed.is_zero()).then(|| values::show_rate(self.input_bytes, self.elapsed))
     }
 
-    /// Only where something gets smaller: elsewhere their ratio means nothing.
+    /// The compression ratio, only where the output is smaller than the input.
     fn ratio(&self) -> Option<String> {
         (self.output_bytes > 0 && self.output_bytes < self.input_bytes)
             .then(|| format!("ratio {}", values::show_ratio(self.input_bytes, self.output_bytes)))
@@ -199,7 +194,8 @@ impl MeterReading {
         (!self.note.is_empty()).then(|| self.note.clone())
     }
 
-    /// The line of a terminal with so many columns: never more than one line.
+    /// Formats one line that fits into the columns of a terminal. Details are left out, least important first, until it
+    /// fits.
     pub fn bar_line(&self, columns: usize, is_utf8: bool) -> String {
         let columns = columns.saturating_sub(COLUMNS_FREE).max(1);
         let join = |parts: &[&Option<String>]| -> String {
@@ -226,7 +222,7 @@ impl MeterReading {
             }
             None => read(),
         };
-        // A note has the rate that matters.
+        // A note already contains the rate that matters.
         let (note, rate) = (self.note(), self.rate().filter(|_| self.note.is_empty()));
         let what = note.clone().or_else(|| self.ratio());
         let variants = [
@@ -241,7 +237,7 @@ impl MeterReading {
         fitting.cloned().unwrap_or_else(|| cut(&variants[variants.len() - 1], columns))
     }
 
-    /// A line of a log.
+    /// Formats a line for a log.
     pub fn plain_line(&self) -> String {
         let mut line = format!("{}: {}", self.label(), values::show_bytes(self.input_bytes));
         if let Some(total) = self.total_bytes.filter(|total| *total > 0) {
@@ -258,14 +254,14 @@ impl MeterReading {
     }
 }
 
-/// `[████████░░░░░░░░░░░░]`; plain characters where the locale has no others.
+/// Draws `[████████░░░░░░░░░░░░]`, or the same with `#` and `-` without UTF-8.
 fn show_bar(done: f64, is_utf8: bool) -> String {
     let full = ((done * BAR_CELLS as f64) as usize).min(BAR_CELLS);
     let (done, left) = if is_utf8 { ("█", "░") } else { ("#", "-") };
     format!("[{}{}]", done.repeat(full), left.repeat(BAR_CELLS - full))
 }
 
-/// `12 s`, `4 min 10 s`, `1 h 02 min`: hundredths of what still changes are noise.
+/// Formats a duration as `12 s`, `4 min 10 s` or `1 h 02 min`, without fractions of a second, which would flicker.
 fn show_whole_seconds(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..100 => format!("{seconds} s"),

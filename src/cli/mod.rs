@@ -1,6 +1,8 @@
-//! The program: one file per command, [`ui`] for everything that the terminal sees, [`values`] for what flags hold.
+//! The program's commands: one file each, with [`ui`] for the terminal and [`values`] for parsing and formatting of
+//! values.
 //!
-//! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
+//! A command turns its flags into options of the library, calls it, and prints its report. The work itself is done in
+//! the library.
 
 mod archive;
 mod arguments;
@@ -68,7 +70,6 @@ struct Cli {
     command: Verb,
 }
 
-/// What the terminal shows.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct ScreenArgs {
@@ -116,7 +117,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether SIGHUP asks to stop, as it does where nothing else is meant by it.
+    /// True if SIGHUP interrupts the command. `serve` uses it to reload its certificates.
     fn stops_on_hangup(&self) -> bool {
         !matches!(self, Self::Serve(_))
     }
@@ -133,14 +134,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Err(error) => {
-            // clap repeats what it does not understand, and a terminal would obey it.
+            // clap repeats arguments that it does not understand: escape control characters, which the terminal would
+            // obey.
             let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
             let variable = environment::variable_of(&error, &command(), &arguments);
             let is_error = error.use_stderr();
             let printed = usage::print(error, &arguments, variable);
             return match printed {
                 _ if is_error => ExitCode::from(usage::EXIT_CODE),
-                // A closed pipe is no reason to fail at printing help.
+                // A closed pipe does not make printing the help fail.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));
                     ExitCode::FAILURE
@@ -171,7 +173,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Whether `-v` is there, alone or with other letters.
+/// True if `-v` or `--verbose` is given, also among combined letters such as `-qv`.
 fn is_verbose(arguments: &[OsString]) -> bool {
     arguments.iter().skip(1).filter_map(|argument| argument.to_str()).any(|argument| {
         argument == "--verbose"
@@ -179,7 +181,7 @@ fn is_verbose(arguments: &[OsString]) -> bool {
     })
 }
 
-/// Shows an error where there is no screen yet. Its own failure has nowhere to be reported.
+/// Prints an error before the `Ui` exists. If printing fails, there is nowhere left to report it.
 fn eprint(error: &Error) {
     let _ = writeln!(std::io::stderr(), "error: {error}");
 }
@@ -207,12 +209,12 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     }
 }
 
-/// The command line.
+/// Builds clap's command with the examples and the handling of environment variables.
 fn command() -> Command {
     examples::describe(environment::describe(Cli::command()))
 }
 
-/// What the arguments and the environment ask for.
+/// Parses arguments and environment variables.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
 }

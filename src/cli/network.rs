@@ -1,4 +1,4 @@
-//! What commands that read from servers share: flags, and archives that are paths or URLs.
+//! Flags shared by commands that read from servers, and archives named by path or URL.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use slotpress_base::text::ShowPath;
 use super::ui::Ui;
 use super::values;
 
-/// How to reach servers and stores that were named.
+/// Connection settings for servers and stores that the user named.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct ConnectionArgs {
@@ -32,7 +32,7 @@ pub struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
-    /// What the flags say, the rest as usual.
+    /// Client options from the flags, with defaults for the rest.
     pub fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.ca_file = self.ca_file.clone();
@@ -42,7 +42,7 @@ impl ConnectionArgs {
     }
 }
 
-/// How to reach servers.
+/// Connection settings for servers that may redirect to others.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
@@ -59,7 +59,7 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("devnet", Cluster::Devnet, "For developers"),
 ];
 
-/// Whom to ask for archives, beside the sources that are named.
+/// Sources of archives beside those on the command line: RPC servers, a file, a cluster. And how old the state may be.
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
@@ -77,7 +77,7 @@ pub struct PeersArgs {
     max_age: Option<MaxAge>,
 }
 
-/// Reads an age: a lone number is slots.
+/// Parses a maximum age; a number without a unit is slots.
 fn max_age(text: &str) -> Result<MaxAge, String> {
     match text.trim().parse() {
         Ok(slots) => Ok(MaxAge::Slots(slots)),
@@ -86,7 +86,7 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 }
 
 impl PeersArgs {
-    /// What to look for, in these sources and among peers.
+    /// Search options for the given sources, those in `--sources-from`, and the peers of RPC servers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
         let mut sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
         if let Some(path) = &self.sources_from {
@@ -100,10 +100,10 @@ impl PeersArgs {
     }
 }
 
-/// The longest file of sources: some tens of thousands of URLs.
+/// Limit of a file of sources: enough for about ten thousand URLs.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// The sources that a file lists, one a line.
+/// Reads the sources from a file, one per line; skips empty lines and comments.
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let mut text = String::new();
     let file = slotpress::machine::open_file(path)?;
@@ -122,7 +122,7 @@ fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     }
 }
 
-/// How to fetch.
+/// Settings of downloads.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct TransferArgs {
@@ -130,8 +130,8 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, a server is given up from which less than
-    /// 1 KiB per second comes for two minutes
+    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a server that sends less
+    /// than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The run fails if one of
@@ -143,12 +143,11 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
-    /// Connections at a time.
     pub fn streams(&self) -> usize {
         usize::from(self.streams)
     }
 
-    /// Bounds of downloads; of archives no longer than this.
+    /// Limits of a download: connections, rate, and size (4 TiB without `max_bytes`).
     pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> Limits {
         let mut limits = Limits::default().streams(self.streams());
         limits.max_bytes = max_bytes.unwrap_or(limits.max_bytes);
@@ -157,12 +156,12 @@ impl TransferArgs {
         limits
     }
 
-    /// Servers that vouch for archives.
+    /// The servers given by `--trust`, which must offer the same archive.
     pub fn trusted(&self) -> Result<Vec<Url>> {
         self.trust.iter().map(|text| parse_url(text)).collect()
     }
 
-    /// A client that fetches no faster than this.
+    /// Creates a client limited to `max_rate` bytes per second over all connections.
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
         let mut options = self.network.options();
         options.max_rate_bytes_per_second = max_rate;
@@ -171,23 +170,24 @@ impl TransferArgs {
 }
 
 impl NetworkArgs {
-    /// What the flags say, the rest as usual.
+    /// Client options from the flags, with defaults for the rest.
     pub fn options(&self) -> ClientOptions {
         self.connection.options().allow_private(self.allow_private)
     }
 }
 
-/// Refuses a URL, or what was meant as one, where only files are read. `what_to_type` tells what reads it.
+/// Refuses a URL, or a host name meant as one, where only files can be read. `what_to_type` makes the hint from the
+/// URL.
 ///
 /// # Errors
-/// It is none of the files that there are.
+/// If no such file exists and the text reads like a URL or a host.
 pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
     let Some(url) = meant_url(text) else { return Ok(()) };
     Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url)))
 }
 
-/// A URL without its secrets, also one that lacks its scheme.
+/// Completes a host name to a URL, and hides passwords in a URL; `None` for text that is neither.
 fn meant_url(text: &str) -> Option<String> {
     match is_url(text) {
         true => parse_url(text).ok().map(|url| shown(&url)),
@@ -195,13 +195,13 @@ fn meant_url(text: &str) -> Option<String> {
     }
 }
 
-/// An archive that was named on the command line.
+/// An archive named on the command line by its path or its URL.
 pub struct ArchiveInput {
     named: NamedArchive,
     source: Option<Arc<UrlSource>>,
 }
 
-/// What was fetched of a file on a server.
+/// Fields of the `transfer` report: bytes fetched from a remote file.
 #[derive(Serialize)]
 struct TransferFields<'a> {
     url: &'a str,
@@ -211,7 +211,7 @@ struct TransferFields<'a> {
 }
 
 impl ArchiveInput {
-    /// A path, or a URL of an archive on a server that sends ranges.
+    /// Opens a path, or the URL of an archive on a server that supports range requests.
     pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let Some(text) = path.to_str().filter(|text| is_url(text)) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
@@ -224,12 +224,11 @@ impl ArchiveInput {
         Ok(Self { named: NamedArchive::from_source(source.clone(), name), source: Some(source) })
     }
 
-    /// The archive.
     pub fn named(&self) -> &NamedArchive {
         &self.named
     }
 
-    /// Prints what was fetched, where something was.
+    /// Prints how many bytes were fetched; nothing for a local file.
     pub fn print_transfer(&self, ui: &Ui) {
         let Some(source) = &self.source else { return };
         let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());

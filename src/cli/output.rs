@@ -1,4 +1,4 @@
-//! Where a command puts an archive: a directory, or a store.
+//! Destination of a new archive: a directory or a store.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use slotpress::{Result, Sink};
 
 use super::network::ConnectionArgs;
 
-/// What `--output` names, unless that is standard output.
+/// The destination named by `--output`.
 pub enum Output<'a> {
-    /// A directory.
+    /// A directory; also used, unchecked, for `-` (standard output).
     Dir(&'a Path),
-    /// A bucket.
     Store(Store),
 }
 
 impl<'a> Output<'a> {
-    /// Looks at it, and asks no store yet. An upload takes at most half of the memory that the command may take.
+    /// Checks a directory, or prepares a store without a request to it. An upload may use at most half of
+    /// `memory_bytes`.
     pub fn open(output: &'a Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Self> {
         if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));
@@ -28,7 +28,7 @@ impl<'a> Output<'a> {
         Ok(Self::Dir(output))
     }
 
-    /// What an upload takes.
+    /// Memory that an upload may use.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             Self::Dir(_) => 0,
@@ -36,17 +36,17 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What it leaves of the memory that the command may take.
+    /// The rest of the command's memory limit after the upload's share.
     pub fn left_of(&self, memory_bytes: Option<u64>) -> Option<u64> {
         memory_bytes.map(|bytes| bytes.saturating_sub(self.memory_bytes()))
     }
 
-    /// Whether its space cannot be looked at.
+    /// True for a store, whose free space is unknown.
     pub fn is_store(&self) -> bool {
         !matches!(self, Self::Dir(_))
     }
 
-    /// For writing.
+    /// The sink that writes there; `replace` permits replacing an archive of the same name.
     pub fn sink(&self, replace: bool) -> Sink<'_> {
         match self {
             Self::Dir(dir) => Sink::dir(*dir).replace(replace),

@@ -1,4 +1,5 @@
-//! Whether the memory that a command is going to use fits into the limits of the process, before it starts to work.
+//! Checks before the work that a command's memory fits into the limits of the process, and reduces the number of
+//! workers if it does not.
 
 use slotpress::codec::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress::machine::{Limit, tightest_limit};
@@ -7,32 +8,33 @@ use slotpress::{Error, Progress, Result};
 use super::ui::Ui;
 use super::values;
 
-/// A worker's stack and what its allocator keeps for it.
+/// A worker's stack, and memory that its allocator holds back.
 const THREAD_BYTES: u64 = 4 << 20;
 
-/// Addresses that the C library sets apart for each thread but the first, used or not, as long as there are enough.
+/// Address space that the C library reserves for each further thread. It counts only against a limit of addresses
+/// (`ulimit -v`).
 const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 
-/// What every command takes beside buffers: parsed documents, the lists of a small archive.
+/// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
-/// What to do about too little memory.
 const SMALLER: &str = "raise the limit, or reduce --memory, --sample or --frame-size (if the command has them)";
 
-/// A worker that decodes frames of the usual size: one compressed, two decoded, the context.
+/// Memory of a worker that decodes frames of default size: one compressed and two decoded frames, and the decoder's
+/// context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// A worker that looks at files of a ledger: a window of each of a few.
+/// Memory of a worker that inspects a ledger's files: a window on each of a few files.
 pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 
-/// What one connection holds of a transfer: a frame until it is known to be right, and the buffers of its socket.
+/// Memory per connection of a download: one frame, held until its hash is checked, and socket buffers.
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// As many workers as fit into the limits: what was asked for, or all cores. Each takes `worker_bytes`; the command takes
-/// `other_bytes` beside them. Warns of fewer.
+/// Returns the number of workers (`asked`, or one per core), reduced to those that fit into the memory limit of the
+/// process; warns if fewer do. Each needs `worker_bytes`; all together share `other_bytes`.
 ///
 /// # Errors
-/// Not even one fits.
+/// If there is not enough memory for one worker.
 pub fn threads_that_fit(
     asked: Option<usize>,
     worker_bytes: impl FnOnce() -> Result<u64>,
@@ -46,7 +48,7 @@ pub fn threads_that_fit(
         }
         return Ok(threads);
     };
-    // What a worker needs is measured by what it allocates: where that fails, there is no more to know.
+    // `worker_bytes` allocates a compressor to measure it, which fails if memory is this short.
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
@@ -64,7 +66,7 @@ pub fn threads_that_fit(
     Ok(fitting)
 }
 
-/// What is going to be used at most.
+/// Describes the planned memory use, for `-v`.
 fn describe(threads: usize, worker_bytes: u64, other_bytes: u64) -> String {
     let all_bytes = (threads as u64).saturating_mul(worker_bytes).saturating_add(other_bytes);
     let [all, worker, other] = [all_bytes, worker_bytes, other_bytes].map(values::show_bytes);
@@ -89,7 +91,7 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))
 }
 
-/// As much memory as asked for, or the default; without a wish, no more than a quarter of what a limit leaves.
+/// The memory asked for, or the default reduced to a quarter of what the tightest limit leaves.
 pub fn memory_or(asked: Option<u64>, default_bytes: u64) -> u64 {
     asked.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
 }

@@ -1,4 +1,4 @@
-//! `slotpress prune`
+//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which archives to keep.
 
 use std::fs;
 use std::io::{self, Read};
@@ -37,10 +37,10 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Of what is kept, remove the oldest until the archives of the directory have at most this size
+    /// Remove the oldest of the kept archives until all of the directory have at most this size
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_bytes: Option<u64>,
-    /// Of what is kept, remove the oldest until this much is free on the file system
+    /// Remove the oldest of the kept archives until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_free: Option<u64>,
     /// Also keep archives modified within this time, for example 24h or 7d
@@ -83,13 +83,12 @@ struct SummaryLine {
     unusable_bytes: u64,
 }
 
-/// Changed within this time, a file may still be being written.
+/// A file that changed within this time may still be being written: it is not removed as unusable.
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
-/// The longest index of `publish`.
+/// Limit of an index of `publish`: some ten thousand archives.
 const INDEX_BYTES_MAX: u64 = 8 << 20;
 
-/// Removes what may go.
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     args.dirs.iter().try_for_each(|target| {
         if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
@@ -115,7 +114,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     })
 }
 
-/// Refuses a target of `publish`: its index would name what is gone.
+/// Refuses a target of `publish`, because its index would go on naming deleted archives.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
     match documents.into_iter().any(|document| parse_list(&document).is_some()) {
         false => Ok(()),
@@ -127,7 +126,8 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
     }
 }
 
-/// A small file below a directory, if it is there. One that cannot be read may be an index all the same, and is refused.
+/// Reads a small file below a directory; `None` if it does not exist. Any other failure is an error, because an
+/// unreadable file may be an index of `publish`.
 fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
     let at = dir.join(path);
     if let Err(error) = fs::symlink_metadata(&at)
@@ -174,7 +174,7 @@ fn prune(
         }
         false
     };
-    // First, so that it counts as free.
+    // Unusable files go first, so that their space counts as free.
     for Unusable { archive, fault, .. } in catalog.unusable() {
         ui.check()?;
         let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
@@ -201,7 +201,7 @@ fn prune(
         .within(args.keep_within.unwrap_or_default())
         .bytes_max(bytes_max(catalog, dir, args)?);
     let plan = plan_prune(catalog, &keep, unix_ns(now));
-    // Incremental archives first: were it cut off, no full archive would have gone before those that build on it.
+    // Incremental archives go first: if the run is interrupted, none has lost its full archive.
     let all = || catalog.archives().iter().zip(&plan);
     for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
         let mut goes = reason.is_none();
@@ -236,7 +236,7 @@ fn prune(
     failed.map_or(Ok(()), Err)
 }
 
-/// Removes downloads that did not end, where that is asked for.
+/// With `--partials`, removes unfinished downloads that no process is using.
 fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     if !args.partials {
         return Ok(());
@@ -258,7 +258,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for an archive: as JSON always, as text if it is removed.
+/// Prints a line for one archive: in JSON for all, as text only for removed ones.
 fn print_outcome(
     archive: &Archive,
     goes: bool,
@@ -283,7 +283,8 @@ fn print_outcome(
     }
 }
 
-/// How much the archives of a directory may have together.
+/// Limit of the total size of the kept archives, from `--keep-bytes` and from the space that `--keep-free` asks for;
+/// `None` for no limit.
 fn bytes_max(catalog: &Catalog, dir: &Path, args: &PruneArgs) -> Result<Option<u64>> {
     let Some(keep_free) = args.keep_free else { return Ok(args.keep_bytes) };
     let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();

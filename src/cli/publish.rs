@@ -1,4 +1,4 @@
-//! `slotpress publish`
+//! Runs `slotpress publish`, and prints its events as log lines or JSON.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -130,16 +130,15 @@ const WRITERS: &[(&str, Writer, &str)] = &[
     ("firedancer", Writer::Firedancer, "Firedancer"),
 ];
 
-/// What only the program knows of an event.
+/// Fields added to each event in JSON.
 #[derive(Serialize)]
 struct EventFields<'a> {
     time: String,
-    /// What to do about a failure, in flags; null where there is no advice.
+    /// Advice about a failure, in terms of flags: null if there is none, left out of other events.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<Option<Cow<'a, str>>>,
 }
 
-/// Publishes.
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     let options = options(args, ui)?;
     if !args.dry_run {
@@ -218,7 +217,7 @@ fn show(event: &Event, ui: &Ui) {
     }
 }
 
-/// An event in words, and how grave it is.
+/// Words an event for the log, with its level.
 fn words(event: &Event) -> (Level, String) {
     match event {
         Event::Watching { snapshots, targets, metrics } => {

@@ -1,4 +1,4 @@
-//! `slotpress recompress`
+//! Runs `slotpress recompress`, and prints its report.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,9 +21,9 @@ use super::{stdout, values};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order; with
-/// --for agave, it is one that Agave loads, made from one that only Firedancer does. If the archive is damaged, or does not
-/// match its name, no output is made.
+/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order;
+/// with --for agave, an archive that only Firedancer loads becomes one that Agave loads. If the archive is damaged, or
+/// does not match its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -45,14 +45,14 @@ pub struct RecompressArgs {
     /// The full archive below an incremental one, to check the state that the two make up; nothing else of it is used
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
-    /// Make of an archive of Firedancer's one that this client loads; an incremental one also needs --base. Others are
-    /// recompressed as ever
+    /// Convert an archive of Firedancer's into one that this client loads; an incremental archive also needs --base.
+    /// Other archives are recompressed as usual
     #[arg(long = "for", value_name = "CLIENT", value_parser = ["agave"])]
     client: Option<String>,
-    /// With --for and a full archive: Agave's incremental archive that is to go on it
+    /// With --for and a full archive: the incremental archive of Agave's that will be based on it
     #[arg(long, value_name = "INCREMENTAL", requires = "client")]
     incremental: Option<PathBuf>,
-    /// With --for: the chain's genesis.bin, for a test cluster whose slots take another time than those of the known ones
+    /// With --for: the chain's genesis.bin, for a test cluster whose slot time differs from that of the public clusters
     #[arg(long, value_name = "FILE", requires = "client")]
     genesis: Option<PathBuf>,
     /// Replace an archive of the same name
@@ -81,7 +81,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let source = match is_stream {
-        // Not through the standard library's buffer, which a wait for bytes would not see.
+        // Not through the standard library's buffer: bytes in it would be missed when waiting for the file descriptor
+        // to be readable.
         true => {
             let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
             RecompressSource::Stream(File::from(input))

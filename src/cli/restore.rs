@@ -1,4 +1,4 @@
-//! `slotpress restore`
+//! Runs `slotpress restore`, and prints its preview and report, with the command that starts a validator.
 
 use std::path::{Path, PathBuf};
 
@@ -99,7 +99,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints what would be written, and what would be replaced.
+/// Prints needed and free space per file system, and existing files that are replaced.
 pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
     for Space { dir, needed_bytes, free_bytes } in space {
         let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
@@ -109,7 +109,7 @@ pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: Ex
     existing.iter().for_each(|path| ui.print(&format!("  replaces {}, {what}", path.shown())));
 }
 
-/// Prints what would be restored; an error where there is no room for it.
+/// Prints the preview of `--dry-run`; fails if there is not enough space.
 fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
     let RestorePreview { archives, space, existing, .. } = preview;
     if ui.is_json() {
@@ -131,7 +131,7 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
     space.iter().try_for_each(Space::check)
 }
 
-/// Refuses a ledger in the place of an archive.
+/// Refuses a directory in place of an archive, with a hint for ledgers.
 fn check_archives(args: &RestoreArgs) -> Result<()> {
     let mut archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
     let Some(dir) = archives.find(|path| path.is_dir()) else { return Ok(()) };
@@ -143,7 +143,6 @@ fn check_archives(args: &RestoreArgs) -> Result<()> {
     })
 }
 
-/// Prints what was restored, and how to start a validator on it.
 pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     let flags = match target.layout {
         RestoreLayout::Boot => validator_flags(target, report),
@@ -175,7 +174,7 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     }
 }
 
-/// How to start a validator on the ledger: lines that can be pasted.
+/// Prints how to start a validator on the ledger, as lines to paste.
 fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
     let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
     if !genesis.exists() {
@@ -183,8 +182,8 @@ fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
     }
     ui.print("Start Agave with its usual flags and:");
     ui.print_verbatim(&format!("  agave-validator {}", flags.join(" ")));
-    // Firedancer makes its own accounts database of the archives; it has no use for the rest of the ledger. The keys are
-    // those of its default.toml: src/app/firedancer/config/default.toml.
+    // Firedancer builds its own accounts database from the archives and ignores the rest of the ledger. The TOML keys
+    // are those of its default.toml (src/app/firedancer/config/default.toml).
     ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
     ui.print_verbatim("  [paths]");
     ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
@@ -193,17 +192,17 @@ fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
     }
 }
 
-/// A path that holds in any directory; as it was given, where the current directory is not known.
+/// Makes a path absolute; returns it unchanged if the current directory is unknown.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// A path as a basic string of TOML, which escapes as JSON does.
+/// Quotes a path as a TOML basic string, whose escapes are the same as in JSON.
 fn toml_string(path: &Path) -> String {
     text::json(&path.to_string_lossy())
 }
 
-/// The flags that make a validator boot from what was restored.
+/// Command line flags of agave-validator that boot from the restored ledger.
 fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String> {
     let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&target.paths.ledger))];
     if let Some(snapshots) = &target.paths.snapshots {
@@ -212,12 +211,12 @@ fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String
     for accounts in &report.accounts {
         flags.extend(["--accounts".to_string(), shell_word(&absolute(accounts))]);
     }
-    // Without it, a validator that knows of a newer archive elsewhere would download that instead.
+    // Without this flag, the validator downloads a newer archive instead if it knows of one.
     flags.push("--no-snapshot-fetch".to_string());
     flags
 }
 
-/// A path as it can be pasted into a shell: one with control characters into bash, where they are escaped.
+/// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.
 pub fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     if text.contains(char::is_control) {

@@ -1,4 +1,4 @@
-//! `slotpress serve`
+//! Runs `slotpress serve`, and prints its events as log lines or JSON. SIGHUP makes it read its certificate again.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -84,14 +84,13 @@ pub struct ServeArgs {
     nice: u8,
 }
 
-/// Reads a number of connections.
 fn connections(text: &str) -> std::result::Result<usize, String> {
-    /// What the memory of a large machine suffices for, at 64 KiB each.
+    /// Memory limit: about 64 KiB per connection, so 64 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
     values::number(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
 }
 
-/// Reads a timeout, which cannot be nothing.
+/// Parses a timeout; refuses zero.
 fn timeout(text: &str) -> std::result::Result<Duration, String> {
     match values::duration(text)? {
         Duration::ZERO => Err("more than nothing: 15s".into()),
@@ -99,7 +98,7 @@ fn timeout(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// Where archives are served.
+/// Fields of the `serve` line, printed when the server listens.
 #[derive(Serialize)]
 struct ListeningFields {
     listen: SocketAddr,
@@ -108,7 +107,6 @@ struct ListeningFields {
     archives: usize,
 }
 
-/// Serves until it is asked to stop.
 pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     if let Err(error) = stand_back(args.nice) {
         ui.warn(&format!("cannot set the priority for --nice {}: {error}", args.nice));
@@ -118,7 +116,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
             ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
         }
     }
-    // On the command line clap asks for both; the environment may have one.
+    // clap's `requires` cannot check this where one of the two comes from the environment.
     if args.tls_cert.is_some() != args.tls_key.is_some() {
         return Err(Error::usage("--tls-cert and --tls-key belong together"));
     }
@@ -180,7 +178,8 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     }
 }
 
-/// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.
+/// Formats a finished transfer for the log. It contains no text chosen by a client: names are those of archives,
+/// addresses are numbers.
 fn line(finished: &Finished) -> String {
     let total_bytes = finished.total_bytes;
     let part = match (finished.is_whole, finished.requests) {

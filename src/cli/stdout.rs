@@ -1,5 +1,4 @@
-//! Standard output: whether what was written has arrived. Every line is flushed, so that a full disk is an error of the
-//! run and not of its end.
+//! Standard output. Every line is flushed, so that a full disk is reported where it occurs and not lost at the end.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,14 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use slotpress::machine::InterruptibleWriter;
 use slotpress::{Error, Progress, Result};
 
-/// Whether the program was started without a standard output (`>&-`).
+/// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Run by the loader. Before `main`, the standard library opens `/dev/null` in place of a closed standard output, and
-/// afterwards everything that is written seems to arrive.
+/// Runs before `main`, called by the loader. By the time of `main`, the standard library has opened `/dev/null` in
+/// place of a closed standard output, and writing to it would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the section holds pointers to functions without arguments that matter; this one calls nothing but `fcntl`.
+// SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed, and calls only
+// `fcntl`.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
     extern "C" fn look() {
@@ -32,7 +32,7 @@ fn check_open() -> io::Result<()> {
     }
 }
 
-/// Prints a line.
+/// Prints and flushes a line; fails if standard output is closed or full.
 pub fn print(line: &str) -> io::Result<()> {
     check_open()?;
     let mut stdout = io::stdout().lock();
@@ -40,12 +40,11 @@ pub fn print(line: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The error of standard output.
 pub fn error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
-/// Standard output for an archive. Writing to it ends when the user asks to stop.
+/// Opens standard output for an archive. Writing ends with an error when the user interrupts the run.
 pub fn for_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| error(&cause))
 }

@@ -1,5 +1,5 @@
-//! What the terminal shows at once when the user asks to stop, however long the work then takes to end: the bar goes, and
-//! one line says what happens. Ending the work is not done here: everybody looks at the flag for that.
+//! Responds on the terminal as soon as the user interrupts the run: removes the progress bar and prints one line that
+//! tells what happens now. Stopping itself is done elsewhere, by checks of the stop flag.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use slotpress_base::text::json;
 use super::Verb;
 use super::json::StatusLine;
 
-/// What a command does when it is stopped.
+/// Message shown on interruption; `None` for commands that log it themselves.
 pub fn what_happens(verb: &Verb) -> Option<&'static str> {
     match verb {
         Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Synth(_) => {
@@ -28,12 +28,11 @@ pub fn what_happens(verb: &Verb) -> Option<&'static str> {
     }
 }
 
-/// The bar that goes when the user asks to stop.
+/// The progress bar on the screen, shared with the thread that removes it.
 #[derive(Clone, Debug, Default)]
 pub struct Shown(Arc<Mutex<Option<ProgressBar>>>);
 
 impl Shown {
-    /// This bar is on the screen now.
     pub fn set(&self, bar: ProgressBar) {
         *self.0.lock() = Some(bar);
     }
@@ -45,7 +44,8 @@ impl Shown {
     }
 }
 
-/// Says `text` as soon as a signal arrives that asks to stop. Where no thread or pipe is to be had, nothing is said.
+/// Starts a thread that prints `text` when a signal to stop arrives. If a thread or pipe cannot be created, nothing is
+/// printed, and the run stops all the same.
 pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static str) {
     let Ok((mut reader, writer)) = UnixStream::pair() else { return };
     for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
@@ -68,5 +68,5 @@ pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static 
     let _ = std::thread::Builder::new().name("stopping".into()).stack_size(STACK_BYTES).spawn(say);
 }
 
-/// Enough for a line of text.
+/// Stack size of that thread, which only prints a line.
 const STACK_BYTES: usize = 128 * 1024;

@@ -1,4 +1,4 @@
-//! What commands that write to stores or read from them share: flags, and targets that are paths or URLs.
+//! Flags shared by commands that use stores, and opening a store by its URL.
 
 use std::path::Path;
 
@@ -9,7 +9,6 @@ use slotpress::{ArchiveName, Client, Progress, Result};
 
 use super::network::ConnectionArgs;
 
-/// How to reach stores.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Stores")]
 pub struct StoreArgs {
@@ -25,7 +24,6 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// What the flags say.
     pub fn s3(&self) -> S3Options {
         let mut options = S3Options::default().anonymous(self.anonymous);
         options.endpoint = self.endpoint.clone();
@@ -34,10 +32,11 @@ impl StoreArgs {
     }
 }
 
-/// The store of a target that is one: paths are none. An upload takes at most half of so much memory.
+/// Opens the store that a target names; `None` if the target is a path. An upload may use at most half of
+/// `memory_bytes`.
 ///
 /// # Errors
-/// It is a URL of something else; the endpoint or the credentials in the environment make no sense.
+/// If the URL is not that of a store, or the endpoint or the credentials in the environment are invalid.
 pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
     let Some(text) = target.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
@@ -45,10 +44,10 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
-/// The archives in a store.
+/// Lists the archives in a store.
 ///
 /// # Errors
-/// The store refuses or fails.
+/// If the store refuses or fails.
 pub fn catalog(store: &Store, progress: &dyn Progress) -> Result<Catalog> {
     let dir = store.target().to_string();
     let archives = store.list(progress)?.into_iter().filter_map(|object| {

@@ -1,4 +1,4 @@
-//! `slotpress synth`
+//! Runs `slotpress synth`, and prints its report.
 
 use std::path::PathBuf;
 
@@ -38,8 +38,8 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
     agave: AgaveVersion,
-    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive; the order in it is another
-    /// each time
+    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive; the order of entries
+    /// differs each time
     #[arg(long, value_name = "CLIENT", conflicts_with = "incremental", value_parser = ["firedancer"])]
     like: Option<String>,
     /// Kind of most accounts
@@ -47,7 +47,7 @@ pub struct SynthArgs {
     mix: Mix,
 }
 
-/// Firedancer's threads that compress.
+/// Number of compressing threads in Firedancer's snapshot producer, which determines the order of entries.
 const FIREDANCER_COMPRESSORS: usize = 6;
 
 const MIXES: &[(&str, Mix, &str)] = &[
@@ -87,7 +87,6 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints what was made.
 pub fn print_report(report: &SynthReport, ui: &Ui) {
     for state in &report.states {
         if ui.is_json() {

@@ -1,4 +1,5 @@
-//! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
+//! The terminal: results go to stdout; progress, warnings and errors to stderr. Everything that slotpress prints passes
+//! here.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -21,7 +22,6 @@ use super::meter::Meter;
 use super::stopping::Shown;
 use super::{ScreenArgs, hints, lines, stdout};
 
-/// How progress is shown on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProgressStyle {
     /// A bar on a terminal; elsewhere a plain line every 10 seconds, or an object with --json
@@ -37,55 +37,51 @@ pub enum ProgressStyle {
     None,
 }
 
-/// Often enough to see that it lives, seldom enough for a log.
+/// Often enough to show that the run is alive, and few enough lines for a log.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Warnings that are remembered, so that each is shown once.
+/// Limit of warnings remembered, so that each is shown once.
 const SHOWN_WARNINGS_MAX: usize = 1000;
 
-/// How grave a line of a log is, as syslog and journald count.
+/// Severity of a log line, with the numbers of syslog and journald.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something failed.
     Error = 3,
-    /// Something may be wrong.
     Warning = 4,
-    /// Something happened.
     Info = 6,
 }
 
-/// The terminal, and the signals that it sends.
+/// The terminal's settings and state, and the flag that signals set to interrupt the run.
 pub struct Ui {
     is_json: bool,
     is_quiet: bool,
     is_verbose: bool,
     has_color: bool,
     style: ProgressStyle,
-    /// Objects were asked for, and are not what a log has instead of lines.
+    /// True if `--progress json` was given: an object every second. False if `--json` merely turned log lines into
+    /// objects, every 10 seconds.
     is_every_second: bool,
     interrupted: Arc<AtomicBool>,
     is_pipe_broken: AtomicBool,
-    /// Why results could not be printed; a reader that went away is none.
+    /// First failure to print results. A reader that closed the pipe is not one.
     print_error: Mutex<Option<Error>>,
-    /// Warnings that were shown: each is shown once.
     shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
     is_terminal: bool,
-    /// stderr goes to journald, which takes the level from the beginning of each line.
+    /// True if stderr goes to journald, which takes the severity from a prefix such as `<4>` on each line.
     is_journal: bool,
     meter: Arc<Meter>,
     shown: Shown,
-    /// The bar, where there is one.
     bar: Mutex<Option<ProgressBar>>,
-    /// When the next line is due, in milliseconds after the stage began.
+    /// Time at which the next progress line is due, in milliseconds since the stage began.
     next_line_ms: AtomicU64,
     limits: Limits,
 }
 
 impl Ui {
-    /// Sets up the screen and catches the signals that ask to stop. A second such signal ends the program at once.
-    /// A command to which hanging up means something else keeps that signal.
+    /// Prepares the terminal and registers the signals that interrupt the run. A second such signal ends the program at
+    /// once, with exit code 130. SIGHUP is left to the command if `stops_on_hangup` is false.
     pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
@@ -93,8 +89,8 @@ impl Ui {
                 .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
                 .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         }
-        // A file that exceeds the limit of the process is an error of the write, and no silent end. Unlike an ignored signal, a
-        // handled one is what it was for programs that are started.
+        // With a handler for SIGXFSZ, writing beyond the process's file size limit returns an error instead of killing
+        // the process. The signal is not ignored, because child processes would inherit that.
         signal_hook::flag::register(SIGXFSZ, Arc::default())
             .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
@@ -132,33 +128,28 @@ impl Ui {
         })
     }
 
-    /// Whether results are JSON.
     pub fn is_json(&self) -> bool {
         self.is_json
     }
 
-    /// Whether details are shown.
     pub fn is_verbose(&self) -> bool {
         self.is_verbose
     }
 
-    /// Whether only results and errors are shown.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// The bar that goes when the user asks to stop.
     pub(super) fn shown(&self) -> Shown {
         self.shown.clone()
     }
 
-    /// Whether what is said on stderr is JSON.
     pub fn is_stderr_json(&self) -> bool {
         self.is_json || self.style == ProgressStyle::Json
     }
 
-    /// Prints a line of results, wrapped at words on a terminal. A reader that has gone away is not an error;
-    /// [`Ui::finish`] returns any other.
+    /// Prints a line of results, wrapped at words on a terminal. A closed pipe is not an error; [`Ui::finish`] returns
+    /// any other.
     pub fn print(&self, line: &str) {
         match lines::columns_of_results() {
             Some(columns) => {
@@ -169,7 +160,7 @@ impl Ui {
         }
     }
 
-    /// Prints a line of results in one piece: what is to be copied, and what is of the right width already.
+    /// Prints a line of results without wrapping: a path to be copied, or a line laid out already.
     pub fn print_verbatim(&self, line: &str) {
         self.end_stage();
         let line = escaped_lines(line);
@@ -183,18 +174,18 @@ impl Ui {
         }
     }
 
-    /// Prints a text after a label, in lines that fit 80 columns, or a narrower terminal.
+    /// Prints a text after a label, wrapped to the terminal, at most 80 columns.
     pub fn print_wrapped(&self, label: &str, text: &str) {
         lines::wrap(label, text, self.columns()).iter().for_each(|line| self.print_verbatim(line));
     }
 
-    /// Columns of what is wrapped: wider text is hard to read, and so is text that a narrow terminal breaks.
+    /// Width for wrapped text: that of the terminal, at most 80 columns, because longer lines are hard to read.
     pub fn columns(&self) -> usize {
         const COLUMNS_MAX: usize = 80;
         lines::columns_of_results().unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX)
     }
 
-    /// Everything is printed: an error where results did not get to where they should.
+    /// Ends the output; fails if results could not be printed.
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
         if self.meter.has_begun() {
@@ -203,7 +194,7 @@ impl Ui {
         self.print_error.lock().take().map_or(Ok(()), Err)
     }
 
-    /// An archive goes to stdout: from here on, results go to stderr.
+    /// Reserves stdout for an archive: results go to stderr from now on.
     pub fn keep_stdout_for_data(&self) {
         self.is_stdout_data.store(true, Relaxed);
     }
@@ -213,32 +204,31 @@ impl Ui {
         self.print_json(&Typed { kind, report });
     }
 
-    /// The same with fields of two reports, or with what only the program knows.
+    /// Prints the fields of two reports as one line of JSON.
     pub fn print_reports(&self, kind: &str, first: &impl Serialize, second: &impl Serialize) {
         self.print_report(kind, &Both { first, second });
     }
 
-    /// Prints a result that says its type itself as one line of JSON.
+    /// Prints a value that contains its own `type` as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
         self.print_verbatim(&json(value));
     }
 
-    /// Is set when the user asks to stop: for what must outlive the screen.
+    /// The flag that is set when the user interrupts the run, for owners that outlive the `Ui`.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }
 
-    /// Whether the reader of the results is gone.
+    /// True after a reader of the results has closed the pipe.
     pub fn is_pipe_broken(&self) -> bool {
         self.is_pipe_broken.load(Relaxed)
     }
 
-    /// Prints what has happened, as a log has it.
     pub fn log(&self, line: &str) {
         self.log_at(Level::Info, line);
     }
 
-    /// The same, of this gravity.
+    /// Prints a log line. With `-q`, only errors are printed.
     pub fn log_at(&self, level: Level, line: &str) {
         match self.is_stderr_json() {
             _ if self.is_quiet && level != Level::Error => {}
@@ -248,7 +238,7 @@ impl Ui {
         }
     }
 
-    /// Prints an error and what to do about it.
+    /// Prints an error and its hint.
     pub fn error(&self, error: &Error) {
         self.end_stage();
         let (message, hint) = (error.to_string(), error.hint().map(hints::text));
@@ -263,7 +253,7 @@ impl Ui {
         }
     }
 
-    /// Prints a message behind a coloured word, wrapped at words on a terminal.
+    /// Prints a message after a coloured label, wrapped at words on a terminal.
     fn labelled(&self, label: &str, code: &str, message: &str) {
         let message = &escaped_lines(message);
         if !self.is_terminal {
@@ -277,7 +267,6 @@ impl Ui {
         });
     }
 
-    /// Prints a message, wrapped at words on a terminal.
     fn wrapped(&self, message: &str) {
         let message = &escaped_lines(message);
         match self.is_terminal {
@@ -294,7 +283,7 @@ impl Ui {
         self.stderr_at(Level::Info, line);
     }
 
-    /// Writes above the bar, where there is one.
+    /// Writes to stderr, above the progress bar if there is one.
     fn stderr_at(&self, level: Level, text: &str) {
         let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
         let line = if self.is_journal { levelled() } else { text.to_string() };
@@ -331,24 +320,24 @@ impl Ui {
         })
     }
 
-    /// A bar whose whole line is made anew whenever it is drawn.
+    /// Creates a progress bar. Its text is formatted anew each time it is drawn.
     fn new_bar(&self) -> ProgressBar {
         let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
-            // Once the user has asked to stop, what happens is said elsewhere, at once.
+            // After an interruption, the thread of `stopping` has already printed a message: draw nothing.
             let line = match interrupted.load(Relaxed) {
                 true => String::new(),
                 false => meter.read().bar_line(lines::columns(), lines::is_utf8()),
             };
-            // Writing into the bar's own text cannot fail.
+            // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
-        // The cursor rests before the edge: a ^C that the terminal echoes there must not begin a new line, or the bar
-        // could not be cleared.
+        // Keep the cursor before the edge: a ^C that the terminal echoes there would start a new line, and the bar
+        // could no longer be cleared.
         let style = BarStyle::with_template("{line}   \x1b[3D").unwrap_or_else(|_| BarStyle::default_bar());
         let bar = ProgressBar::new_spinner().with_style(style.with_key("line", line));
         bar.set_draw_target(ProgressDrawTarget::stderr());
-        // Where no thread can be started, the bar moves when there is something to show.
+        // Without a thread to tick, the bar is redrawn only when bytes are reported.
         if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -360,7 +349,7 @@ impl Ui {
     }
 }
 
-/// Whether stderr is a stream to journald, as `JOURNAL_STREAM` (`systemd.exec(5)`) tells by device and inode.
+/// True if stderr is connected to journald: `JOURNAL_STREAM` then holds its device and inode (see `systemd.exec(5)`).
 fn is_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let stat = rustix::fs::fstat(rustix::stdio::stderr());
@@ -391,7 +380,7 @@ impl Ui {
         self.end_stage();
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
-        // Once the user has asked to stop, what happens is said already.
+        // After an interruption, a message has replaced the bar.
         if self.style == ProgressStyle::Bar && !self.is_interrupted() {
             let new = self.new_bar();
             self.shown.set(new.clone());
@@ -401,7 +390,7 @@ impl Ui {
 
     fn count(&self, input_bytes: u64, output_bytes: u64) {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
-        // Another thread that holds the lock is about to draw.
+        // If another thread holds the lock, it is about to draw.
         let Some(bar) = self.bar.try_lock() else { return };
         match self.style {
             ProgressStyle::Bar => {

@@ -1,4 +1,5 @@
-//! Wrong arguments, for programs: with `--json`, what clap says for people is one JSON object, as every other error is.
+//! Errors of the command line. With `--json`, clap's message becomes one JSON object, as every other error. Removed
+//! flags get a hint at what replaces them.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -8,16 +9,14 @@ use slotpress_base::text;
 
 use super::json::ErrorLine;
 
-/// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;
 
-/// Commands, a flag that they had, and what replaces it.
+/// Commands, the flag that they had, and its replacement.
 type Removed = (&'static [&'static str], &'static str, &'static str);
 
-/// The commands that write archives.
 const WRITERS: &[&str] = &["archive", "recompress", "publish"];
 
-/// Flags that are gone. A line stays for one release.
+/// Flags removed in the current release. A row stays for one release.
 const REMOVED: &[Removed] = &[
     (
         &["levels"],
@@ -43,13 +42,13 @@ const REMOVED: &[Removed] = &[
     (&["inspect"], "--csv", "--by-owner --json has all owners, one object per line"),
 ];
 
-/// The arguments with their control characters escaped, for messages that repeat them.
+/// Escapes control characters in arguments, for messages that repeat them.
 pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
 }
 
-/// Prints what clap has to say: help and versions as they are, errors as the arguments ask for, with the variable of the
-/// environment that a value comes from.
+/// Prints clap's result: help and versions unchanged, errors as text or JSON. `variable` is the environment variable
+/// that set the refused value.
 pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     if let Some((message, hint)) = removed(REMOVED, &error, arguments) {
         return print_error(message, &hint, arguments);
@@ -58,7 +57,7 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
     let hints: Vec<_> = [variable, meant(&error, arguments), removed_value(&error)].into_iter().flatten().collect();
     let our_hint = (!hints.is_empty()).then(|| hints.join("; "));
     if our_hint.is_some() {
-        // What clap guesses contradicts what we know.
+        // clap's guess at the meant flag would contradict our hint.
         for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
             error.remove(kind);
         }
@@ -72,7 +71,7 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
     print_error(message, &our_hint.unwrap_or(hint), arguments)
 }
 
-/// Prints an error as the arguments ask for.
+/// Prints an error as text, or as JSON if the arguments ask for it.
 fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Result<()> {
     match wants_json(arguments) {
         true => {
@@ -83,7 +82,7 @@ fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Resul
     }
 }
 
-/// Message and hint for a flag that the command had in an earlier release.
+/// Message and hint for a flag that an earlier release of the command had.
 fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Option<(String, String)> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let known = super::command();
@@ -94,7 +93,7 @@ fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Op
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
 
-/// What replaces a value that a flag had in an earlier release.
+/// Hint for a value that a flag had in an earlier release.
 fn removed_value(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
@@ -102,7 +101,7 @@ fn removed_value(error: &clap::Error) -> Option<String> {
         .then(|| "`direct` was removed: `gentle`, the default, keeps what was in the page cache too".to_string())
 }
 
-/// Where a level or an output is given, which other programs take otherwise.
+/// Hint for arguments that other programs take: `--level`, and an output directory without `-o`.
 fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let writes = || arguments.iter().skip(1).any(|argument| argument == "archive" || argument == "recompress");
@@ -114,7 +113,8 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     }
 }
 
-/// Whether JSON is asked for, as far as arguments that make no sense tell.
+/// True if the arguments contain `--json` or `--progress json`. They are searched as text, because clap has refused
+/// them.
 fn wants_json(arguments: &[OsString]) -> bool {
     let own = || arguments.iter().take_while(|argument| *argument != "--");
     let is_progress = own().any(|argument| argument == "--progress=json")
@@ -122,7 +122,7 @@ fn wants_json(arguments: &[OsString]) -> bool {
     own().any(|argument| argument == "--json") || is_progress
 }
 
-/// One line each of what is wrong and of what to do.
+/// Shortens clap's error to one line, and its advice to another.
 fn message_and_hint(error: &clap::Error) -> (String, String) {
     const HELP: &str = "see --help";
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// A flag that exists is parsed, and not reported: its line would never be read.
+    /// A flag in the table must not exist: clap would accept it, and its row would never be used.
     #[test]
     fn what_is_removed_is_not_there() {
         for (name, flag) in REMOVED.iter().flat_map(|(names, flag, _)| names.iter().map(move |name| (name, flag))) {

@@ -1,4 +1,4 @@
-//! What flags hold; and, under the names by which commands know them, how quantities are shown.
+//! Parsers for the values of flags, and functions that format quantities.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ pub use slotpress_base::quantity::{
 use slotpress_base::text::ShowPath;
 use slotpress_base::threads::{THREADS_MAX, available_threads};
 
-/// The values of a flag by name, each with its help.
+/// A parser for a flag with named values, each with its help text.
 pub fn choice<T: Clone + Send + Sync + 'static>(
     choices: &'static [(&'static str, T, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
@@ -29,13 +29,13 @@ pub fn choice<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// How long something took, how fast that was, and on how many cores.
+/// Formats duration, rate and processor load.
 pub fn show_speed(bytes: u64, elapsed: &Elapsed) -> String {
     let (time, rate) = (show_duration(elapsed.wall), show_rate(bytes, elapsed.wall));
     format!("{time} at {rate}, CPU load {:.0} %", elapsed.cpu_percent())
 }
 
-/// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
+/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
 pub fn size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)
@@ -43,7 +43,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .map_err(|_| "sizes look like 8MiB, 512KiB, 4GiB".to_string())
 }
 
-/// A lone letter means binary units, as with `dd`, `split` and `du`: 8M is 8 MiB.
+/// Completes a single letter to a binary unit, as `dd`, `split` and `du` read it: `8M` is 8 MiB.
 fn with_binary_suffix(text: &str) -> String {
     match text.trim().char_indices().last() {
         Some((at, unit)) if "kKmMgGtT".contains(unit) && at > 0 => format!("{}iB", text.trim()),
@@ -51,9 +51,9 @@ fn with_binary_suffix(text: &str) -> String {
     }
 }
 
-/// Reads a time: `24h`, `7d`, `90s`, `15min`, `500ms`; a lone number is seconds.
+/// Parses a duration: `24h`, `7d`, `90s`, `15min`, `500ms`. A number without a unit is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    /// A hundred years.
+    /// About a hundred years; larger values are typing errors.
     const SECONDS_MAX: f64 = 3.2e9;
     let text = text.trim();
     let unit_at = text.find(|char: char| char != '.' && !char.is_ascii_digit()).unwrap_or(text.len());
@@ -75,12 +75,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a number in a range; else says which are.
+/// Parses a number within a range; the error is `wanted`.
 pub fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_string())
 }
 
-/// Reads a zstd level.
 pub fn zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(level) if is_zstd_level(level) => Ok(level),
@@ -88,7 +87,7 @@ pub fn zstd_level(text: &str) -> Result<i32, String> {
     }
 }
 
-/// Reads an address with its port.
+/// Parses an IP address with a port, and suggests one if only a port is given.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
         Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
@@ -96,32 +95,28 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Reads a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
     number(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
 }
 
-/// As many threads as asked for, or as the machine, the affinity and the control group allow.
+/// The number asked for, or one per core that affinity and control group allow.
 pub fn threads_or_all(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(available_threads)
 }
 
-/// Reads a slot.
 pub fn slot(text: &str) -> Result<u64, String> {
     number(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
 }
 
-/// Reads a snapshot hash.
 pub fn hash(text: &str) -> Result<Hash, String> {
     text.parse().map_err(|error: slotpress::Error| error.to_string())
 }
 
-/// Reads the address of an account or a program.
 pub fn pubkey(text: &str) -> Result<Address, String> {
     text.parse().map_err(|_| "an address is 32 bytes in base58".to_string())
 }
 
-/// Reads a program that owns accounts: its address, or the name that it is known by.
+/// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
 pub fn owner(text: &str) -> Result<Address, String> {
     owner_of_name(text).map_or_else(
         || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
@@ -129,19 +124,20 @@ pub fn owner(text: &str) -> Result<Address, String> {
     )
 }
 
-/// As much memory as asked for, or half of what is free here and now, in bytes.
+/// The memory asked for, or half of the free memory, in bytes.
 pub fn memory_or_half(asked: Option<u64>) -> u64 {
-    /// Where nothing tells how much there is.
+    /// Used if free memory cannot be determined.
     const UNKNOWN_BYTES: u64 = 2 << 30;
     asked.unwrap_or_else(|| machine::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
-/// How to read back what was written.
+/// Options for reading back a new archive or ledger.
 pub fn read_back(memory: Option<u64>) -> CheckOptions {
     CheckOptions::default().memory_bytes(memory_or_half(memory))
 }
 
-/// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.
+/// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the ledger, and hints at the
+/// right one.
 pub fn check_ledger(path: &Path) -> Result<(), Error> {
     let is_snapshots = |path: &Path| path.file_name().is_some_and(|name| name == "snapshots");
     if !path.is_dir() || path.join("snapshots").exists() {

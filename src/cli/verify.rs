@@ -1,4 +1,4 @@
-//! `slotpress verify`
+//! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog of archives, and prints its report.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ const CLIENTS: &[(&str, &[Client], &str)] = &[
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
-    // Each once.
+    // A set, because `--for` may name a client twice.
     let clients: BTreeSet<Client> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
@@ -131,10 +131,10 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     result_of(&report)
 }
 
-/// What makes a directory a ledger, or an unpacked archive.
+/// Names of which at least one exists in a ledger or an unpacked archive.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
-/// The archives of a place that holds many; `None` of an archive, and of a ledger.
+/// Lists the archives of a directory, store or server; `None` if the path is a single archive or a ledger.
 fn catalog_of(args: &VerifyArgs, ui: &Ui) -> Result<Option<Catalog>> {
     let is_of_many = args.incremental_archive.is_none() && !args.directories.is_given() && args.slot.is_none();
     let is_archive = ArchiveName::from_path(&args.path).is_some();
@@ -150,14 +150,14 @@ fn catalog_of(args: &VerifyArgs, ui: &Ui) -> Result<Option<Catalog>> {
     };
     let is_none = catalog.archives().is_empty() && catalog.unusable().is_empty();
     match is_none && text.is_none() {
-        // What it is instead is said where a ledger is looked for.
+        // A directory without archives: verifying it as a ledger tells what is missing.
         true => Ok(None),
         false if is_none => Err(Error::failed(format!("no archives in {}", args.path.shown()))),
         false => Ok(Some(catalog)),
     }
 }
 
-/// Verifies every archive, incremental ones on their full archive, and prints a line for each.
+/// Verifies each archive, an incremental one together with its full archive, and prints one line for each.
 fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs, ui: &Ui) -> Result<()> {
     if args.expect_hash.is_some() || args.expect_slot.is_some() || !args.expect_root.is_empty() {
         return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
@@ -233,7 +233,7 @@ fn verify_one(
     }
 }
 
-/// An error for what is not right, so that the exit code says it too.
+/// Turns failures into an error, for the exit code.
 pub fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
@@ -244,7 +244,6 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
 }
 
-/// Prints what was found out.
 fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
         return ui.print_report("verify", report);
@@ -285,7 +284,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     }
 }
 
-/// What each client says; versions of Agave that agree in one line.
+/// Prints each client's verdict. Agave versions with the same verdict share a line.
 fn print_clients(report: &VerifyReport, ui: &Ui) {
     if !report.asked.is_empty() {
         ui.print_wrapped("  asked for    ", &names_of(&report.asked).join(", "));
@@ -304,7 +303,7 @@ fn print_clients(report: &VerifyReport, ui: &Ui) {
     }
 }
 
-/// The last line of a report without failures: what it rests on, and what is not known.
+/// Prints the last line of a report without failures: the verdict, and checks that were not made.
 fn print_verdict(report: &VerifyReport, ui: &Ui) {
     let unknown = report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
     let unknown: Vec<String> =
@@ -319,7 +318,7 @@ fn print_verdict(report: &VerifyReport, ui: &Ui) {
     }
 }
 
-/// What a state that is right in itself does not prove.
+/// Prints what a passed state check does not prove: that the state is the cluster's.
 fn print_trust(expected: Option<Hash>, ui: &Ui) {
     if expected.is_some() {
         return ui.print("The accounts match the hash of --expect-hash.");
@@ -359,10 +358,10 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
     }
 }
 
-/// So many failures that are alike are listed one by one.
+/// Up to this number, similar failures are listed one by one.
 const ALIKE_MAX: usize = 3;
 
-/// Failures that are alike, but for their place, together; in the order in which the first of each stands.
+/// Groups failures that differ only in their place, in the order of the first failure of each group.
 fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
     let mut groups: Vec<Vec<&Failure>> = Vec::new();
     for failure in failures {
@@ -385,7 +384,7 @@ fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
         .collect()
 }
 
-/// Prints one failure; or many that are alike: how many, the first places, and the first one's details.
+/// Prints one failure, or a group of similar ones: their number, the first places, and the details of the first one.
 fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
     let Some(failure) = group.first() else { return };
     ui.print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message));
@@ -404,7 +403,7 @@ fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
     print_details(failure, path, ui);
 }
 
-/// What a failure is about.
+/// The noun for counting failures like this one.
 fn noun_of(failure: &Failure) -> &'static str {
     let Place { entry, account, frame, .. } = &failure.place;
     match (entry, account, frame) {

@@ -1,7 +1,4 @@
-//! Whether a machine, and a ledger on it, are fit for the work: what was found, and what follows from it.
-//!
-//! Nothing is written, locked or changed. `place` looks at the ledger's directories, `system` at limits and at the
-//! kernel, `speed` measures disk and processor for a few seconds.
+//! Checks for `slotpress doctor`: is this machine, and optionally a ledger on it, ready for slotpress?
 
 mod place;
 mod speed;
@@ -10,28 +7,24 @@ mod system;
 use serde::Serialize;
 use slotpress::{LedgerPaths, Progress, Result};
 
-/// What a finding means for the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As it should be.
     Good,
-    /// Works, but slower, or not in every case.
+    /// Works, but slower or not in every case.
     Note,
-    /// Stops the work.
+    /// Must be solved before slotpress can work.
     Bad,
 }
 
-/// One thing that was looked at.
+/// One result of the examination, shown as one paragraph.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What.
     pub subject: &'static str,
-    /// What it means, in a word.
     pub verdict: Verdict,
-    /// What was found.
+    /// The measured or observed state, as text for the operator.
     pub found: String,
-    /// What follows from it.
+    /// Consequence for the operator, as text.
     pub means: String,
 }
 
@@ -53,10 +46,10 @@ impl Finding {
     }
 }
 
-/// Looks at the machine, and at a ledger where one is given. Takes about five seconds.
+/// Examines the machine and, if given, a ledger. Takes about five seconds.
 ///
 /// # Errors
-/// Interrupted.
+/// If the user interrupts it. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
     progress.stage("Looking", None);
     let mut findings = Vec::new();

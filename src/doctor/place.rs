@@ -1,4 +1,4 @@
-//! The ledger's directories: lock, owner, room.
+//! Checks the ledger's directories: lock, bank snapshot, owner, archives, free space.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ use slotpress_base::text::ShowPath;
 
 use super::Finding;
 
-/// Entries of a directory that are looked at for large files.
+/// Limit of directory entries per accounts directory when searching for large files, so that a ledger with millions of
+/// storages takes no longer.
 const LOOKED_AT_MAX: usize = 20_000;
 
-/// Files that are measured with.
+/// Limit of files that the disk measurement reads.
 const FILES_MAX: usize = 64;
 
-/// Everything about the directories.
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let mut findings = vec![lock(&paths.ledger), bank_snapshot(paths.snapshots_dir()), owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
@@ -30,7 +30,7 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     findings.extend(archives(paths.snapshots_dir()));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
-        // Each file system once.
+        // Directories on the same file system share their free space: report each file system once.
         if let Ok(metadata) = fs::metadata(&dir)
             && seen.insert(metadata.dev())
         {
@@ -49,7 +49,7 @@ fn lock(ledger: &Path) -> Finding {
     }
 }
 
-/// Whether there is something to archive: the newest bank snapshot that a validator completed.
+/// Checks that a complete bank snapshot exists, which `archive` needs.
 fn bank_snapshot(snapshots_dir: &Path) -> Finding {
     const SUBJECT: &str = "bank";
     let slots = match bank_snapshot_slots(snapshots_dir) {
@@ -76,7 +76,8 @@ fn bank_snapshot(snapshots_dir: &Path) -> Finding {
     Finding::note(SUBJECT, found, format!("slot {complete} is what archive takes"))
 }
 
-/// What a starting validator may find instead of an archive, and what takes room beside them.
+/// Reports damaged archives, which a starting validator may choose by their names, and unfinished downloads, which take
+/// up space.
 fn archives(dir: &Path) -> Vec<Finding> {
     let (dirs, now) = ([dir.to_path_buf()], unix_ns(SystemTime::now()));
     let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
@@ -123,7 +124,7 @@ fn space(dir: &Path) -> Option<Finding> {
     })
 }
 
-/// The largest files of the accounts paths, with their lengths, the largest first.
+/// Finds the largest files in the accounts paths; returns path and length in bytes, largest first.
 pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let dirs = paths.accounts_dirs().into_iter().flat_map(|dir| [dir.join("run"), dir]);
     let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(LOOKED_AT_MAX));

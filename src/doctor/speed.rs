@@ -1,4 +1,4 @@
-//! How fast the accounts' disk reads, and how fast the cores compress: a few seconds of each.
+//! Measures how fast the accounts' disk reads and how fast all cores compress, about two seconds each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -16,19 +16,19 @@ use slotpress_base::threads::available_threads;
 
 use super::Finding;
 
-/// Time for each of the two.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Readers at once: enough to keep an NVMe disk busy.
+/// Concurrent readers: enough to keep an NVMe disk busy.
 const READERS: usize = 8;
 
-/// What is compressed again and again, for each core: a frame of the usual size.
+/// Length of the content that every core compresses repeatedly: one frame of the default size.
 const CONTENT_BYTES: u64 = 8 << 20;
 
-/// Files that together hold less tell more about opening files than about the disk.
+/// Minimum total length of the files for a disk measurement: with less, opening the files would dominate.
 const FILES_BYTES_MIN: u64 = 64 << 20;
 
-/// Measures both, and says which of them bounds archiving, unless other programs take part of either.
+/// Measures disk and cores, and reports which of the two limits archiving. Other programs' load is reported with it.
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
     let watch = LoadWatch::start();
     let disk = disk_rate(files, progress);
@@ -66,7 +66,8 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     Ok(findings)
 }
 
-/// Bytes per second that readers get from the disk; `None` where that cannot be told.
+/// Measures bytes per second read from the disk past the page cache; `None` if the files are too small or the file
+/// system has no `O_DIRECT`.
 fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
         return None;
@@ -79,9 +80,9 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
-/// Reads a file without the page cache, and counts the bytes; an error where its file system does not do that.
+/// Reads a file with `O_DIRECT` and counts the bytes; fails if the file system does not support it.
 fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
-    // The memory's address, offsets and lengths must be multiples of the disk's block.
+    // `O_DIRECT` needs address, offset and length at multiples of the disk's block size.
     const ALIGN: usize = 4096;
     const PIECE_BYTES: usize = 4 << 20;
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
@@ -96,8 +97,9 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes per second of workers that are called again and again, until the time is over or they cannot go on; `None` of nothing.
-/// A worker counts the bytes that it has done, and is told whether to go on.
+/// Runs each worker on a thread of its own until [`TIME`] is over, and returns their bytes per second together; `None`
+/// if no worker counted a byte. A worker reports bytes to the function that it is given, whose result says if it should
+/// continue; it returns false to stop early.
 fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
@@ -110,7 +112,7 @@ where
     std::thread::scope(|scope| {
         for mut worker in workers {
             let count = &count;
-            // With fewer threads it is measured with fewer.
+            // If a thread cannot be started, the others measure without it.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || while count(0) && worker(count) {});
         }
     });
@@ -118,18 +120,18 @@ where
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
-/// What is compressed: the beginning of the largest storages, or this program where there are none.
+/// Content to compress: the beginning of the largest storages, or this program's own file if there are none.
 fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
     for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
         let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
-        // What cannot be read is not measured with.
+        // Files that cannot be read are skipped.
         let _ = File::open(path).and_then(|file| file.take(left).read_to_end(&mut content));
     }
     content
 }
 
-/// Bytes per second that all cores together compress at the usual level; `None` of nothing.
+/// Measures bytes per second that all cores together compress at the default level; `None` without content.
 fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
     if content.is_empty() {
         return Ok(None);

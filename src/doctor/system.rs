@@ -1,4 +1,4 @@
-//! Limits of the process, and what the kernel can do.
+//! Checks limits of the process (open files, memory, processors) and features of the kernel.
 
 use std::fs::{self, File};
 
@@ -9,13 +9,12 @@ use slotpress_base::threads::available_threads;
 
 use super::Finding;
 
-/// Files that many workers, many accounts paths and the lists of a ledger have open at most.
+/// Upper estimate of the files that slotpress opens at once: workers, accounts paths and lists of a ledger.
 const FILES_WANTED: u64 = 1024;
 
-/// Memory for the buffers of one worker at level 1 with the usual frames, and a share of what the rest takes.
+/// Memory per worker: buffers at level 1 with frames of default size, and its share of everything else.
 const WORKER_BYTES: u64 = 64 << 20;
 
-/// Everything about the system.
 pub fn examine() -> Vec<Finding> {
     vec![open_files(), memory_limit(), processors(), cachestat()]
 }

@@ -1,39 +1,40 @@
-//! The chart of a page, as SVG. Ink and rules are colors that the page's style replaces, so that it is dark where the page is.
+//! Draws the chart of the HTML page as SVG. Text and axes have marker colors, which the page's style replaces to fit
+//! its light or dark theme.
 
 use plotters::prelude::*;
 use slotpress::{Error, Result};
 use slotpress_base::quantity;
 
-/// Narrow, so that its text can be read on a phone.
+/// Small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
-/// What the style of the page knows them by.
+/// Marker colors that the page's style looks for.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const RULE: RGBColor = RGBColor(2, 2, 2);
-/// One for each series, readable on light and dark.
+/// Colors of the series, readable on light and dark backgrounds.
 const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d9bb5, 0xd53f8c, 0xe53e3e];
 
-/// A name, and points, each with its label.
+/// Name of a series, and its points: x, y, label.
 pub type Series = (String, Vec<(f64, f64, String)>);
 
-/// Points over a logarithmic axis.
+/// A chart with a logarithmic x axis.
 #[derive(Debug)]
 pub struct Chart {
     pub caption: String,
     pub x_label: &'static str,
-    /// Whether the axis below is of bytes; else of seconds.
+    /// True if the x axis shows bytes, false for seconds.
     pub is_of_bytes: bool,
-    /// Above the axis upwards: text at its side would lie across.
+    /// Shown above the y axis, because text beside it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
-    /// A line through some of them.
+    /// Points joined by a line.
     pub line: Vec<(f64, f64)>,
-    /// The point that stands out.
+    /// Point marked with a ring.
     pub best: Option<(f64, f64)>,
 }
 
 impl Chart {
-    /// One series over sizes in bytes, with a line through all of its points.
+    /// Creates a chart of one series over sizes in bytes, with a line through all its points.
     pub fn by_size(
         caption: String,
         x_label: &'static str,
@@ -46,7 +47,7 @@ impl Chart {
         Self { caption, x_label, is_of_bytes: true, y_label, series, line: points, best: None }
     }
 
-    /// Names of several series, each with its color.
+    /// Names of the series with their colors; empty for a single series.
     pub fn legend(&self) -> Vec<(&str, String)> {
         let names = self.series.iter().filter(|_| self.series.len() > 1).map(|(name, _)| name.as_str());
         names.zip(COLORS.iter().cycle().map(|color| format!("#{color:06x}"))).collect()
@@ -93,7 +94,7 @@ impl Chart {
             chart.draw_series(points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
             for (x, y, label) in points {
                 let (x, y) = chart.backend_coord(&(*x, *y));
-                // A label that would lie on another one is left out: the table has all.
+                // A label that would overlap another one is left out: the table has all values.
                 if labelled.iter().all(|(other_x, other_y)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17) {
                     labelled.push((x, y));
                     paper.draw(&Text::new(label.clone(), (x + 6, y - 15), FONT))?;
@@ -104,7 +105,7 @@ impl Chart {
         Ok(paper.present()?)
     }
 
-    /// Round values at the axis below, few enough that their labels stand apart.
+    /// Chooses round values for the x axis, so few that their labels do not touch.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = match self.is_of_bytes {

@@ -1,4 +1,4 @@
-//! `slotpress levels frames`: compares frame sizes, and bundles of small units.
+//! Runs `slotpress levels frames`: compares frame sizes, and bundles of small units.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,18 +47,17 @@ pub struct FramesArgs {
     exports: ExportArgs,
 }
 
-/// The largest frame that archives have; the input is cut into frames of this size first.
+/// Largest frame size in archives. The input is read in frames of this size, which are then cut.
 const SIZE_BYTES_MAX: u64 = FRAME_SIZE_BYTES_MAX;
 
-/// Held in memory without `--sample`: a pass over it takes a second at the fast levels.
+/// Limit of content held in memory without `--sample`: compressing it once takes a second at the fast levels.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// 32 B, 128 B, … 32 MiB.
+/// Powers of four: 32 B, 128 B, … 32 MiB.
 fn default_sizes() -> Vec<u64> {
     (0..=10).map(|power| 32 << (2 * power)).collect()
 }
 
-/// Reads a size of a frame.
 fn frame_size(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes @ 1..=SIZE_BYTES_MAX => Ok(bytes),
@@ -66,20 +65,18 @@ fn frame_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a number of units.
 fn units_per_frame(text: &str) -> Result<u64, String> {
-    /// A frame with more units is no bundle of small ones: see the sizes.
+    /// Frames with more units are not bundles of small ones; `--sizes` measures such frames.
     const UNITS_MAX: u64 = 100_000;
     let wanted = format!("1 to {UNITS_MAX} units per frame, as in --bundles 1,2,5,10,175");
     values::number(text, 1..=UNITS_MAX, &wanted)
 }
 
-/// Ascending, each once.
+/// Sorts, and removes duplicates.
 fn ascending(values: &[u64]) -> Vec<u64> {
     BTreeSet::from_iter(values.iter().copied()).into_iter().collect()
 }
 
-/// Reads what a unit is.
 fn unit(text: &str) -> Result<UnitChoice, String> {
     match text {
         "record" => Ok(UnitChoice::Record),
@@ -108,7 +105,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let input = args.source.read(&whole, ui)?;
     let subject = args.source.subject(&input, "one worker");
     let (frames, result) = measure_frames(&input, &codec, &options, ui);
-    // After an interruption, the sizes that were measured are shown.
+    // After an interruption, show the sizes measured so far.
     if frames.sizes.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
@@ -119,7 +116,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     result
 }
 
-/// Warnings about sizes and bundles that were not measured.
+/// Words warnings about sizes and bundles that were not measured.
 fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
     let mut lines = Vec::new();
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
@@ -227,13 +224,13 @@ fn bundles(frames: &FramesReport, unit: &BundleUnit) -> Table {
     Table { title, spare: &[1, 3], ..table }
 }
 
-/// The default of `archive`.
+/// Default frame size of `archive`.
 const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
 
-/// Frames of this size hold few accounts, and are still much larger than one account.
+/// Frame size for access to single accounts: it holds few accounts, but is much larger than one.
 const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
 
-/// A few sentences; none if there is nothing to compare.
+/// Words conclusions from the measured sizes.
 fn explain(report: &FramesReport) -> Vec<String> {
     let rows = &report.sizes;
     let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
@@ -262,7 +259,7 @@ fn explain(report: &FramesReport) -> Vec<String> {
     sentences
 }
 
-/// The sizes that save nothing.
+/// Names the frame sizes that save nothing.
 fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     let last = rows.iter().take_while(|row| row.row.saving_percent() <= 0.0).last()?;
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
@@ -272,7 +269,7 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     ))
 }
 
-/// The frame size for reading single accounts, which decodes one frame.
+/// Describes a small frame size for reading single accounts, each of which takes decoding one frame.
 fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     let time =
         |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
@@ -285,7 +282,7 @@ fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     )
 }
 
-/// The difference in size of the same content between two frame sizes.
+/// Words the difference in size of the same content between two frame sizes.
 fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
     let percent = 100.0 * (than.row.ratio() / row.row.ratio().max(1e-12) - 1.0);
     match percent {
@@ -308,7 +305,7 @@ mod tests {
         row
     }
 
-    /// Fixed numbers, which follow from the size.
+    /// A row of made-up numbers that depend on the size only.
     fn row(frame_size_bytes: u64) -> FrameSizeRow {
         let bytes = frame_size_bytes as f64;
         let latency = |bytes_per_second: f64, samples: u64| {
@@ -363,7 +360,7 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"));
     }
 
-    /// Rows of two types share a header; fields of an object have both names.
+    /// Rows of two types share one header; nested fields have both names.
     #[test]
     fn values_for_programs() {
         insta::assert_snapshot!(report(&frames()).csv().expect("made"));

@@ -1,4 +1,4 @@
-//! Flags that several commands of `levels` have: input, codecs, number of runs.
+//! Flags shared by the commands of `levels`: input, codecs, number of runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,6 @@ use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
 use crate::cli::{planned, values};
 
-/// The input.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
@@ -39,7 +38,6 @@ pub struct SourceArgs {
     directories: DirectoryArgs,
 }
 
-/// The input, workers, and the frame size.
 #[derive(Debug, Args)]
 pub struct InputArgs {
     #[command(flatten)]
@@ -52,7 +50,7 @@ pub struct InputArgs {
 }
 
 impl SourceArgs {
-    /// The input, read by so many threads, of which so many bytes are held in memory.
+    /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
         let paths = match self.path.is_dir() || self.directories.is_given() {
             true => self.directories.paths(&self.path),
@@ -68,12 +66,12 @@ impl SourceArgs {
             .threads(threads)
     }
 
-    /// The maximum bytes that are held in memory: `--sample`, or a part of the available memory.
+    /// Limit of content held in memory: `--sample`, or a share of the available memory.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
     }
 
-    /// Reads the input, or a sample of it. Without `--sample`, it is limited in size; a warning says so.
+    /// Reads the input or a sample of it. Warns if the input was sampled only because of its size.
     pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<Input> {
         let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
@@ -86,7 +84,7 @@ impl SourceArgs {
         Ok(input)
     }
 
-    /// The description of the input, and of how it is measured.
+    /// Describes the input and the measurement, for headings.
     pub fn subject(&self, input: &Input, how: &str) -> Subject {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
@@ -100,21 +98,20 @@ impl SourceArgs {
 }
 
 impl InputArgs {
-    /// Refuses a wrong frame size before anything is read.
+    /// Refuses an invalid frame size before the input is read.
     pub fn check(&self) -> Result<()> {
         check_frame_size(self.frame_size)
     }
 
-    /// Where the input is.
     pub fn path(&self) -> &Path {
         &self.source.path
     }
 
-    /// What is measured, with as many workers as fit, with the most demanding of some codecs, beside the content and its
-    /// compressed copy.
+    /// Options for a measurement. The number of workers is reduced to what fits into memory beside the content and its
+    /// compressed copy, at the codec that needs most.
     ///
     /// # Errors
-    /// Not even one fits.
+    /// If there is not enough memory for one worker.
     pub fn plan(&self, codecs: Vec<FrameCodec>, ui: &Ui) -> Result<MeasureOptions> {
         let held_bytes = self.source.held_bytes(MEMORY_BYTES_MAX);
         let worker_bytes = || {
@@ -125,7 +122,6 @@ impl InputArgs {
         Ok(self.source.options(threads, held_bytes).frame_size_bytes(self.frame_size).codecs(codecs))
     }
 
-    /// Reads the input, or a sample of it.
     pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<(Input, Subject)> {
         let input = self.source.read(options, ui)?;
         let workers = quantity::count_of(options.threads as u64, "worker");
@@ -135,7 +131,6 @@ impl InputArgs {
     }
 }
 
-/// The codecs to compare.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
@@ -151,7 +146,7 @@ pub struct CodecArgs {
 }
 
 impl CodecArgs {
-    /// What `--codec` and `--levels` ask for.
+    /// Codecs and levels from `--codec` and `--levels`.
     pub fn list(&self) -> Result<Vec<FrameCodec>> {
         let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
         let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
@@ -164,13 +159,12 @@ impl CodecArgs {
         Ok(list)
     }
 
-    /// Whether they are named, and not the default ones.
+    /// True if `--codec` was given.
     pub fn is_named(&self) -> bool {
         self.codec.is_some()
     }
 }
 
-/// The number of runs.
 #[derive(Debug, Args)]
 pub struct RepeatArgs {
     /// Minimum number of runs of each measurement
@@ -182,13 +176,12 @@ pub struct RepeatArgs {
 }
 
 impl RepeatArgs {
-    /// Measures so often.
     pub fn apply(&self, options: MeasureOptions) -> MeasureOptions {
         options.repeat(self.repeat as usize).min_time(self.min_time)
     }
 }
 
-/// Reads the one codec of a command that measures only one.
+/// Parses `--codec` of a command that measures one codec at one level.
 pub fn one_codec(text: &str) -> Result<FrameCodec> {
     match parse_codecs(text, &[1])?.as_slice() {
         [codec] if codec.name == CLUSTERED_CODEC => {

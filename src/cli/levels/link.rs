@@ -1,4 +1,4 @@
-//! `slotpress levels link`: which level boots nodes soonest over a link.
+//! Runs `slotpress levels link`: computes which level starts nodes soonest over a network link.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{is_interrupted, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-/// The meaning of the times.
+/// Note below the table: what the times include.
 const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
     every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
 
@@ -40,7 +40,7 @@ pub struct LinkArgs {
     exports: ExportArgs,
 }
 
-/// The link, and the machines at its ends.
+/// The link, and the disks of the machines at its ends.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Link")]
 struct LinkFlags {
@@ -89,7 +89,6 @@ const CONTROLS: &[(&str, CongestionControl, &str)] = &[
     ("bbr", CongestionControl::Bbr, "Sends at the rate that it measures"),
 ];
 
-/// Reads a window.
 fn window(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         0 => Err("a window holds 1 byte or more".to_string()),
@@ -136,7 +135,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
         Ok(())
     })
     .map(drop);
-    // After an interruption, the levels that were measured are reported.
+    // After an interruption, report the levels measured so far.
     if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
@@ -186,7 +185,7 @@ fn times(link: &LinkReport) -> Table {
         .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
         .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(Way::StoreAndForward))
         .data("slowest_stage", |row| row.times.slowest().as_str());
-    // Where egress has a price, the terminal has no room for its bytes.
+    // A price takes the place of the bytes on the terminal, which has no room for both.
     let egress = |row: &LinkRow| row.egress_bytes;
     let price = |row: &LinkRow| row.egress_price;
     let table = match link.question.egress_price_per_gb {
@@ -209,7 +208,7 @@ fn times(link: &LinkReport) -> Table {
     Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
 }
 
-/// A level against the next lighter one, for each way of sending.
+/// Compares each level with the next lighter one, streaming and store-and-forward.
 fn break_evens(link: &LinkReport) -> Table {
     let of = |way: Way| link.break_evens.iter().filter(move |one| one.way == way);
     let pairs: Vec<(&BreakEven, &BreakEven)> = of(Way::Streaming).zip(of(Way::StoreAndForward)).collect();
@@ -230,7 +229,7 @@ fn break_evens(link: &LinkReport) -> Table {
     }
 }
 
-/// The bandwidths at which the heavier level boots a node sooner: `below 297 Mbit/s`, `any`, `none`.
+/// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`, `any`, `none`.
 fn heavier_at(pair: &BreakEven) -> String {
     let from = [None].into_iter().chain(pair.ranges.iter().map(|range| range.up_to_bits_per_second));
     let mut ranges = from.zip(&pair.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
@@ -242,11 +241,11 @@ fn heavier_at(pair: &BreakEven) -> String {
         (Some(from), None) => format!("above {from}"),
         (Some(from), Some(to)) => format!("{from} to {to}"),
     };
-    // Rare, and for a narrow column; JSON has all of them.
+    // Several ranges are rare; the column shows the first, JSON all.
     if ranges.next().is_some() { text + ", ..." } else { text }
 }
 
-/// The link and the machines at its ends.
+/// Describes the link and the disks.
 fn describe(report: &LinkReport) -> Vec<String> {
     let link = &report.question.link;
     let control = match link.congestion_control {
@@ -278,10 +277,10 @@ fn describe(report: &LinkReport) -> Vec<String> {
     ]
 }
 
-/// A bandwidth in bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. A small b is a bit, a large B a byte; k, M, G
-/// and T count in 1000, Ki, Mi, Gi and Ti in 1024.
+/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits, `B` bytes; k, M, G and T
+/// count in 1000, Ki, Mi, Gi and Ti in 1024.
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
-    /// A pebibit per second: more is a typing error.
+    /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
     let number = text.trim();
     let number = number.strip_suffix("/s").or(number.strip_suffix("ps")).unwrap_or(number);
@@ -294,23 +293,23 @@ fn parse_bandwidth(text: &str) -> Result<f64, String> {
     found.filter(is_possible).ok_or("above 0, and below any link; like 1Gbit, 100Mbit, 12.5MB/s".to_string())
 }
 
-/// A rate of a disk in bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.
+/// Parses a disk's rate to bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.
 fn parse_rate(text: &str) -> Result<f64, String> {
     parse_bandwidth(text).map(|bits| bits / 8.0).map_err(|_| "above 0; like 1GB/s, 500MB/s".to_string())
 }
 
-/// A round trip in seconds: `60ms`, `0.5ms`, `500us`, `0`.
+/// Parses a round-trip time to seconds: `60ms`, `0.5ms`, `500us`, `0`.
 fn parse_rtt(text: &str) -> Result<f64, String> {
-    /// Longer than to the moon and back.
+    /// Far above any real round trip.
     const RTT_MAX: Duration = Duration::from_secs(60);
-    // A lone number would be seconds, which nobody means.
+    // A number without a unit would be seconds, which nobody means here.
     match values::duration(text) {
         Ok(time) if time <= RTT_MAX && (time.is_zero() || text.trim().ends_with('s')) => Ok(time.as_secs_f64()),
         _ => Err("round trips are up to 60 s, like 60ms, 0.5ms, 0".to_string()),
     }
 }
 
-/// A loss as a part of 1: `0.1%`, `0.001`, `0`.
+/// Parses a loss to a fraction of 1: `0.1%`, `0.001`, `0`.
 fn parse_loss(text: &str) -> Result<f64, String> {
     let (number, whole) = text.trim().strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
     match number.trim().parse::<f64>().map(|number| number / whole) {
@@ -319,16 +318,16 @@ fn parse_loss(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A price: 0 or more, of any currency.
+/// Parses a price of 0 or more, in any currency.
 fn parse_price(text: &str) -> Result<f64, String> {
-    /// More is a typing error.
+    /// Larger values are typing errors.
     const PRICE_MAX: f64 = 1e6;
     values::number(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
 }
 
-/// `410 Mbit/s`, `1.25 Gbit/s`: three digits.
+/// Formats a bandwidth with three digits: `410 Mbit/s`, `1.25 Gbit/s`.
 fn show_bandwidth(bits_per_second: f64) -> String {
-    // From 999.5 on, three digits are shown of the next unit.
+    // From 999.5 on, the value rounds to 1000: use the next unit.
     let (value, prefix) = match bits_per_second {
         bits if bits < 999.5 => (bits, ""),
         bits if bits < 999.5e3 => (bits / 1e3, "k"),
@@ -341,13 +340,13 @@ fn show_bandwidth(bits_per_second: f64) -> String {
     format!("{number} {prefix}bit/s")
 }
 
-/// `60 ms`, `0.5 ms`, `0 ms`.
+/// Formats seconds as `60 ms`, `0.5 ms` or `0 ms`.
 fn show_rtt(seconds: f64) -> String {
     let text = format!("{:.3}", seconds * 1e3);
     format!("{} ms", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// `0.1 %`, `0 %`.
+/// Formats a fraction as `0.1 %` or `0 %`.
 fn show_loss(loss: f64) -> String {
     let text = format!("{:.6}", loss * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))

@@ -1,5 +1,5 @@
-//! `slotpress levels`: one file per command, which measures and words a [`report`]; [`input`] for the flags that all of
-//! them have.
+//! Runs `slotpress levels` and its subcommands: a file each, which measures and makes a [`report`]. [`input`] has the
+//! flags that they share.
 
 mod chart;
 mod frames;
@@ -21,15 +21,14 @@ use self::page::{ExportArgs, Subject};
 use self::report::Report;
 use super::ui::Ui;
 
-/// The table, or a subcommand. Written by hand, because clap's derived code requires the table's INPUT even if a
-/// subcommand is given.
+/// The table, or a subcommand. Implemented by hand, because clap's derived code would require the table's INPUT even
+/// with a subcommand.
 #[derive(Debug)]
 pub enum LevelsArgs {
     Table(Box<table::TableArgs>),
     View(View),
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum View {
     Sizes(Box<sizes::SizesArgs>),
@@ -53,7 +52,7 @@ impl FromArgMatches for LevelsArgs {
 
 impl Args for LevelsArgs {
     fn augment_args(command: Command) -> Command {
-        // A view is a word in place of INPUT; a file of that name is still measured as `./sizes`.
+        // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
         View::augment_subcommands(table::TableArgs::augment_args(command))
             .subcommand_required(false)
             .arg_required_else_help(false)
@@ -75,18 +74,17 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// Whether the user asked to stop: results so far are shown then.
+/// True if the user interrupted the measurement: the results so far are still shown.
 fn is_interrupted(result: &Result<()>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::Interrupted)
 }
 
-/// Prints the heading of a report.
 fn print_name(subject: &Subject, ui: &Ui) {
     ui.print(&subject.name);
     ui.print(&format!("  {}", subject.about));
 }
 
-/// Writes the files, and prints what was found: as text, or the rows as lines of JSON. Warnings come first.
+/// Prints warnings, writes the export files, and prints the report as text or its rows as JSON.
 fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
     report.warnings.iter().for_each(|line| ui.warn(line));
     exports.write(subject, report)?;
@@ -99,7 +97,7 @@ fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Re
     Ok(())
 }
 
-/// One sentence for each kind of warning, with the rows that it applies to.
+/// Words each kind of warning once, with the rows that it applies to.
 fn warnings(rows: &[LevelRow]) -> Vec<String> {
     let mut told: Vec<Discriminant<Warning>> = Vec::new();
     let mut lines = Vec::new();

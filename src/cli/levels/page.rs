@@ -1,5 +1,5 @@
-//! The files that every command of `levels` can write: rows as CSV, and one self-contained page without network or fonts,
-//! light and dark, readable on a phone. Each is replaced as a whole, so that it is complete at any time.
+//! Files that every command of `levels` can write: rows as CSV, and an HTML page in one file, which loads nothing from
+//! the network and is readable on a phone. Files are replaced as a whole, so a reader never sees half of one.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,6 @@ use slotpress_base::text::ShowPath;
 use super::chart::Chart;
 use super::report::{Report, Table};
 
-/// Files in formats that every command has.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Also write the rows as comma-separated values
@@ -32,12 +31,11 @@ impl ExportArgs {
         self.csv.iter().chain(&self.html)
     }
 
-    /// Whether none was asked for.
     pub fn is_empty(&self) -> bool {
         self.paths().next().is_none()
     }
 
-    /// Refuses what cannot be written to before anything is measured, without touching it. The input is never replaced.
+    /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.paths() {
             if path.is_dir() {
@@ -53,7 +51,6 @@ impl ExportArgs {
         Ok(())
     }
 
-    /// Writes all files.
     pub fn write(&self, subject: &Subject, report: &Report) -> Result<()> {
         self.csv.as_ref().map_or(Ok(()), |path| write(path, &report.csv()?))?;
         self.html.as_ref().map_or(Ok(()), |path| write(path, &page(subject, report)?))
@@ -69,7 +66,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     temporary.persist(path).map(drop).map_err(|error| Error::io("write", path, &error.error))
 }
 
-/// Files are replaced whole; a terminal or a pipe can only be written to.
+/// True if the path is a regular file or does not exist yet, and so is replaced by a rename. A terminal or pipe is
+/// written to directly.
 fn is_replaced(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
@@ -78,24 +76,23 @@ fn new_temporary(path: &Path) -> Result<tempfile::NamedTempFile> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()
         .prefix(".slotpress-levels-")
-        // As any other new file: what the umask leaves of it.
+        // Permissions of an ordinary new file, as the umask limits them.
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(dir)
         .or_path("write into", dir)
 }
 
-/// The input, for headings.
+/// The input and the measurement, as headings show them.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// The input's file name.
     pub name: String,
-    /// What was measured of it, in one line.
+    /// Describes what was measured, in one line.
     pub about: String,
-    /// The origin of the numbers: input, date, CPU and so on, each with its value.
+    /// Origin of the numbers: input, date, CPU and so on, as name and value.
     pub provenance: Vec<(&'static str, String)>,
 }
 
-/// The whole file.
+/// Renders the HTML page.
 fn page(subject: &Subject, report: &Report) -> Result<String> {
     let failed = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
     let values = json!({
@@ -114,7 +111,7 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
         "version": env!("CARGO_PKG_VERSION"),
     });
     let mut environment = Environment::new();
-    // The name's ending is what turns escaping on.
+    // The template's name must end in `.html`: that turns escaping on.
     environment.add_template("page.html", include_str!("page.html")).map_err(failed)?;
     let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(failed)?;
     Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
@@ -166,7 +163,7 @@ mod tests {
         };
         let subject = Subject { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };
         let page = page(&subject, &report).expect("a page");
-        // The one script is the page's own.
+        // The page's own script is the only one.
         assert_eq!(page.matches("<script>").count(), 1, "{page}");
         assert!(page.contains("&lt;script&gt;&quot;&#x27;&amp;|"), "{page}");
     }

@@ -1,4 +1,4 @@
-//! The origin of the numbers on a page: input, time, machine, command, versions.
+//! Records where the numbers on a page come from: input, time, machine, command, versions.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,14 @@ use slotpress_base::threads::available_threads;
 use crate::cli::lines::time_now;
 use crate::cli::restore::shell_word;
 
-/// The origin of numbers that this process measures.
+/// Collects name and value of everything that may affect numbers measured by this process.
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     let cores = available_threads();
     let first_line = |path: &str| fs::read_to_string(path).ok().and_then(|text| Some(text.lines().next()?.to_string()));
     let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| processor(&text));
-    // A URL may hold a password or a key: what is measured is a path, so that none is expected.
+    // The command line may be published: no password is expected in it, because inputs of `levels` are paths, never
+    // URLs.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
     [
         ("input", Some(input.shown())),
@@ -31,7 +32,7 @@ pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// The processor's name; `None` on architectures that have no `model name`.
+/// Finds the processor's name; `None` on architectures whose cpuinfo has no `model name`.
 fn processor(cpuinfo: &str) -> Option<String> {
     let (_, name) = cpuinfo.lines().find(|line| line.starts_with("model name"))?.split_once(':')?;
     Some(name.split_whitespace().collect::<Vec<_>>().join(" "))

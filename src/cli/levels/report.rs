@@ -1,5 +1,5 @@
-//! What a command of `levels` found: tables, a chart, sentences, advice. A column of a table has a heading for people, a
-//! name for programs, or both, so that the terminal, the page, CSV and JSON show the same values.
+//! The result of a `levels` command: tables, a chart, sentences, advice. A column has a heading for people, a name for
+//! programs, or both, so terminal, page, CSV and JSON show the same values.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -11,25 +11,23 @@ use slotpress_base::quantity::{self, TimeUnit};
 use super::chart::Chart;
 use crate::cli::lines::wrap;
 
-/// The result of a command, in reading order.
+/// A command's result; fields are in reading order.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Conditions of the measurement, one per line.
     pub facts: Vec<String>,
-    /// A picture; only pages have it.
+    /// Shown on pages only.
     pub chart: Option<Chart>,
     pub tables: Vec<Table>,
-    /// Sentences.
     pub text: Vec<String>,
-    /// Warnings. On the terminal, the command prints these.
+    /// Shown on pages; on the terminal, the command prints them itself.
     pub warnings: Vec<String>,
     pub advice: Vec<Advice>,
 }
 
-/// A recommended flag, and the reason.
 #[derive(Debug, Serialize)]
 pub struct Advice {
-    /// The goal: `shortest time`.
+    /// The goal, for example `shortest time`.
     pub what: String,
     /// The flag of `archive`, or the name of a codec that `archive` does not have.
     pub choice: String,
@@ -37,7 +35,7 @@ pub struct Advice {
 }
 
 impl Report {
-    /// What a terminal of so many columns shows, without warnings.
+    /// Lays out the report for a terminal, without warnings.
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let wrapped = |label, lines: &[String]| lines.iter().flat_map(|line| wrap(label, line, columns)).collect();
         let mut blocks: Vec<Vec<String>> = vec![wrapped("  ", &self.facts)];
@@ -47,7 +45,7 @@ impl Report {
         blocks.join(&String::new())
     }
 
-    /// The rows as comma-separated values; fields that a type of row does not have are empty.
+    /// Formats the rows as CSV. All types of rows share one header; fields that a type lacks are empty.
     pub fn csv(&self) -> Result<String> {
         let rows: Vec<Vec<(String, String)>> =
             self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();
@@ -69,7 +67,7 @@ impl Report {
     }
 }
 
-/// The goals in one column, then the choice and the reason: beside each other, where there is room.
+/// Lays out advice: goals in one column, then choice and reason, on one line where there is room.
 pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
     let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
     let lines = |Advice { what, choice, reason }: &Advice| {
@@ -85,29 +83,27 @@ pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
     advice.iter().flat_map(lines).collect()
 }
 
-/// How people are shown a value.
+/// Format of a value for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
-    /// Words, from the left.
+    /// Text, aligned left.
     Text,
-    /// A number of things.
+    /// An integer with thousands separators.
     Count,
     Bytes,
-    /// Percent, whose heading says so.
+    /// A percentage without its sign, which the heading has.
     Percent,
-    /// A number without decimals.
     Whole,
-    /// A number with as many decimals as make four digits.
+    /// Three decimals below 10, four digits above.
     Ratio,
-    /// A number with three digits.
+    /// Three significant digits.
     Factor,
-    /// Bytes per second, shown in MiB/s, which the heading says.
+    /// Bytes per second, shown in MiB/s; the heading names the unit.
     Rate,
-    /// Seconds, each in the unit that fits.
+    /// Seconds, each value in the unit that fits.
     Time,
-    /// Seconds in one unit.
+    /// Seconds, all in this unit.
     TimeIn(TimeUnit),
-    /// An amount of money.
     Price,
 }
 
@@ -128,7 +124,7 @@ impl Unit {
             Self::Ratio => format!("{number:.3}"),
             Self::Factor => quantity::significant(number),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
-            // What takes no time is not done.
+            // A stage that takes no time does not take place.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),
             Self::TimeIn(unit) => unit.show(number),
             Self::Time => quantity::time(number),
@@ -137,12 +133,11 @@ impl Unit {
     }
 }
 
-/// A value of several fields.
 pub fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// A column: its heading is empty where only programs get it, its name where only people do.
+/// A column. An empty heading hides it from people, an empty name from programs.
 #[derive(Debug)]
 pub struct Column {
     heading: String,
@@ -150,28 +145,28 @@ pub struct Column {
     name: &'static str,
 }
 
-/// Rows of values.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Its name in a page.
+    /// Id of the HTML element.
     pub id: &'static str,
-    /// The `type` of its rows in JSON and CSV; empty if they are for people only.
+    /// The `type` of its rows in JSON and CSV; empty for a table that programs do not get.
     pub kind: &'static str,
-    /// Above it.
+    /// Line above the table.
     pub title: String,
-    /// Below it, one per line.
+    /// Lines below the table.
     pub notes: Vec<String>,
-    /// The row that stands out.
+    /// Index of the highlighted row.
     pub best: Option<usize>,
-    /// Of the columns that people see, those that a narrow terminal leaves out, the first ones first.
+    /// Indices of visible columns that a narrow terminal leaves out, in this order.
     pub spare: &'static [usize],
-    /// Characters of each column that people see, so that rows can be printed one by one; else as wide as needed.
+    /// Fixed widths of the visible columns, so that rows can be printed one at a time. Empty: widths follow from the
+    /// content.
     pub widths: &'static [u16],
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Value>>,
 }
 
-/// A table that is built column by column.
+/// Builds a table column by column.
 pub struct TableOf<'a, R> {
     items: Vec<&'a R>,
     table: Table,
@@ -184,7 +179,7 @@ impl<'a, R> TableOf<'a, R> {
         Self { items, table: Table { id, kind, rows, ..Table::default() } }
     }
 
-    /// A column for people, under a heading, and for programs, by a name.
+    /// Adds a column for people and programs.
     pub fn both<V: Into<Value>>(
         mut self,
         heading: impl Into<String>,
@@ -199,12 +194,12 @@ impl<'a, R> TableOf<'a, R> {
         self
     }
 
-    /// A column for people.
+    /// Adds a column for people only.
     pub fn shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
         self.both(heading, unit, "", value)
     }
 
-    /// A column for programs.
+    /// Adds a column for programs only.
     pub fn data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
         self.both("", Unit::Text, name, value)
     }
@@ -215,7 +210,7 @@ impl<'a, R> TableOf<'a, R> {
 }
 
 impl Table {
-    /// The rows for programs.
+    /// The rows as JSON objects; empty for a table that programs do not get.
     pub fn json_lines(&self) -> impl Iterator<Item = JsonLine> {
         let rows = if self.kind.is_empty() { &[] } else { self.rows.as_slice() };
         rows.iter().map(|row| {
@@ -225,13 +220,14 @@ impl Table {
         })
     }
 
-    /// What a terminal of so many columns shows: headings and rows, or, of rows that follow others, these alone.
+    /// Lays out the table for a terminal. Without `has_header`, only the rows, to follow rows printed before.
     pub fn lines(&self, columns: usize, has_header: bool) -> Vec<String> {
         let grid = |left_out: usize| self.grid(&self.spare[..left_out], has_header);
         let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
         let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
         let mut grid = grid(left_out);
-        // Where nothing more can be left out, cells are broken into lines. The last column's space is not shown.
+        // If it still does not fit, cells are broken into lines. The padding of the last column is cut off, hence one
+        // more column.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + 1);
         let rows = trimmed(&grid);
         if !has_header {
@@ -264,12 +260,12 @@ impl Table {
         grid
     }
 
-    /// The columns that people see.
+    /// Columns with a heading, with their indices.
     fn shown(&self) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
 
-    /// What the template of a page needs: headings, and rows of cells with what they are sorted by.
+    /// Values for the page's template: headings, and rows of cells with their sort keys.
     pub fn for_page(&self) -> Value {
         let keys: Vec<Vec<Value>> = self.shown().map(|(at, _)| self.sort_keys(at)).collect();
         let row = |(number, row): (usize, &Vec<Value>)| {
@@ -284,7 +280,8 @@ impl Table {
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
-    /// Numbers, also those with a mark; words keep their order. What is not known stands last.
+    /// Sort keys of a column: numbers (a trailing `*` is ignored), or for text the order of the rows. Unknown values
+    /// come last.
     fn sort_keys(&self, column: usize) -> Vec<Value> {
         let key = |value: &Value| match value {
             Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),
@@ -300,7 +297,7 @@ fn trimmed(grid: &comfy_table::Table) -> Vec<String> {
     grid.lines().map(|line| line.trim_end().to_string()).collect()
 }
 
-/// A row as an object.
+/// A row as a JSON object.
 #[derive(Debug)]
 pub struct JsonLine(Vec<(&'static str, Value)>);
 
@@ -311,7 +308,7 @@ impl Serialize for JsonLine {
 }
 
 impl JsonLine {
-    /// Names and values in one level: a field of an object has both names.
+    /// Flattens nested objects: the name of a field is prefixed with that of its object.
     fn flat(self) -> Vec<(String, String)> {
         let flat = |(name, value): (&str, Value)| match value {
             Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! `slotpress levels sizes`: savings of storages or records by size.
+//! Runs `slotpress levels sizes`: shows by size what storages or records save when each is compressed alone.
 
 use clap::Args;
 use slotpress::Result;
@@ -16,8 +16,8 @@ use crate::cli::values;
 
 /// Show what storages or records of each size save when each is compressed alone
 ///
-/// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000
-/// units or 32 MiB are measured, spread evenly over those that are there.
+/// The input is a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. From each size class,
+/// up to 20,000 units or 32 MiB are measured, spread evenly over the class.
 #[derive(Debug, Args)]
 pub struct SizesArgs {
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
     args.exports.check(&args.source.path)?;
     let held_bytes = args.source.held_bytes(MEMORY_BYTES_MAX);
-    // The largest frames, so that few storages are cut.
+    // With the largest frames, the fewest storages are cut.
     let options = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(FRAME_SIZE_BYTES_MAX);
     let input = args.source.read(&options, ui)?;
     let subject = args.source.subject(&input, "one worker");
@@ -69,7 +69,7 @@ fn report(sizes: &SizesReport) -> Report {
     }
 }
 
-/// Classes that have units, then all.
+/// Builds the table: size classes with at least one unit, then the total.
 fn table(sizes: &SizesReport) -> Table {
     let rows: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.units > 0).chain([&sizes.all]).collect();
     let all = rows.len() - 1;
@@ -96,7 +96,7 @@ fn table(sizes: &SizesReport) -> Table {
     Table { best: Some(all), spare: &[3, 1, 2, 6], ..table }
 }
 
-/// The conclusion, in a sentence or two.
+/// Words the conclusion.
 fn conclusion(sizes: &SizesReport, measured: &[&SizeClassRow]) -> String {
     let unit = sizes.unit.as_str();
     let grown = measured.iter().filter(|row| row.row.saving_percent() <= 0.0);

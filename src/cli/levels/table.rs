@@ -1,4 +1,5 @@
-//! `slotpress levels`: the table of levels, and what follows from it.
+//! Runs `slotpress levels` without a subcommand: measures levels, prints their table as rows arrive, then the
+//! recommendation.
 
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ use super::{is_interrupted, print_name, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-/// Flags of the table.
 #[derive(Debug, Args)]
 pub struct TableArgs {
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     screen.finish(result)
 }
 
-/// Shows rows as they come, and what follows from them.
+/// Prints rows as they arrive, and exports them.
 struct Screen<'a> {
     subject: Subject,
     exports: &'a ExportArgs,
@@ -87,7 +87,7 @@ impl Screen<'_> {
     fn row(&mut self, row: LevelRow) -> Result<()> {
         self.rows.push(row);
         let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
-        // Notes are of all rows.
+        // Notes apply to all rows, and are printed at the end.
         let table = Table { notes: Vec::new(), ..table(&[row], reference) };
         let is_first = self.rows.len() == 1;
         if self.is_table() {
@@ -99,11 +99,11 @@ impl Screen<'_> {
             table.json_lines().for_each(|line| self.ui.print_json(&line));
         }
         self.export()?;
-        // Results are no longer read, and no file is written.
+        // Nobody reads the results any more, and no file is written: stop measuring.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Warnings and the recommendation; also of what an interruption left.
+    /// Prints warnings and the recommendation, also after an interruption.
     fn finish(mut self, result: Result<()>) -> Result<()> {
         if is_interrupted(&result) && self.ui.is_pipe_broken() {
             return Ok(());
@@ -158,11 +158,11 @@ fn report(rows: &[LevelRow]) -> Report {
     Report { chart, tables: vec![table], text, warnings: warnings(rows), advice, ..Report::default() }
 }
 
-/// Rows compared with a reference.
+/// Builds the table, with sizes and times relative to a reference row.
 fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
-    // A mark says that CPU times are compared.
+    // The mark tells that CPU times are compared instead of elapsed times.
     let factor = |row: &LevelRow| {
         let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark
@@ -207,9 +207,9 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     }
 }
 
-/// Size against time: a point per level, a line through those that no other beats.
+/// Plots size against time: a point per level, and a line through the levels that no other beats in both.
 fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
-    // A copy in memory would compress the scale for the others.
+    // An uncompressed copy would squeeze the scale for all others.
     let compressed: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
     let shown = if compressed.is_empty() { rows.to_vec() } else { compressed };
     let largest = shown.iter().map(|row| row.output_bytes).max().unwrap_or_default();
@@ -265,7 +265,7 @@ fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
     named.chain([best]).chain(others).collect()
 }
 
-/// The size of the whole, if a sample was measured.
+/// Words the estimated size of the whole input, if only a sample was measured.
 fn estimate(row: &LevelRow) -> Option<String> {
     let (bytes, error) = (row.estimated_output_bytes?, row.size_error_percent?);
     Some(format!("the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error)))
@@ -278,7 +278,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A row with fixed numbers, which follow from the level.
+    /// A row of made-up numbers that depend on the level only.
     pub(crate) fn row(codec: &str, level: i32) -> LevelRow {
         let step = f64::from(level.clamp(-10, 30));
         let seconds = 1.5 * 1.4f64.powf(step);
@@ -294,7 +294,7 @@ pub(crate) mod tests {
         row
     }
 
-    /// Rows of several codecs, `none` among them, one of them measured under load.
+    /// Rows of several codecs, one of them `none`, one measured under load.
     fn rows() -> Vec<LevelRow> {
         let mut rows: Vec<LevelRow> = [("zstd", 1), ("zstd", -1000), ("zstd", 4), ("clustered", 1), ("none", 0)]
             .map(|(codec, level)| row(codec, level))
@@ -306,7 +306,7 @@ pub(crate) mod tests {
         rows
     }
 
-    /// The same table, whether it is printed at once or row by row.
+    /// The table looks the same printed at once or row by row.
     #[test]
     fn a_screen() {
         let report = report(&rows());
@@ -359,7 +359,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Whatever was measured, it has a chart of finite numbers.
+        /// Any measured values make a chart of finite numbers.
         #[test]
         fn any_rows_make_a_chart(levels in proptest::collection::vec((1u64..1 << 50, 0f64..1e6), 2..12)) {
             let rows = levels.iter().zip(1..).map(|((size, seconds), level)| {
