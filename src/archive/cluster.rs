@@ -1,54 +1,56 @@
-//! Ordering the records of a storage for compression: like beside like.
+//! Sorts the records of a storage so that similar ones are adjacent, which compresses better.
 //!
 //! The order of the records in a storage carries no meaning, nor do some bytes of each
-//! (docs/snapshot-format.md#records): `write_version`, what follows the executable flag, the stored hash, and the
-//! padding after the data. Clustering sorts records and zeroes those bytes; nothing else changes, neither does any
-//! length.
+//! (docs/snapshot-format.md#records): `write_version`, the bytes after the executable flag, the stored hash, and the
+//! padding after the data. Clustering sorts records and zeroes those bytes. Everything else, and every length, stays
+//! the same.
 //!
-//! A storage that lies in several frames comes in pieces. A piece permutes the records that lie wholly in it; what is
-//! cut by its ends stays where it is. So each piece maps to the same range of the file, and memory is bounded by the
-//! frame, whatever the storage's size. What must be known from the piece before is one offset: [`Position`].
+//! A storage that spans several frames is processed in pieces, one per frame. Records that lie wholly in a piece are
+//! sorted within it; a record cut by the piece's ends stays in place. So each piece maps to the same range of the file,
+//! and memory is bounded by the frame, not by the storage. A piece needs only its [`Position`] from the piece before.
 //!
-//! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
-//! copies the records into place.
+//! To move little memory, one walk over the headers computes a key of 8 bytes per record; the keys are sorted, and one
+//! pass copies the records into place.
 
 use slotpress_format::ledger::record::{align8, field};
 use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
-/// Where the records of a storage stand at the end of a piece of it.
+/// State of the walk over a storage's records at the end of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The next record begins at this offset of the storage.
     RecordAt(u64),
-    /// The piece ends inside the header of the record at this offset; these are the header's first bytes.
+    /// The piece ends inside the header of the record at this offset; the bytes are the part of the header in this
+    /// piece.
     Header(u64, Vec<u8>),
-    /// No more records: they are over, or what follows is something else. The rest stays as it is.
+    /// No further records: the end mark or invalid bytes were found. The rest of the storage stays unchanged.
     Over,
 }
 
-/// Where a storage begins.
 pub const START: Position = Position::RecordAt(0);
 
-/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record.
+/// Sorts the records of one piece after another. Its memory is reused: at most 64 bytes per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
-    /// Where records that lie wholly in the piece begin and end.
+    /// Start and end in the piece of each record that lies wholly in it.
     records: Vec<(u32, u32)>,
-    /// For each, the sort key; its lowest bits are the record's number.
+    /// Sort key of each record; the lowest bits are its index in `records`.
     keys: Vec<u64>,
-    /// For each, 64 bits that stand for its address.
+    /// A 64-bit hash of each record's address.
     addresses: Vec<u64>,
-    /// The same as a hash table.
+    /// A hash table of `addresses`, with open addressing.
     table: Vec<u64>,
 }
 
-/// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
+/// Width of the record's index in a key. A frame of 32 MiB holds fewer than 2^18 records, since each has 136 bytes or
+/// more.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 
 impl Clusterer {
-    /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
-    /// where the next piece begins, and whether all was records: nothing of a piece that is not will be moved.
+    /// Finds the records of `piece`, which starts at `offset` of a storage of `storage_bytes`, where the piece before
+    /// ended at `position`. Returns the position at the end of the piece, and false if invalid records were found; then
+    /// no record of the piece will be moved.
     pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
@@ -60,7 +62,8 @@ impl Clusterer {
             Position::Header(at, bytes) => {
                 let mut header = [0; RECORD_HEADER_BYTES];
                 let (before, after) = header.split_at_mut(bytes.len().min(RECORD_HEADER_BYTES));
-                // Headers that do not fit into the storage have been refused: the rest is here.
+                // A header that does not fit into the storage was refused before: the rest of it must be in this
+                // piece.
                 let Some(rest) = piece.get(..after.len()) else { return (Position::Over, false) };
                 before.copy_from_slice(&bytes[..before.len()]);
                 after.copy_from_slice(rest);
@@ -78,7 +81,7 @@ impl Clusterer {
             if at >= end {
                 return (Position::RecordAt(at), true);
             }
-            // Records before the piece end in it or after it, never before: `at` is in the piece.
+            // `at` lies in the piece: a record before it ends at its start or later.
             let start = (at - offset) as usize;
             prefetch(piece, start + WALK_AHEAD_BYTES, RECORD_HEADER_BYTES * 2);
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -113,9 +116,9 @@ impl Clusterer {
         (Position::Over, false)
     }
 
-    /// Copies the piece that was walked into `to`, which is as long, with its records in order and meaningless bytes
-    /// zeroed. Returns whether it did so: a piece that holds an address twice stays as it is, since the order tells
-    /// which of the two counts.
+    /// Copies the piece given to [`Self::walk`] into `to`, which is as long, with records sorted and meaningless bytes
+    /// zeroed. Returns false, and copies unchanged, if an address occurs twice: there, the order tells which record is
+    /// newer.
     pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
         let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
             to.copy_from_slice(piece);
@@ -127,7 +130,7 @@ impl Clusterer {
         }
         let first = first.0 as usize;
         to[..first].copy_from_slice(&piece[..first]);
-        // The last record of a storage may end without its padding: it stays the last, so that lengths stay.
+        // The last record of a storage may lack its padding. It must stay last, or lengths would change.
         let is_cut = (last.1 - last.0) % 8 != 0;
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
@@ -153,15 +156,15 @@ impl Clusterer {
         true
     }
 
-    /// Looks for an address that occurs twice, by 64 bits of each. Should two addresses ever agree in those, the piece
-    /// stays as it is, and nothing is lost.
+    /// True if two records have the same address, judged by 64-bit hashes. A collision of hashes costs only
+    /// compression: the piece stays unchanged.
     fn has_address_twice(&mut self) -> bool {
         let bits = (self.addresses.len() * 2).next_power_of_two().trailing_zeros().max(4);
         self.table.clear();
         self.table.resize(1 << bits, 0);
         let mask = self.table.len() - 1;
         for address in &self.addresses {
-            // Zero marks a free place of the table.
+            // Zero marks an empty slot of the table.
             let address = (*address).max(1);
             let mut place = (address >> (64 - bits)) as usize;
             while self.table[place] != 0 {
@@ -177,12 +180,12 @@ impl Clusterer {
 }
 
 #[cfg(feature = "levels")]
-/// Where the first record of `piece` begins, which begins at `offset` of a storage, if nothing is known of what is before it: at
-/// the place from which most records follow one another.
+/// Finds the first record of a piece from the middle of a storage when the bytes before it are not available: tries
+/// every aligned offset, and takes the one from which most records follow each other.
 pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position {
     let first = align8(offset);
     let places = (offset + piece.len() as u64).saturating_sub(first).div_ceil(slotpress_format::RECORD_ALIGNMENT);
-    // For each place, 0 if no record can begin there, otherwise 1 and the number of records that follow.
+    // For each offset: 0 if no record can begin there, else 1 plus the number of records that follow.
     let mut follow: Vec<u32> = vec![0; places as usize];
     let (mut found, mut most) = (Position::Over, 1);
     for place in (0..follow.len()).rev() {
@@ -207,11 +210,9 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
 }
 
 enum Record {
-    /// A record of this many bytes, without padding.
+    /// Length in bytes, without padding.
     Bytes(u64),
-    /// The mark after the last record.
     End,
-    /// Not a record.
     Other,
 }
 
@@ -225,23 +226,24 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
     }
 }
 
-/// Bits of a sort key, from the highest on: data length, owner, start.
+/// Widths of the fields of a sort key, from the highest bits down: data length, owner, start of data.
 const LENGTH_BITS: u32 = 11;
 const OWNER_BITS: u32 = 9;
 const START_BITS: u32 = 26;
-/// Of the start of data: its first bits, which tell kinds of data apart, and a hash of the first 32 bytes.
+/// The start of data consists of its first bits, which tell kinds of data apart, and a hash of its first 32 bytes.
 const PREFIX_BITS: u32 = 12;
 const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
-/// Of a balance: how many bits it has, and the first of these after the highest.
+/// A balance consists of its number of bits, and the bits after the highest one.
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
-/// The place of a record in its storage stands below the key.
+/// The key without the record's index below it.
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS == 46);
 
-/// What brings like beside like: data length, owner, then the first 32 bytes of data (the mint of a token account, what
-/// kind of state a program keeps, who may change it), or the balance of an account that holds little data. Long fields
-/// take part by a few bits of a hash: whether they are equal matters most, and a collision costs bytes, no more.
+/// Computes a key that places similar records side by side: data length, owner, then the first 32 bytes of data (for
+/// example the mint of a token account, or the kind and authority of a program's state), or the balance if there is
+/// less data. Long fields are hashed to a few bits: only equality matters, and a collision costs a few bytes of
+/// compression.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
     let owner = highest(mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)), OWNER_BITS);
@@ -254,14 +256,13 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
             let balance = u64_at(header, field::LAMPORTS);
             let zeros = balance.leading_zeros().min(63);
             let magnitude = u64::from(63 - zeros);
-            // Without the highest bit, which is always set.
+            // The highest bit is always set: leave it out.
             magnitude << MANTISSA_BITS | highest(balance << zeros << 1, MANTISSA_BITS)
         }
     };
     (length << OWNER_BITS | owner) << START_BITS | start
 }
 
-/// The highest bits of a number.
 fn highest(number: u64, bits: u32) -> u64 {
     number >> (u64::BITS - bits)
 }
@@ -271,27 +272,27 @@ fn mix(one: u64, other: u64) -> u64 {
     (one.wrapping_mul(ODD).rotate_left(29) ^ other).wrapping_mul(ODD)
 }
 
-/// Reads a little-endian `u64`. The caller has checked that it is there.
+/// Reads a little-endian `u64`. Panics if it is out of range, which the caller must rule out.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut array = [0; 8];
     array.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(array)
 }
 
-/// Bytes by which headers are prefetched: the next record is known only when this one was read.
+/// Distance of prefetching in the walk, in bytes. The next header's address is known only after this one is read.
 const WALK_AHEAD_BYTES: usize = 1024;
-/// Records by which copying prefetches, which reads them in no order that a processor could foresee.
+/// Distance of prefetching when copying, in records: they are read in sorted order, which the processor cannot predict.
 const COPY_AHEAD_RECORDS: usize = 4;
-/// Long records are read ahead by the processor itself, once it sees a few of their cache lines.
+/// Limit of bytes prefetched per record: the processor recognizes a longer sequential read itself.
 const COPY_AHEAD_BYTES_MAX: usize = 512;
 
-/// Starts to load the cache lines of a part of `bytes`, as far as it is there; without effect but on time.
+/// Asks the processor to load cache lines of `bytes`; affects only speed.
 #[inline]
 fn prefetch(bytes: &[u8], start: usize, length: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.get(start..).unwrap_or_default().iter().take(length).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86_64 processor has this instruction, and it may be given any address.
+        // SAFETY: every x86_64 processor has this instruction, and it accepts any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -355,7 +356,7 @@ mod tests {
         bytes
     }
 
-    /// What carries meaning of each record, in order.
+    /// The bytes of each record that carry meaning, in order.
     fn meaning(mut storage: &[u8]) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while !storage.is_empty() {
@@ -376,7 +377,6 @@ mod tests {
     }
 
     proptest! {
-        /// Clustering changes nothing but the order of records and the bytes that carry no meaning.
         #[test]
         fn nothing_but_order_and_noise_changes(accounts in accounts(), is_last_padded in any::<bool>()) {
             let storage = storage(&accounts, is_last_padded);
@@ -392,7 +392,6 @@ mod tests {
             prop_assert_eq!(cluster(&clustered).0, clustered, "clustering again changes nothing");
         }
 
-        /// Pieces of any size permute the records inside, and those that are cut stay.
         #[test]
         fn pieces_cover_a_storage(accounts in accounts(), size in 1usize..2000, is_last_padded in any::<bool>()) {
             let storage = storage(&accounts, is_last_padded);
@@ -417,11 +416,10 @@ mod tests {
             prop_assert_eq!(before, after);
         }
 
-        /// What is not records stays as it is, and never makes anything panic.
         #[test]
         fn other_bytes_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
             let mut bytes = bytes;
-            // Closer to records than chance: a short length, and no impossible flag.
+            // Make the bytes resemble records: a short length, and a valid flag.
             if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
                 bytes[9..16].fill(0);
                 bytes[field::EXECUTABLE] = kind - 1;
@@ -430,7 +428,6 @@ mod tests {
             prop_assert!(is_ordered || clustered == bytes);
         }
 
-        /// Damage anywhere: either it is still records, or it stays.
         #[test]
         fn damage_stays(accounts in accounts(), at in any::<prop::sample::Index>(), value in any::<u8>()) {
             let mut bytes = storage(&accounts, true);

@@ -1,6 +1,5 @@
-//! The documents of what is archived, judged before anything is written. The status cache is read to its last byte, in bounded
-//! memory, while the archive is planned. Not here: reading the bank file, which the plan does, and the version, which tells what
-//! a bank snapshot is.
+//! Reads the status cache of a bank snapshot in bounded memory, and judges it and the bank file before an archive is
+//! written. The bank file itself is read by the plan, and the version file by `find_bank_snapshot`.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -10,7 +9,7 @@ use slotpress_base::{Error, Interruptible, Progress, Result, ShowPath, open_file
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 
-/// Does `work` while the status cache at `path` is read; where no thread can be started, one after the other.
+/// Runs `work` while another thread reads the status cache at `path`; one after the other if no thread can be started.
 pub fn while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
@@ -19,7 +18,7 @@ pub fn while_reading<R>(
     let read = || guarded(|| read_status_cache(path, progress));
     std::thread::scope(|scope| {
         let reading = spawn(scope, read).ok();
-        // Should it panic, the scope waits for the reader, which ends with the file.
+        // On an early return, the scope waits for the reader, which ends at the end of the file.
         let done = work()?;
         let cache = match reading {
             Some(reading) => reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
@@ -40,14 +39,15 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
             .with_hint("the bank snapshot is damaged: let the validator write another one"));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
-    // The bank's slot is not known yet.
+    // Any slot is accepted here (`u64::MAX`): the bank's slot is not known yet. `judge` compares it.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
     cache.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
 }
 
-/// Refuses a bank file that is not sound, and a status cache that is not of this bank: whatever a client that boots from the
-/// archive refuses. What only some versions mind is Agave's to write.
+/// Refuses a bank file or status cache that any client would refuse when booting from the archive, and a status cache
+/// of another bank. Rules that only some versions of Agave enforce are not applied: such files were written by Agave
+/// itself.
 pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;

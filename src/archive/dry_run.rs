@@ -1,4 +1,4 @@
-//! What archiving would do, without writing anything: everything that it looks at before it writes, and the size of a sample.
+//! Previews an archive: everything checked before writing, and an estimate of its size from a sample.
 
 use std::path::PathBuf;
 
@@ -10,43 +10,45 @@ use slotpress_read::Plan;
 use super::sink::Place;
 use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
 
-/// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
+/// Number of frames in the sample, spread evenly: 128 MiB at the default frame size, a second or two on one core at
+/// level 1.
 const SAMPLE_FRAMES: usize = 16;
 
-/// What archiving would make.
+/// The archive that would be made, with its estimated size.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {
-    /// Where the archive would be.
+    /// Path at which the archive would be created.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// Its name.
+    /// File name, and the slot and hash in it.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: ArchiveName,
-    /// Storages inside.
+    /// Number of storages inside.
     pub storages: u64,
-    /// Bytes of tar: what would be compressed.
+    /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,
-    /// About how long the archive would be, in bytes: as the sample compresses, without the index.
+    /// Estimated length of the archive in bytes, without its index, extrapolated from the sample.
     pub estimated_bytes: u64,
-    /// Bytes of tar in the sample; all of them, of a small ledger.
+    /// Bytes of tar in the sample; for a small ledger, the whole tar stream.
     pub sample_bytes: u64,
-    /// Bytes free in the output directory, for who is not root.
+    /// Free bytes in the output directory, for a user who is not root.
     pub free_bytes: u64,
 }
 
 impl ArchivePreview {
-    /// Whether there is room for it, as far as the sample tells.
+    /// True if the estimated size fits into the free space.
     pub fn has_room(&self) -> bool {
         self.estimated_bytes <= self.free_bytes
     }
 }
 
 impl ArchivePlan<'_> {
-    /// What executing the plan would make, in a directory: compresses a sample, and writes nothing.
+    /// Previews the archive: compresses a sample, and writes nothing.
     ///
     /// # Errors
-    /// The archive would not go into a directory; the sample cannot be read. That there is no room is in the preview.
+    /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error here: see
+    /// [`ArchivePreview::has_room`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
         let Place::Kept(dir) = &self.sink.place else {
             return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
@@ -64,7 +66,7 @@ impl ArchivePlan<'_> {
     }
 }
 
-/// Bytes of a sample, and about how long the archive will be.
+/// Compresses a sample; returns its length before compression, and the estimated length of the archive.
 fn estimate(plan: &Plan, options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<(u64, u64)> {
     let step = linked_frames(plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
     let sample: Vec<_> = linked_frames(plan, options).step_by(step).collect();
@@ -79,8 +81,8 @@ fn estimate(plan: &Plan, options: &ArchiveOptions, threads: usize, progress: &dy
     Ok((sample_bytes, (plan.tar_bytes() as f64 * ratio) as u64))
 }
 
-/// Refuses a directory that has no room for the archive, as far as a sample tells. Where there is room without compression,
-/// none is taken.
+/// Fails if the estimated archive does not fit into the directory's file system. Compresses a sample only if the
+/// uncompressed tar would not fit.
 pub fn check_room(
     dir: &KeptDir,
     plan: &Plan,

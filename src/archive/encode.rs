@@ -1,4 +1,4 @@
-//! Making frames: filling, compressing and handing them over in order, on all cores.
+//! Makes frames on all cores: fills them with content, clusters and compresses them, and delivers them in order.
 
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
@@ -11,31 +11,31 @@ use zstd_safe::{CCtx, CParameter, compress_bound};
 use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
 use crate::archive::lz4;
 
-/// How frames are compressed.
+/// Format, compression and record layout of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {
-    /// The format of the archive.
+    /// Format and level.
     pub format: Format,
-    /// How the records of storages lie in the archive.
+    /// Order of the records within storages.
     pub layout: RecordLayout,
 }
 
-/// The format of an archive, as its file name's ending tells.
+/// Compression format of an archive, which determines its file name's extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.tar.zst`
     Zstd {
-        /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`].
+        /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], without 0.
         level: i32,
     },
-    /// `.tar.lz4`, which Agave reads and Firedancer does not.
+    /// `.tar.lz4`. Read by Agave, not by Firedancer.
     Lz4,
-    /// `.tar`: not compressed. Firedancer reads it and Agave does not.
+    /// `.tar`, uncompressed. Read by Firedancer, not by Agave.
     None,
 }
 
-/// The fields `format` and `zstd_level`, to be flattened into a report.
+/// Serializes as the fields `format` and `zstd_level`, which reports flatten into themselves.
 impl Serialize for Codec {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let (format, level) = match self.format {
@@ -51,22 +51,22 @@ impl Serialize for Codec {
 }
 
 impl Codec {
-    /// A format: every frame compressed, records as they are.
+    /// A codec with this format and the records in their original order.
     pub fn new(format: Format) -> Self {
         Self { format, layout: RecordLayout::Verbatim }
     }
 
-    /// zstd at a level.
+    /// zstd at a level, records in their original order.
     pub fn zstd(level: i32) -> Self {
         Self::new(Format::Zstd { level })
     }
 
-    /// No compression: a plain tar.
+    /// An uncompressed tar, records in their original order.
     pub fn plain() -> Self {
         Self::new(Format::None)
     }
 
-    /// The ending of the archive's file name.
+    /// The extension of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
             Format::Zstd { .. } => Extension::TarZstd,
@@ -75,12 +75,12 @@ impl Codec {
         }
     }
 
-    /// Whether frames are zstd's.
+    /// True if frames are compressed by zstd; only these are hashed.
     pub fn is_zstd(&self) -> bool {
         self.extension() == Extension::TarZstd
     }
 
-    /// The settings as the index names them.
+    /// The settings in the words stored in the archive's index.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match self.format {
             Format::Zstd { level } => format!("zstd-level={level}"),
@@ -93,32 +93,33 @@ impl Codec {
     }
 }
 
-/// The level that is used unless told otherwise: what validators use since Agave 2.0.
+/// Default level; also that of validators since Agave 2.0.
 pub const ZSTD_LEVEL_DEFAULT: i32 = 1;
 
-/// The fastest level that slotpress offers; zstd accepts lower ones, which all but copy.
+/// The fastest level offered. zstd accepts lower ones, which hardly compress.
 pub const ZSTD_LEVEL_MIN: i32 = -1000;
 
 /// The strongest level of zstd.
 pub const ZSTD_LEVEL_MAX: i32 = 22;
 
-/// Whether zstd has this level: 0 stands for its own default, and is none.
+/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0, which zstd treats as an alias of its
+/// default.
 pub fn is_zstd_level(level: i32) -> bool {
     level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level)
 }
 
-/// Compresses one frame after another, reusing its context.
+/// Compresses one frame after another, reusing its memory.
 pub struct FrameCompressor {
     codec: Codec,
-    /// Where the format is zstd.
+    /// Present if the format is zstd.
     context: Option<CCtx<'static>>,
 }
 
 impl FrameCompressor {
-    /// A compressor for the codec.
+    /// Creates a compressor.
     ///
     /// # Errors
-    /// There is no memory for a context, or zstd refuses the level.
+    /// If there is not enough memory for zstd's context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
         let mut this = Self { codec: codec.clone(), context: None };
         let Format::Zstd { level } = codec.format else { return Ok(this) };
@@ -133,10 +134,10 @@ impl FrameCompressor {
         Ok(this)
     }
 
-    /// Makes `content` a frame in `to`, replacing what it holds.
+    /// Compresses `content` to one frame, which replaces the bytes in `to`.
     ///
     /// # Errors
-    /// zstd has no memory for it.
+    /// If zstd fails, which happens only without memory.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();
@@ -151,7 +152,7 @@ impl FrameCompressor {
         Ok(())
     }
 
-    /// Bytes that the context takes.
+    /// Memory of zstd's context in bytes; 0 for other formats.
     pub fn context_bytes(&self) -> usize {
         self.context.as_ref().map_or(0, CCtx::sizeof)
     }
@@ -161,20 +162,19 @@ fn zstd_error(doing: &str, code: usize) -> Error {
     Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
 }
 
-/// A finished frame, in the order of the archive.
+/// A finished frame, delivered in the order of the archive.
 pub struct EncodedFrame<'a> {
-    /// The frame as it goes into the file.
     pub bytes: &'a [u8],
-    /// Bytes of tar inside.
     pub content_bytes: u64,
-    /// Storages in it of which some could not be clustered.
+    /// Number of storages in the frame that could not be clustered, wholly or in part.
     pub left_as_is: u64,
-    /// The hash of the frame, with zstd.
+    /// Hash of the frame; only with zstd.
     pub hash: Option<FrameHash>,
 }
 
-/// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
-/// worker reuses, and returns its length; then it is clustered, where the codec says so; `on_frame` gets the frames in order, on the calling thread.
+/// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a buffer, which the worker
+/// reuses, and returns its length. The content is clustered if the codec asks for it, and compressed. `on_frame`
+/// receives the frames in order, on the calling thread.
 pub fn encode_linked_frames<F: Send>(
     frames: impl Iterator<Item = Result<(F, FrameLink)>> + Send,
     fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
@@ -198,7 +198,7 @@ pub fn encode_linked_frames<F: Send>(
                 None => (content, 0),
             };
             compressor.compress(content, to)?;
-            // Here, on all cores, and not where frames are written.
+            // Hash here, where all cores work, not on the thread that writes.
             let hash = codec.is_zstd().then(|| frame_hash(&[], to));
             Ok((content_bytes as u64, left_as_is, hash))
         })

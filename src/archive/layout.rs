@@ -1,9 +1,9 @@
-//! Clustering the storages of a frame, whatever made the frame: the ledger's plan or another archive.
+//! Clusters the storages in frames, whether these come from a ledger's plan or another archive.
 //!
-//! A frame is clustered as a whole, after it was filled: its tar headers tell where the storages lie. Any worker makes any
-//! frame; only where a frame starts inside an entry must its worker know where that entry's records stand. The frame
-//! before tells, over a [`FrameLink`], as soon as it has walked over its headers (a small part of making a frame), long
-//! before it is compressed. Frames are taken in order, so a worker only waits for one that is at work.
+//! A frame is clustered as a whole after it is filled; its tar headers tell where storages lie. Workers make frames
+//! independently, except for a frame that starts inside an entry: its worker needs the position in that entry's
+//! records. The worker of the frame before sends it over a [`FrameLink`] once it has walked over its headers, long
+//! before it compresses. Workers take frames in order, so a worker only ever waits for one that is running.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::{Progress, Result};
@@ -11,28 +11,28 @@ use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
 
 use crate::archive::cluster::{Clusterer, Position, START};
 
-/// How the records of a storage lie in the archive.
+/// Order of the records within the storages of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordLayout {
     /// As in the ledger, byte for byte.
     #[default]
     Verbatim,
-    /// Ordered for compression, with bytes that carry no meaning zeroed.
+    /// Sorted for better compression, with bytes that carry no meaning zeroed.
     Clustered,
 }
 
-/// What a frame that starts inside an entry must know.
+/// Position in an entry that continues in the next frame.
 #[derive(Clone, Debug)]
 pub struct Carry {
     entry: Entry,
-    /// Bytes of the entry before the frame, with its header.
+    /// Bytes of the entry before the next frame, including the tar header.
     offset_bytes: u64,
     position: Position,
 }
 
 impl Carry {
     #[cfg(feature = "levels")]
-    /// For a frame without the one before it: where its first record begins is found among its bytes.
+    /// Finds the position for a frame whose predecessor is not available, by searching its bytes for records.
     pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
@@ -45,8 +45,8 @@ impl Carry {
     }
 }
 
-/// A frame's ends to its neighbours, where an entry lies across. A link that is dropped unused (an error, an
-/// interruption) lets the next frame pass on as it is; the run has failed then, and nothing of it is published.
+/// Connects a frame to its neighbours where entries cross its ends. If the frame before was dropped (by an error or an
+/// interruption), the frame passes unclustered; nothing of such a run is published.
 #[derive(Debug, Default)]
 pub struct FrameLink {
     before: Option<Receiver<Carry>>,
@@ -55,17 +55,17 @@ pub struct FrameLink {
 
 impl FrameLink {
     #[cfg(feature = "levels")]
-    /// The link of a frame alone.
+    /// A link for a frame that is clustered without its neighbours.
     pub fn alone(carry: Option<Carry>) -> Self {
         let Some(carry) = carry else { return Self::default() };
         let (after, before) = bounded(1);
-        // There is room for one.
+        // Cannot block: the channel has room for one.
         let _ = after.send(carry);
         Self { before: Some(before), after: None }
     }
 }
 
-/// Links one frame after another.
+/// Creates the links of consecutive frames.
 #[derive(Debug)]
 pub struct Linker {
     layout: RecordLayout,
@@ -73,12 +73,11 @@ pub struct Linker {
 }
 
 impl Linker {
-    /// Frames are linked where their records are ordered.
     pub fn new(layout: RecordLayout) -> Self {
         Self { layout, before: None }
     }
 
-    /// The link of the next frame; `ends_inside` tells whether the one after it starts inside an entry.
+    /// Creates the link of the next frame. `ends_inside` is true if an entry continues beyond its end.
     pub fn link(&mut self, ends_inside: bool) -> FrameLink {
         let before = self.before.take();
         let mut link = FrameLink { before, after: None };
@@ -90,16 +89,15 @@ impl Linker {
     }
 }
 
-/// What became of a frame's storages.
+/// Counts of storages in a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clustered {
-    /// Storages in the frame, also those of which only a part lies in it.
+    /// Storages in the frame, including those that lie in it only in part.
     pub storages: u64,
-    /// Those of which some is left as it is, since it holds something else than records, or an address twice.
+    /// Storages left unchanged, wholly or in part, because of invalid records or an address that occurs twice.
     pub left_as_is: u64,
 }
 
-/// Clusters one frame after another, reusing its memory.
 #[derive(Debug, Default)]
 pub struct FrameClusterer {
     clusterer: Clusterer,
@@ -107,7 +105,8 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// The tar bytes of a frame with the records of its storages in order, and how many storages that were.
+    /// Returns the tar bytes of a frame with sorted records, or the bytes unchanged if nothing is to be sorted, and the
+    /// counts.
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
         let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
@@ -132,19 +131,19 @@ impl FrameClusterer {
                 TarEvent::Content { offset_bytes, bytes } => (offset_bytes, bytes),
             };
             let Some(entry) = entry else { return Ok(()) };
-            // Contents are handed on as they lie in the frame.
+            // Contents are slices of `tar`: compute the offset from the addresses.
             let at = piece.as_ptr().addr() - tar.as_ptr().addr();
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
             let mut is_ordered = true;
             if is_storage {
                 (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
-            // First things first: the worker of the next frame may be waiting.
+            // Send the position before copying: the worker of the next frame may be waiting for it.
             let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
             if let Some(after) = &link.after
                 && offset_bytes < entry.tar_bytes()
             {
-                // Fails only when the next frame was given up.
+                // Fails only if the next frame was dropped.
                 let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
             }
             counts.storages += u64::from(is_storage);
@@ -166,8 +165,8 @@ impl FrameClusterer {
     }
 }
 
-/// The most memory that clustering takes per worker: a second frame, and 4 + 8 + 8 + 8 + 32 bytes for each record of
-/// 136.
+/// Maximum memory of clustering per worker, in bytes: a copy of the frame, and 60 bytes per record, each of which has
+/// at least 136 bytes.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
         RecordLayout::Verbatim => 0,
@@ -175,7 +174,7 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     }
 }
 
-/// Says of how many storages some was left as it is.
+/// Warns of storages that were not clustered.
 pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     if storages > 0 {
         progress.warn(&format!(
@@ -185,7 +184,7 @@ pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     }
 }
 
-/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
+/// Returns the first `length` bytes of a reusable buffer, which grows, zeroed, only when it is too short.
 pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if buffer.len() < length {
         buffer.resize(length, 0);
@@ -208,8 +207,7 @@ mod tests {
         bytes
     }
 
-    /// A storage over several frames: the same bytes whichever worker makes which frame, and the records of a cut at any
-    /// place are followed.
+    /// The result does not depend on which worker makes which frame, and records cut anywhere are followed.
     #[test]
     fn storages_over_several_frames() {
         let content: Vec<u8> = (0..250).flat_map(|number| record(number, usize::from(number) * 7 % 300)).collect();
@@ -233,8 +231,8 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
-            // Each alone, as a sample has them: zeros at a frame's start may pass for one more record, and in frames of a few
-            // records anything may.
+            // Each frame alone, as in a sample: zeros at its start may pass for one more record, and in frames of a
+            // few records anything may.
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));
@@ -260,7 +258,6 @@ mod tests {
         }
     }
 
-    /// A frame whose neighbour was given up passes on as it is.
     #[test]
     fn a_dropped_link_does_not_stall() {
         let mut linker = Linker::new(RecordLayout::Clustered);

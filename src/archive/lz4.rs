@@ -1,20 +1,19 @@
-//! One lz4 frame, made in parts by any worker: blocks that do not depend on each other (LZ4 frame format 1.6).
-//!
-//! The library's own frame encoder works on one core; its block compressor is what the workers use.
+//! Makes one lz4 frame of independent blocks, which any worker can compress (LZ4 frame format 1.6). The library's own
+//! frame encoder uses one core, so only its block compressor is used.
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
 
-/// The largest block that the format has.
+/// Maximum block size of the format.
 pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
-/// In a block's length: the block is stored raw.
+/// Flag in a block's length: the block is stored uncompressed.
 pub const IS_RAW: u32 = 1 << 31;
 
-/// The end of the frame: a block of no bytes.
+/// End of the frame: a block of length zero.
 pub const END_MARK: [u8; 4] = [0; 4];
 
-/// The header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum.
+/// Header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum.
 pub fn frame_header() -> [u8; 7] {
     let flags = 0b0111_0000;
     let block_size = 7 << 4;
@@ -22,16 +21,16 @@ pub fn frame_header() -> [u8; 7] {
     [0x04, 0x22, 0x4d, 0x18, flags, block_size, header_checksum]
 }
 
-/// Appends `content` as blocks; those that compression makes no smaller are stored raw.
+/// Appends `content` as blocks. A block that would not shrink is stored uncompressed.
 pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
     let compress = |block: &[u8], to: &mut [u8]| compress_into(block, to).ok();
     append_blocks_with(content, &compress, to);
 }
 
-/// Compresses a block into a buffer, and returns how much of it is used; `None` where that fails.
+/// Compresses a block into a buffer; returns the number of bytes written, or `None` if it fails.
 pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
 
-/// The same, with another compressor of blocks.
+/// Like [`append_blocks`], with another block compressor.
 pub fn append_blocks_with(content: &[u8], compress: &CompressBlock<'_>, to: &mut Vec<u8>) {
     for block in content.chunks(BLOCK_BYTES) {
         let length_at = to.len();

@@ -1,8 +1,7 @@
-//! Ledger to archive: plan, frames, encode, publish.
+//! Archives a ledger: plans every entry with its length, divides the plan into frames, encodes them on all cores, and
+//! publishes the file.
 //!
-//! The archive is known before a storage is read: a plan lists every entry with its length, frames are cut from the
-//! plan, and any worker makes any frame. The bytes depend on the ledger, the settings and the version only, never on
-//! threads or timing.
+//! The archive's bytes depend only on the ledger, the settings and the version of slotpress, not on threads or timing.
 
 pub mod cluster;
 mod documents;
@@ -37,38 +36,38 @@ use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer
 use crate::archive::sink::{Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
-/// What to archive, and how.
+/// Settings for [`archive()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
-    /// Where the ledger is.
+    /// Directories of the ledger.
     pub paths: LedgerPaths,
-    /// The bank snapshot to archive; the newest complete one otherwise.
+    /// Slot of the bank snapshot to archive; `None` takes the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
-    /// Makes an incremental archive on the full archive of this slot.
+    /// Makes an incremental archive based on the full archive of this slot.
     #[setters(into)]
     pub base_slot: Option<u64>,
-    /// How frames are compressed.
+    /// Format, compression level and record layout.
     pub codec: Codec,
-    /// Bytes of tar in a frame, 64 KiB to 32 MiB.
+    /// Bytes of tar in a frame, from 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// Threads that compress, 1 to 1024; fewer start where `memory_bytes` does not suffice.
+    /// Compressing threads, 1 to 1024; reduced to what fits into `memory_bytes`.
     pub threads: usize,
-    /// The most memory for the workers' buffers, in bytes: fewer workers are started where it does not suffice.
+    /// Limit in bytes of the memory of all workers' buffers; fewer workers start if it is too small.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
-    /// Accept a base slot without its full archive, or with a newer one.
+    /// Accepts a base slot whose full archive is missing, or is not the newest one.
     pub force_base: bool,
-    /// Read the archive back before it gets its name: what of it is checked.
+    /// Reads the archive back with these checks before it gets its name; `None` skips this.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
-    /// How to read and write beside other programs.
+    /// Use of page cache, priority and rate limit.
     pub io_policy: IoPolicy,
 }
 
 impl ArchiveOptions {
-    /// The newest state of a ledger, as a full archive: zstd level 1, all cores.
+    /// Options for a full archive of the newest state: zstd level 1, one thread per core.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
@@ -85,60 +84,61 @@ impl ArchiveOptions {
     }
 }
 
-/// What was archived.
+/// The finished archive.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
-    /// The archive; `None` when it went into a stream.
+    /// Path of the archive; `None` if it was written to a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Its name.
+    /// File name, and the slot and hash in it.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Storages inside.
+    /// Number of storages inside.
     pub storages: u64,
-    /// Bytes of tar: what was compressed.
+    /// Length of the tar stream in bytes.
     pub input_bytes: u64,
     /// Length of the archive in bytes.
     pub output_bytes: u64,
-    /// Frames inside, without skippable ones.
+    /// Number of frames, without skippable ones.
     #[serde(flatten)]
     pub frames: FrameTotals,
-    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    /// Root hash over the hashes of all frames; only with zstd.
     pub root: Option<Root>,
-    /// What was read back, where that was asked for.
+    /// Result of reading the archive back, if asked for.
     pub read_back: Option<ReadBackReport>,
-    /// Workers that made it.
+    /// Number of workers that compressed.
     pub threads: usize,
-    /// Time from the start until the archive was on disk under its name.
+    /// Time until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// How it was compressed.
+    /// Format, compression level and record layout.
     #[serde(flatten)]
     pub codec: Codec,
 }
 
 impl ArchiveReport {
-    /// Where the archive is, when it went into this directory.
+    /// Path of the archive if it was written into the directory `dir`.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
         self.name.path_in(dir)
     }
 }
 
-/// Archives a bank snapshot: plans it, and executes the plan.
+/// Archives a bank snapshot of a stopped validator. Blocks until the archive is on disk under its name.
 ///
 /// # Errors
-/// The ledger is in use, or its bank snapshot is not complete, or not sound (bank file, status cache, version); options that
-/// contradict the ledger; a disk that fails or is full. Of [`ErrorKind::Exists`](crate::ErrorKind::Exists) where the archive is
-/// there already. Nothing is left behind, but a stream may have got a part of the archive.
+/// If the ledger is in use; if its bank snapshot is not complete or not sound (bank file, status cache, version); if
+/// options contradict the ledger; if a disk fails or is full; with [`ErrorKind::Exists`](crate::ErrorKind::Exists) if
+/// the archive exists already. No file is left behind; a stream may have received a part of the archive.
 pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
     plan_archive(options, sink, progress)?.execute(progress)
 }
 
-/// Finds out everything about an archive before any of it is written: its name, what it will hold, and whether it may be made.
+/// Determines an archive's name and contents, and checks that it may be made, without writing it. Takes the ledger's
+/// lock.
 ///
 /// # Errors
-/// As of [`archive()`], but for those of writing.
+/// Like [`archive()`], except for errors of writing.
 pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
     let stopwatch = Stopwatch::start();
     let sink = sink.kept()?;
@@ -148,7 +148,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
-    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
+    // The lists and the bank file are read several times: pages that were not cached before are dropped at the end.
     let watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
     let lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
@@ -182,7 +182,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     Ok(ArchivePlan { options: options.clone(), sink, plan, name, threads, stopwatch, _lock: lock, _watch: watch })
 }
 
-/// An archive that is planned, and not written. It holds the ledger's lock, so the ledger stays as it is.
+/// A planned archive. It holds the ledger's lock, so that the ledger cannot change before [`ArchivePlan::execute`].
 pub struct ArchivePlan<'a> {
     options: ArchiveOptions,
     sink: Sink<'a>,
@@ -190,13 +190,13 @@ pub struct ArchivePlan<'a> {
     name: ArchiveName,
     threads: usize,
     stopwatch: Stopwatch,
-    /// Held for as long as storages are read.
+    /// Held while storages are read.
     _lock: Option<LedgerLock>,
     _watch: Watch,
 }
 
 impl<'a> ArchivePlan<'a> {
-    /// The archive's name.
+    /// Name that the archive will have.
     pub fn name(&self) -> &ArchiveName {
         &self.name
     }
@@ -204,7 +204,7 @@ impl<'a> ArchivePlan<'a> {
     /// Writes the archive.
     ///
     /// # Errors
-    /// As of [`archive()`].
+    /// Like [`archive()`].
     pub fn execute(self, progress: &'a dyn Progress) -> Result<ArchiveReport> {
         let Self { options, sink, plan, name, threads, stopwatch, _lock, _watch } = self;
         warn_of_whole_storages(plan.whole_storages, progress);
@@ -260,7 +260,8 @@ impl<'a> ArchivePlan<'a> {
     }
 }
 
-/// Says that the archive is larger than that of a ledger that ran. Only who archives can do something about it.
+/// Warns that a ledger restored and never run since makes a larger archive: its storages still hold obsolete records.
+/// Not printed by a dry run.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
     if count > 0 {
@@ -271,7 +272,6 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     }
 }
 
-/// What is going to be archived, and how.
 fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
     format!(
         "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); workers: {threads}, frames of {}, page cache: {}",
@@ -284,7 +284,7 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
     )
 }
 
-/// The frames of a planned archive, each with its link to the next.
+/// Divides a plan into frames, each with its link to the next.
 fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
     let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
     let mut linker = Linker::new(options.codec.layout);
@@ -295,7 +295,6 @@ fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = 
     })
 }
 
-/// Encodes frames of a planned archive: all of them, or a sample.
 fn encode_planned(
     plan: &Plan,
     options: &ArchiveOptions,
@@ -318,10 +317,10 @@ fn encode_planned(
     )
 }
 
-/// Refuses frame sizes that one of the clients could not read, or that make no sense.
+/// Checks that a frame size is within the limits of all clients.
 ///
 /// # Errors
-/// It is less than 64 KiB, or more than 32 MiB.
+/// If it is less than 64 KiB or more than 32 MiB.
 pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
     if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
         return Ok(());
@@ -330,8 +329,9 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
-/// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
-/// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
+/// Refuses an incremental archive whose base is not the newest full archive: Agave keeps tombstones only above the
+/// newest full archive's slot, so on an older base, closed accounts could reappear. Full archives at or above `slot`
+/// are not counted.
 fn check_base(
     base_slot: u64,
     slot: u64,
@@ -357,13 +357,13 @@ fn check_base(
     }
 }
 
-/// The archives in the output directory, where it is one, and where the validator writes its archives.
+/// Lists archives in the output directory, if it is one, and in the validator's snapshots directory.
 fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
     scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
 }
 
-/// The full archive that an incremental one builds on, where it lies beside it.
+/// Finds the full archive of an incremental one in the same directories.
 fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Option<NamedArchive>> {
     let Some(base_slot) = name.base_slot else { return Ok(None) };
     let beside = archives_beside(options, out_dir)?;
@@ -371,7 +371,7 @@ fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>)
     Ok(base.map(|base| NamedArchive::from_path(base.path())))
 }
 
-/// As many workers as asked for and as the memory allows, after what the rest of the command takes of it.
+/// Number of workers: `threads`, reduced to what fits into `memory_bytes` beside `other_bytes`; fails if none does.
 pub(crate) fn threads_within(
     codec: &Codec,
     frame_size_bytes: u64,
@@ -393,16 +393,16 @@ pub(crate) fn threads_within(
     }
 }
 
-/// The most memory that one worker takes: its frame, its output buffers, and its context, which is measured on a
-/// frame of zeros since its size follows from level and frame size.
+/// Maximum memory of one worker in bytes: its frame, its output buffers, and zstd's context. The context is measured by
+/// compressing a frame of zeros, because its size depends only on level and frame size.
 ///
 /// # Errors
-/// There is not even memory for one context.
+/// If there is not enough memory for one context.
 pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
+    // One buffer more than these is in use overall; counting it for each worker errs on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)

@@ -1,4 +1,4 @@
-//! Where the bytes of an archive go: into a file or a store, where it gets its name at the end, or into a stream.
+//! Destination of an archive: a directory or a store, where it gets its name at the end, or a stream.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,50 +11,45 @@ use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Metadata, Store, Upload};
 
-/// Where an archive goes. It gets its name there when it is complete.
+/// Destination of an archive. The archive gets its name there only when it is complete.
 pub struct Sink<'a> {
     pub(crate) place: Place<'a>,
     replace: bool,
 }
 
-/// The places that a [`Sink`] may be.
 pub(crate) enum Place<'a> {
-    /// A directory by its path.
     Dir(PathBuf),
-    /// An open directory.
     Kept(Arc<KeptDir>),
-    /// A directory or bucket.
     #[cfg(feature = "stores")]
     Store(&'a Store),
-    /// A file that its maker names.
+    /// A file that the caller will name.
     Unnamed(&'a Unpublished),
-    /// A stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
 }
 
 impl<'a> Sink<'a> {
-    /// A directory, which must exist.
+    /// Writes into a directory, which must exist.
     pub fn dir(dir: impl Into<PathBuf>) -> Self {
         Self { place: Place::Dir(dir.into()), replace: false }
     }
 
-    /// A store.
+    /// Uploads into a directory or bucket.
     #[cfg(feature = "stores")]
     pub fn store(store: &'a Store) -> Self {
         Self { place: Place::Store(store), replace: false }
     }
 
-    /// A stream. It may have got a part of an archive when writing fails.
+    /// Writes to a stream, for example a pipe. After a failure, it may have received a part of the archive.
     pub fn stream(stream: &'a mut (dyn Write + Send)) -> Self {
         Self { place: Place::Stream(stream), replace: false }
     }
 
-    /// A file that the caller names, or not.
+    /// Writes into a file that the caller names afterwards, or discards.
     pub(crate) fn unnamed(file: &'a Unpublished) -> Self {
         Self { place: Place::Unnamed(file), replace: false }
     }
 
-    /// Says whether an archive of the same name is replaced; otherwise it is an error of
+    /// Permits replacing an archive of the same name. Otherwise that is an error of kind
     /// [`ErrorKind::Exists`](crate::ErrorKind::Exists).
     #[must_use]
     pub fn replace(mut self, replace: bool) -> Self {
@@ -62,7 +57,7 @@ impl<'a> Sink<'a> {
         self
     }
 
-    /// Opens the directory: from now on, another directory under the same path does not get the archive.
+    /// Opens the directory, so that the archive goes there even if its path is changed meanwhile.
     pub(crate) fn kept(self) -> Result<Self> {
         match self.place {
             Place::Dir(dir) => {
@@ -73,7 +68,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Refuses before any work when the archive could not get its name.
+    /// Fails if an archive of this name exists and may not be replaced, so that no work is wasted.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
             Place::Kept(dir) if !self.replace && dir.found(name)?.is_some() => Err(already_exists(&dir.path_of(name))),
@@ -81,7 +76,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The directory that a file is made in.
+    /// The directory of the file; `None` for a store or a stream.
     pub(crate) fn parent(&self) -> Option<&Path> {
         match &self.place {
             Place::Dir(dir) => Some(dir),
@@ -91,7 +86,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// What messages call it; `None` for a stream.
+    /// The destination in messages; `None` for a stream.
     pub(crate) fn shown(&self) -> Option<String> {
         match &self.place {
             #[cfg(feature = "stores")]
@@ -100,7 +95,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The archives that a store has: an incremental archive may build on one.
+    /// Lists the archives in a store, which may be the base of an incremental one; empty for other destinations.
     pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
         match &self.place {
             #[cfg(feature = "stores")]
@@ -115,7 +110,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Opens it for writing an archive of this name, where that is known, of at most about so many bytes.
+    /// Opens the destination for an archive of at most about `bytes_max` bytes. A store needs its name in advance.
     pub(crate) fn open(
         self,
         name: Option<&ArchiveName>,
@@ -126,12 +121,12 @@ impl<'a> Sink<'a> {
         match place {
             Place::Dir(_) => Err(Error::failed("the output directory is not open")),
             Place::Kept(dir) => {
-                // Those that replace an archive each have the name for a moment.
+                // Runs that replace archives do not exclude each other by name: the last one wins.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
                 let file = Unpublished::create_in_for(&dir, &name)?;
-                // The run that made it may have ended since it was looked for.
+                // Another run may have finished this archive since the first check.
                 Self { place: Place::Kept(dir), replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
@@ -141,7 +136,7 @@ impl<'a> Sink<'a> {
                     return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
                         .with_hint("give a file instead, or write into a directory"));
                 };
-                // What does not compress is stored, with a header for each block and frame; an index follows.
+                // Content that does not shrink is stored with a few bytes per block and frame; an index follows.
                 let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
                 let metadata = Metadata::of_archive(name, None);
                 let upload = store.upload(&name.to_string(), &metadata, bytes_max, replace, progress)?;
@@ -157,37 +152,29 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Hashes, index and seek table of mainnet's archives take 4 MB.
+/// Limit of the data after the last frame. Hashes, index and seek table of mainnet's archives take 4 MB.
 #[cfg(feature = "stores")]
 const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A sink that is being written to.
+/// A destination that an archive is being written to.
 pub(crate) enum OpenSink<'a> {
-    /// A file without its name.
     File {
-        /// The file.
         file: Unpublished,
-        /// Whether an archive of the same name is replaced.
         replace: bool,
     },
-    /// An upload.
     #[cfg(feature = "stores")]
     Store {
-        /// What was sent so far.
         upload: Box<Upload>,
-        /// Where it will be.
+        /// URL at which the archive will be.
         path: PathBuf,
-        /// Who is told, and asked whether to stop.
         progress: &'a dyn Progress,
     },
-    /// A file that stays without one.
     Unnamed(&'a Unpublished),
-    /// A stream.
     Stream(&'a mut (dyn Write + Send)),
 }
 
 impl OpenSink<'_> {
-    /// The path that errors name.
+    /// The path named in errors.
     pub fn path(&self) -> PathBuf {
         match self {
             Self::File { file, .. } => file.path().to_path_buf(),
@@ -198,7 +185,7 @@ impl OpenSink<'_> {
         }
     }
 
-    /// The file without its name, where it is one.
+    /// The file before it gets its name; `None` for a store or a stream.
     pub fn file(&self) -> Option<&Unpublished> {
         match self {
             Self::File { file, .. } => Some(file),
@@ -207,12 +194,11 @@ impl OpenSink<'_> {
         }
     }
 
-    /// Its path.
     pub fn file_path(&self) -> Option<&Path> {
         self.file().map(Unpublished::path)
     }
 
-    /// Writes to it, as a hint says. Flushing the writer ends the archive.
+    /// Returns a writer; `hint` governs the page cache. Flushing it completes the content.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
             Self::File { file, .. } => Box::new(Watched::new(file, hint)),
@@ -223,7 +209,7 @@ impl OpenSink<'_> {
         }
     }
 
-    /// The archive is complete: gives it its name; returns its path, where it has one.
+    /// Gives the complete archive its name; returns its path unless it is a stream or an unnamed file.
     pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
         match self {
             Self::File { file, replace } => file.publish(name, replace).map(Some),
@@ -241,7 +227,7 @@ impl OpenSink<'_> {
     }
 }
 
-/// Writes a file, and stops before its file system is full.
+/// Writes a file, and fails before its file system is full.
 struct Watched<'a> {
     to: StreamWriter<&'a File>,
     file: &'a File,
@@ -268,7 +254,7 @@ impl Write for Watched<'_> {
     }
 }
 
-/// Sends what is written.
+/// Uploads everything that is written to it.
 #[cfg(feature = "stores")]
 struct Sent<'a> {
     upload: &'a mut Upload,
