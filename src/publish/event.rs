@@ -1,4 +1,4 @@
-//! What happens while archives are published: for the log, for hooks, for metrics.
+//! Events of publishing, for the log, for hooks and for metrics.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,111 +10,111 @@ use slotpress_format::{ArchiveName, Root};
 
 use super::journal::StateCheck;
 
-/// What happens. [`Event::kind`] is the type of the report.
+/// An event of publishing. [`Event::kind`] is its `type` in JSON.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Event {
-    /// It watches.
+    /// The run has started.
     Watching {
-        /// The validator's directory.
+        /// The validator's directory of archives.
         #[serde(serialize_with = "text::path")]
         snapshots: PathBuf,
-        /// Where to.
+        /// Targets as messages show them.
         targets: Vec<String>,
-        /// The address of the metrics.
+        /// Address at which metrics are served.
         metrics: Option<SocketAddr>,
     },
-    /// An archive is safe from the validator's purge.
+    /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
-        /// The archive.
+        /// File name of the archive.
         name: ArchiveName,
     },
-    /// An archive cannot be pinned, or has no room, and is left out.
+    /// An archive was left out, because it cannot be pinned or there is no room.
     Skipped {
-        /// The archive.
+        /// File name of the archive.
         name: ArchiveName,
-        /// Why.
+        /// Reason, as a text for the operator.
         #[serde(rename = "reason")]
         why: String,
     },
-    /// An archive is checked, and ready.
+    /// An archive was checked and recompressed, and is ready to be published.
     Prepared {
-        /// Its new name.
+        /// File name after recompressing.
         name: ArchiveName,
-        /// How its state was checked.
+        /// Result of the check of its state.
         state: StateCheck,
-        /// Its length now, in bytes.
+        /// Length after recompressing, in bytes.
         #[serde(rename = "size_bytes")]
         bytes: u64,
-        /// What stands for all of its bytes.
+        /// Root hash; `None` if its frames are not hashed.
         root: Option<Root>,
-        /// How long that took.
+        /// Time for checking and recompressing.
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
-    /// An archive is damaged, and is not published.
+    /// An archive is damaged, and will not be published.
     Refused {
-        /// The archive.
+        /// File name of the archive.
         name: ArchiveName,
-        /// What is wrong with it.
+        /// Error of the check that failed.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
-        /// Where it is kept.
+        /// Path in the quarantine; `None` if it was not kept.
         #[serde(serialize_with = "text::optional_path")]
         kept: Option<PathBuf>,
     },
-    /// An archive is published on a target.
+    /// An archive was published on a target.
     Published(Published),
-    /// Archives are not on a target any more.
+    /// Archives were removed from a target.
     Pruned {
-        /// The target.
+        /// The target in messages.
         target: String,
-        /// The archives.
+        /// File names of the archives.
         names: Vec<String>,
     },
-    /// Something failed.
+    /// An operation failed on this machine or on a target.
     Failed {
-        /// What.
+        /// The failure, with a hint.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
-        /// The target, where it is one's.
+        /// The target concerned; `None` for failures elsewhere.
         target: Option<String>,
-        /// When it is tried again; none: not in this run.
+        /// Time until the next attempt; `None` if this run makes none.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
-        /// Whether it is a program of the operator that failed.
+        /// True if a hook, a program of the operator, failed.
         #[serde(skip)]
         is_of_hook: bool,
     },
-    /// Asked to stop.
+    /// The run was asked to stop.
     Stopping,
 }
 
-/// An archive that got to a target.
+/// An archive that was published on a target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Published {
-    /// The archive.
+    /// File name of the archive.
     pub name: ArchiveName,
-    /// The target.
+    /// The target in messages.
     pub target: String,
-    /// Whether it is kept apart.
+    /// True if it was put into `kept/`, for `--keep-slot` or `--keep-epoch-ends`.
     #[serde(rename = "kept")]
     pub is_kept: bool,
-    /// How its state was checked.
+    /// Result of the check of its state.
     pub state: StateCheck,
-    /// Its length in bytes.
+    /// Length of the archive in bytes.
     #[serde(rename = "size_bytes")]
     pub bytes: u64,
-    /// What stands for all of its bytes.
+    /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
-    /// How long that took.
+    /// Time for sending and publishing.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 
 impl Event {
-    /// The type of its report; none for what is not reported.
+    /// The `type` of the event in JSON; `None` if it is not reported there.
     pub fn kind(&self) -> Option<&'static str> {
         Some(match self {
             Self::Watching { .. } => "publish_started",
@@ -129,7 +129,8 @@ impl Event {
         })
     }
 
-    /// What a program of the operator is told; `None` for what none is for. Whether it is a failure.
+    /// Environment variables (`PUBLISH_…`) for the operator's hook, and true if the hook for failures is meant; `None`
+    /// for events without a hook.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());

@@ -1,5 +1,5 @@
-//! The index of a target: archives under names that never change, the list of them, and `latest.json`, which is written last.
-//! What it names is whole, and was checked.
+//! The index of a target: the list of its archives, and `latest.json`, which names the newest pair and is written last.
+//! Archives are listed only after they are complete and checked, and their names never change.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,72 +17,64 @@ use slotpress_stores::{Condition, Metadata, Put, Store};
 use super::journal::StateCheck;
 use super::plan::ArchiveSet;
 
-/// What a program reads: the end of the path where `serve` has its list.
+/// File name of the index. Its path is the one at which `slotpress serve` offers its list.
 const INDEX: &str = "archives";
 
-/// Others that publish to the same target make an index anew at the same moment; so often, something is wrong.
+/// Attempts to write an index that other publishers keep changing. After so many, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPTS_APART: Duration = Duration::from_millis(20);
 
-/// The longest index: of some ten thousand archives.
+/// Maximum length of an index: some ten thousand archives.
 const INDEX_BYTES_MAX: u64 = 8 << 20;
 
-/// How long readers may take the index for new.
+/// Cache-Control header: readers may reuse the index for 5 seconds.
 const INDEX_CACHE: &str = "public, max-age=5";
 
-/// A directory or prefix of a target, with its index.
+/// A directory or prefix of a target, and its index.
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
-    /// Where archives are, and `latest.json`.
+    /// Location of the archives and `latest.json`.
     pub store: Store,
-    /// Where the index is: where `serve` has its list, so that what reads that reads this.
+    /// Location of the index: the path of the list of `slotpress serve`, so that the same programs can read both.
     index: Store,
 }
 
-/// An archive that is ready, and how it was checked.
+/// An archive ready to be published.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    /// The file.
     pub archive: Archive,
-    /// How its state was checked.
     pub state: StateCheck,
-    /// How long slots take, where it tells.
+    /// Duration of slots; known from full archives only, else assumed.
     pub slot_time: SlotTime,
 }
 
-/// What is done to an index.
+/// A change of an index.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// It and `latest.json` are made to agree again, as a run that was killed between them has left them.
+    /// Repairs `latest.json` if a killed run has left it different from the index.
     Agree,
-    /// What may go once this archive is there goes now, but what a reader is told to take.
+    /// Prunes in advance what may go once this archive is published, except archives named in `latest.json`.
     MakeRoom(&'a Ready),
-    /// An archive that is there is named, also in `latest.json` if it is part of the newest pair.
+    /// Lists an archive that was sent, also in `latest.json` if it belongs to the newest pair.
     Add(&'a Ready),
 }
 
-/// What an index holds.
+/// Contents of an index, and the condition under which it may be replaced: no other program has changed it since.
 #[derive(Debug)]
 pub struct Index {
     listed: Listed,
     condition: Condition,
 }
 
-/// The newest archives of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
-    /// The newest full archive.
     pub full: Option<PublishedSlot>,
-    /// The newest incremental archive.
     pub incremental: Option<PublishedSlot>,
 }
 
-/// An archive of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedSlot {
-    /// Its slot.
     pub slot: u64,
-    /// When it was published.
     pub at: SystemTime,
 }
 
@@ -98,17 +90,15 @@ impl Index {
         self.listed.archives.iter()
     }
 
-    /// What it has, for the plan.
+    /// The listed archives, for the plan.
     pub fn published(&self) -> ArchiveSet {
         ArchiveSet::of(self.archives().map(|archive| &archive.name))
     }
 
-    /// Bytes of all archives.
     pub fn bytes(&self) -> u64 {
         self.archives().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The newest of each kind.
     pub fn newest(&self) -> Newest {
         let of = |is_full: bool| {
             let all = self.archives().filter(|archive| archive.name.base_slot.is_none() == is_full);
@@ -129,7 +119,7 @@ impl Index {
         if self.has(&archive.name) {
             return;
         }
-        // By the newest full archive, as everywhere.
+        // The newest full archive tells the duration of slots.
         if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
             self.listed.slot_time = ready.slot_time;
         }
@@ -150,7 +140,8 @@ impl Index {
         Catalog::of_listing(self.listed.clone(), "", unix_ns(now))
     }
 
-    /// Takes out what may go, also once another archive is there, and returns it.
+    /// Removes archives that may go, even with `coming` added, from the index; returns their names. The newest pair
+    /// always stays.
     fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
         let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
         coming.into_iter().for_each(|ready| later.add(ready, now));
@@ -162,14 +153,14 @@ impl Index {
         gone.map(|archive| archive.name.to_string()).collect()
     }
 
-    /// What a node would choose, in order.
+    /// The pair that a node would choose: a full archive, and an incremental one based on it.
     fn newest_pair(&self, now: SystemTime) -> Vec<ArchiveName> {
         let catalog = self.catalog(now);
         let Some(choice) = catalog.choice() else { return Vec::new() };
         [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
     }
 
-    /// The index, and `latest.json` where there is a full archive.
+    /// Formats the index, and `latest.json` if there is a full archive.
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
         let catalog = self.catalog(now);
         let fields = |archive: &Archive, is_latest: bool| {
@@ -198,10 +189,8 @@ struct PublishedFields<'a> {
 }
 
 impl IndexedStore {
-    /// Of this directory of a target, empty for itself; `None` where `makes` says not to make what is missing below a directory.
-    ///
-    /// # Errors
-    /// Something else has the name of a directory of it; the disk fails.
+    /// Opens the index of a directory below a target; an empty name is the target itself. Returns `None` if a directory
+    /// is missing and `makes` is false.
     pub fn of(target: &Store, dir: &str, makes: bool) -> Result<Option<Self>> {
         let below = |from: &Store, names: &str| {
             let mut names = names.split('/').filter(|name| !name.is_empty());
@@ -211,10 +200,7 @@ impl IndexedStore {
         Ok(below(&store, PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
     }
 
-    /// Reads the index; none is an empty one.
-    ///
-    /// # Errors
-    /// The target does not answer, or holds something else.
+    /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
@@ -226,11 +212,9 @@ impl IndexedStore {
         Ok(Index { listed, condition: unchanged(small.e_tag) })
     }
 
-    /// Writes the index and `latest.json`, and reads them back. Takes out of the index what may go: `on_prune` is told what that
-    /// is before a reader can miss it. Returns the index.
-    ///
-    /// # Errors
-    /// The target fails, or does not keep what it is sent; others change the index again and again.
+    /// Changes the index and `latest.json`, and reads both back. Archives that `keep` permits to remove are taken out
+    /// of the index; `on_prune` receives their names before readers can see the change. Fails if the target fails or
+    /// does not store what it is sent, or if other programs keep changing the index.
     pub fn publish(
         &self,
         step: Step<'_>,
@@ -241,7 +225,8 @@ impl IndexedStore {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPTS_APART * attempt);
             progress.check()?;
-            // Before the index: who changes both in between makes the second put fail, and all is done again.
+            // Read before the index: if another program changes both in between, the condition for writing fails, and
+            // the attempt is repeated.
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
@@ -263,7 +248,7 @@ impl IndexedStore {
                 on_prune(gone)?;
             }
             let (index_json, latest_json) = index.json(now);
-            // Without a full archive there is nothing that a node could take.
+            // Without a full archive, `latest.json` is not written: there is nothing that a node could boot from.
             if put(&self.index, INDEX, &index_json, &index.condition, progress)?
                 && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST, &json, &latest_is, progress))?
             {
@@ -275,10 +260,7 @@ impl IndexedStore {
         Err(Error::new(ErrorKind::Network, message))
     }
 
-    /// Deletes what is out of the index.
-    ///
-    /// # Errors
-    /// The target fails.
+    /// Deletes an archive, unless the index lists it.
     pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<()> {
         match ArchiveName::parse(name) {
             Some(archive) if !index.has(&archive) => self.store.delete(name, progress),
@@ -287,7 +269,7 @@ impl IndexedStore {
     }
 }
 
-/// Writes a document; `false` where others have changed it meanwhile: then all is done again.
+/// Writes a document and reads it back; returns false if another program has changed it meanwhile.
 fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let metadata =
         Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());

@@ -1,6 +1,7 @@
-//! What a run remembers for the next one, in one small file that is replaced whole: a run may be killed anywhere.
+//! The journal: what a run must remember for the next one, in a small file that is replaced as a whole, because a run
+//! may be killed at any time.
 //!
-//! What is pinned and what is ready tells the directory itself; what is published tell the targets.
+//! It does not list archives: pinned and ready ones are found in their directories, published ones on the targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,72 +17,67 @@ use slotpress_read::Unpublished;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::UploadState;
 
-/// The file.
 const NAME: &str = "journal.json";
 
-/// Larger is no journal of ours.
+/// Limit of the file's length; a longer one is not a journal.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Refused archives that are remembered, the newest: a validator's directory holds some ten.
+/// Limit of refused archives remembered, newest first. A validator's directory holds about ten.
 const REFUSED_MAX: usize = 1000;
 
-/// The journal, which all threads write: what is changed is on disk when the change returns.
+/// The journal, shared by all threads. A change is on disk when [`Journal::change`] returns.
 #[derive(Debug)]
 pub struct Journal {
     dir: Arc<KeptDir>,
     entries: Mutex<Entries>,
 }
 
-/// All that is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entries {
-    /// How the state of what is ready was checked, by name: written before the archive is made.
+    /// Result of the state check of each ready archive, by name. Written before the archive is created.
     pub states: BTreeMap<String, StateCheck>,
-    /// What the validator's files were when they were pinned, by name.
+    /// Identity of each validator's file when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,
-    /// What failed its checks, by name.
+    /// Files that failed their checks, by name.
     pub refused: BTreeMap<String, Identity>,
-    /// When the last incremental archive was begun, in seconds since 1970.
+    /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// The newest slot that was there when this directory was first looked at.
+    /// Newest slot seen when the directory was first used: epoch ends before it are not kept.
     pub first_slot: Option<u64>,
-    /// What each target is to go on with, by its name.
     pub targets: BTreeMap<String, TargetEntries>,
-    /// Uploads that were begun, by the store's file. The tags of their parts are in a file of their own ([`PartsLog`]).
+    /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file ([`PartsLog`]).
     pub uploads: BTreeMap<String, BegunUpload>,
 }
 
-/// What is known of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetEntries {
-    /// Archives that are out of its index, and not deleted yet.
+    /// Archives removed from the target's index, but not deleted yet.
     #[serde(alias = "condemned")]
     pub pending_deletes: BTreeSet<String>,
 }
 
-/// An upload that was begun: of which bytes, and what the store needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunUpload {
-    /// The tag of the archive: another one of this name is not gone on with. Empty where nothing is.
+    /// Tag of the archive's content: an archive of the same name with another tag is not resumed. Empty if the upload
+    /// is not to be resumed.
     pub of: String,
-    /// How far it is.
     pub state: UploadState,
 }
 
-/// How a state was checked.
+/// Result of the state check of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StateCheck {
-    /// Capitalization and lattice hash are the bank file's.
+    /// Capitalization and lattice hash match the bank file.
     Checked,
-    /// Everything else was.
+    /// All checks except that of the state were made.
     Unchecked,
 }
 
 impl StateCheck {
-    /// As the index has it.
+    /// Word for the index and for hooks.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Checked => "checked",
@@ -90,7 +86,7 @@ impl StateCheck {
     }
 }
 
-/// Which file it was.
+/// Identity of a file, to recognize it in the next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     device: u64,
@@ -100,7 +96,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whether it has the bytes that the other one had, as far as length and time tell: a copy is another file.
+    /// True if both are presumably the same content: equal length, and equal modification time unless one is a copy
+    /// (another inode).
     pub fn is_same_content(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
@@ -115,10 +112,7 @@ impl From<&Archive> for Identity {
 }
 
 impl Journal {
-    /// Reads what the run before has left; a directory without a journal has nothing to go on with.
-    ///
-    /// # Errors
-    /// The disk fails, or the file is not a journal.
+    /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = Entries::default();
         if dir.found(NAME)?.is_some() {
@@ -132,23 +126,19 @@ impl Journal {
         Ok(Self { dir, entries: Mutex::new(entries) })
     }
 
-    /// Looks at it.
     pub fn read<R>(&self, look: impl FnOnce(&Entries) -> R) -> R {
         look(&self.entries.lock())
     }
 
-    /// Changes it, and replaces it on disk where something has changed.
-    ///
-    /// # Errors
-    /// The disk fails or is full.
+    /// Changes the entries, and replaces the file if they differ.
     pub fn change<R>(&self, change: impl FnOnce(&mut Entries) -> R) -> Result<R> {
-        // Held while it is written, so that no older one comes after a newer one.
+        // Keep the lock until the file is written: an older version must not overwrite a newer one.
         let mut entries = self.entries.lock();
         let mut new = entries.clone();
         let result = change(&mut new);
         if new != *entries {
             let file = Unpublished::create_in(&self.dir)?;
-            // Plain structures with string keys: cannot fail.
+            // Cannot fail: the structures are plain, with string keys.
             let text = serde_json::to_vec(&new).unwrap_or_default();
             file.file().write_all(&text).or_path("write", file.path())?;
             file.publish(NAME, true)?;
@@ -158,28 +148,23 @@ impl Journal {
     }
 }
 
-/// The tags of an upload's parts, one line each, in a file of its own: one that arrives is appended, so that remembering it
-/// costs the same however many there are. The first line is the upload's id.
+/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so that remembering a part
+/// costs the same however many there are.
 #[derive(Debug)]
 pub struct PartsLog {
     file: File,
     path: PathBuf,
-    /// The length of each part in bytes.
     pub part_bytes: u64,
-    /// Parts that are in it.
     pub count: usize,
 }
 
 impl PartsLog {
-    /// Its name in the journal's directory.
+    /// File name in the journal's directory.
     fn name_of(key: &str) -> String {
         format!("upload-{}.parts", blake3::hash(key.as_bytes()).to_hex())
     }
 
-    /// Adds the parts that follow, and syncs them.
-    ///
-    /// # Errors
-    /// The disk fails or is full.
+    /// Appends tags of further parts, and syncs the file.
     pub fn append(&mut self, tags: &[String]) -> Result<()> {
         let lines: String = tags.iter().map(|tag| format!("{tag}\n")).collect();
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
@@ -190,10 +175,7 @@ impl PartsLog {
 }
 
 impl Journal {
-    /// Remembers an upload, and the parts that are there already; those that follow go into the log.
-    ///
-    /// # Errors
-    /// The disk fails or is full.
+    /// Remembers a new upload and its parts so far. Further parts are appended to the returned log.
     pub fn begin_upload(&self, key: &str, of: String, mut state: UploadState) -> Result<PartsLog> {
         let (name, tags) = (PartsLog::name_of(key), std::mem::take(&mut state.tags));
         let new = Unpublished::create_in(&self.dir)?;
@@ -202,16 +184,13 @@ impl Journal {
         let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
         log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
         log.append(&tags)?;
-        // The parts first: an upload without them is begun anew.
+        // Write the parts first: an upload without its parts would start over.
         new.publish(&name, true)?;
         self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
         Ok(log)
     }
 
-    /// What was remembered of an upload, with its parts.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Returns an unfinished upload with its parts, if remembered.
     pub fn upload(&self, key: &str) -> Result<Option<BegunUpload>> {
         let Some(mut begun) = self.read(|entries| entries.uploads.get(key).cloned()) else { return Ok(None) };
         let name = PartsLog::name_of(key);
@@ -219,7 +198,7 @@ impl Journal {
             let mut text = Vec::new();
             let read = self.dir.open_file(&name)?.take(BYTES_MAX).read_to_end(&mut text);
             read.or_path("read", &self.dir.path_of(&name))?;
-            // A line that a killed run has not finished is none.
+            // A killed run may have left an incomplete last line: ignore it.
             text.truncate(text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0));
             let text = String::from_utf8_lossy(&text);
             let mut lines = text.lines();
@@ -230,10 +209,7 @@ impl Journal {
         Ok(Some(begun))
     }
 
-    /// Forgets an upload.
-    ///
-    /// # Errors
-    /// The disk fails or is full.
+    /// Forgets an upload that was completed or given up.
     pub fn end_upload(&self, key: &str) -> Result<()> {
         self.change(|entries| drop(entries.uploads.remove(key)))?;
         let name = PartsLog::name_of(key);
@@ -245,7 +221,7 @@ impl Journal {
 }
 
 impl Entries {
-    /// What was ready is not any more: what was sent of it is not gone on with.
+    /// Forgets a ready archive; its unfinished uploads will not be resumed.
     pub fn forget(&mut self, name: &ArchiveName) {
         let name = name.to_string();
         self.states.remove(&name);
@@ -253,7 +229,7 @@ impl Entries {
         of_it.for_each(|(_, begun)| begun.of.clear());
     }
 
-    /// Remembers that a file failed, and forgets the oldest of very many.
+    /// Remembers a file that failed its checks. Beyond the limit, the archive of the oldest slot is forgotten.
     pub fn refuse(&mut self, name: &ArchiveName, identity: Identity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {
@@ -263,7 +239,7 @@ impl Entries {
         }
     }
 
-    /// Whether this very file failed: one that was written anew is tried again.
+    /// True if this file failed before; a file written anew has another identity, and is tried again.
     pub fn has_refused(&self, archive: &Archive) -> bool {
         self.refused.get(&archive.name.to_string()) == Some(&Identity::from(archive))
     }
@@ -273,7 +249,7 @@ impl Entries {
 mod tests {
     use super::*;
 
-    /// Remembering a part appends a line, and rewrites nothing, however many parts there are.
+    /// Appending a part costs the same however many there are, and does not rewrite the journal.
     #[test]
     fn the_cost_of_a_part_is_constant() {
         const KEY: &str = "s3://bucket/snapshot-1-x.tar.zst";
@@ -291,7 +267,7 @@ mod tests {
             assert_eq!(length() - length_before, 35);
         }
         assert_eq!(std::fs::read(dir.path().join(NAME)).expect("there"), before);
-        // A line that a kill has cut is not a part.
+        // A kill may cut the last line: it is not a part.
         log.file.write_all(b"half").expect("written");
         let journal = Journal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
         let begun = journal.upload(KEY).expect("read").expect("begun");

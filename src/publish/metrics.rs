@@ -1,4 +1,5 @@
-//! What Prometheus and a load balancer are told: how fresh each target is, how much was published, what failed.
+//! Metrics for Prometheus and the health for load balancers: age of the newest archives per target, counts of published
+//! archives and failures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +18,6 @@ use super::event::Event;
 use super::index::{Newest, PublishedSlot};
 use super::target::TargetContents;
 
-/// What tells samples of one metric apart.
 type Labels = Vec<(&'static str, String)>;
 
 fn of(target: &str) -> Labels {
@@ -32,15 +32,15 @@ fn number(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// Reasons of failures, all of which are there from the start.
+/// Values of the label `reason`; all series exist from the start.
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
-/// All that is told.
+/// Collects the metrics of a run.
 #[derive(Debug)]
 pub struct Metrics {
     series: Series,
     registry: Mutex<Registry>,
-    /// The newest archives of each target; `None` where that is not known.
+    /// Newest archives of each target; `None` until the target has answered.
     newest: Mutex<BTreeMap<String, Option<Newest>>>,
     alert_after: Option<Duration>,
     since: SystemTime,
@@ -103,10 +103,11 @@ impl Series {
 }
 
 impl Metrics {
-    /// Of these targets. Health turns red when the newest archive of one of them is older than `alert_after`.
+    /// Creates the metrics of these targets. Health fails if the newest archive of a target is older than
+    /// `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let (series, newest) = (Series::default(), targets.map(|target| (target, None)).collect::<BTreeMap<_, _>>());
-        // What begins when something happens for the first time has no rate then.
+        // Create the counters now: a counter that first appears with a count of 1 has no rate in Prometheus.
         for target in newest.keys() {
             drop(series.published.get_or_create(&of(target)));
             drop(series.published_bytes.get_or_create(&of(target)));
@@ -117,7 +118,6 @@ impl Metrics {
         Self { series, registry, newest, alert_after, since: SystemTime::now() }
     }
 
-    /// Something happened.
     pub fn count(&self, event: &Event) {
         let stage = |stage: &'static str, elapsed: &Duration| {
             self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
@@ -144,12 +144,11 @@ impl Metrics {
         }
     }
 
-    /// What is pinned, in bytes.
     pub fn see_pinned(&self, bytes: u64) {
         self.series.pinned_bytes.set(number(bytes));
     }
 
-    /// What a target has, how many archives wait for it, and whether it works.
+    /// Records a target's contents, the number of ready archives that it lacks, and whether it works.
     pub fn see(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
         self.series.backlog.get_or_create(&of(target)).set(number(backlog as u64));
         self.series.kept_bytes.get_or_create(&of(target)).set(number(contents.kept_bytes));
@@ -162,13 +161,13 @@ impl Metrics {
         }
     }
 
-    /// A target has done what it was asked for.
+    /// Records the time of a target's last successful operation.
     pub fn succeeded(&self, target: &str) {
         let now = age(SystemTime::UNIX_EPOCH).as_secs();
         self.series.last_success.get_or_create(&of(target)).set(number(now));
     }
 
-    /// How much is free for a directory.
+    /// Records the free space of a directory in bytes.
     pub fn see_free(&self, dir: &str, bytes: u64) {
         self.series.free_bytes.get_or_create(&label("directory", dir)).set(number(bytes));
     }
@@ -201,7 +200,7 @@ impl Facts for Metrics {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
         let mut old = Vec::new();
         for (target, newest) in self.newest.lock().iter() {
-            // Where nothing was ever published, since the start.
+            // For a target without archives, measure from the start of the run.
             let at = newest.and_then(|newest| newest.of_all()).map_or(self.since, |newest| newest.at);
             if age(at) > alert_after {
                 old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age(at))));

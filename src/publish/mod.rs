@@ -1,9 +1,9 @@
-//! Publishing beside a running validator: watch its directory, pin what is new, check and recompress it, put it where others
-//! take it from, prune there; for ever, or once.
+//! Publishes archives of a running validator: watches its directory, pins new archives, checks and recompresses them,
+//! puts them on targets, and prunes there; continuously, or once.
 //!
-//! `plan` decides, and is pure. The calling thread looks, pins and hands out work; one thread prepares archives, and each
-//! target has one. A run may be killed anywhere: what there is to do follows from what is in the directory of pins, from the
-//! journal in it, and from the targets.
+//! `plan` decides what to do, and does no I/O. The calling thread scans directories, pins archives and assigns work;
+//! one thread prepares archives, and one thread per target publishes them. A run may be killed at any time: the next
+//! run finds the open work in the directory of pins, in the journal there, and on the targets.
 
 mod event;
 mod index;
@@ -34,101 +34,102 @@ pub use workers::HOOK_TIMEOUT_DEFAULT;
 
 use crate::recompress::RecompressOptions;
 
-/// Who writes the archives.
+/// Client that writes the archives, which determines how they can be pinned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writer {
-    /// As the archives and the directory's owner tell.
+    /// Detected from the archives and the owner of the directory.
     #[default]
     Auto,
-    /// Agave: a file never changes once it has its name, and may have a second one.
+    /// Agave: a named file never changes, and may have a second hard link.
     Agave,
-    /// Firedancer: it uses files again, and refuses those with two names.
+    /// Firedancer: rewrites files in place, and refuses files with two hard links.
     Firedancer,
 }
 
-/// What to publish, where, and how.
+/// Settings for [`publish()`] and [`preview`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {
-    /// The validator's directory of archives.
+    /// Directory that the validator writes its archives to.
     #[setters(into)]
     pub snapshots: PathBuf,
-    /// Where to.
+    /// Directories and buckets to publish to.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// The cluster's `genesis.tar.bz2`, put beside the archives for those that begin with them.
+    /// The cluster's `genesis.tar.bz2`, to be published beside the archives.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// How targets are written.
+    /// Settings for writing to stores.
     pub stores: StoreOptions,
-    /// How servers are reached.
+    /// Settings for connections to stores.
     pub client: ClientOptions,
-    /// Our own directory, on the file system of the archives.
+    /// Directory for pins, ready archives and the journal, on the file system of `snapshots`.
     #[setters(into)]
     pub pins: PathBuf,
-    /// Where damaged archives are kept, on the same file system; `None`: in the directory of pins.
+    /// Directory for damaged archives, on the same file system; `None` uses one inside `pins`.
     #[setters(into)]
     pub quarantine: Option<PathBuf>,
-    /// Who writes the archives.
+    /// Client that writes the archives.
     pub writer: Writer,
-    /// How archives are recompressed, and checked.
+    /// Settings for checking and recompressing.
     pub recompress: RecompressOptions,
-    /// Archives are checked, and published as they are.
+    /// Publishes archives as they are after checking them, without recompressing.
     pub is_as_is: bool,
-    /// The full archive below an incremental one is read, to check its state.
+    /// Checks the state of incremental archives too, which takes reading their full archive each time.
     pub checks_pairs: bool,
-    /// How often an incremental archive is published.
+    /// Minimum time between two incremental archives; full ones are all published.
     pub every: Duration,
-    /// The most bytes of pinned archives.
+    /// Limit of pinned archives, in bytes.
     #[setters(into)]
     pub pin_bytes: Option<u64>,
-    /// What stays on targets.
+    /// Number and age of archives to keep on each target.
     pub keep: Keep,
-    /// What was published more recently than this is never deleted: downloads of it may be running.
+    /// Time for which a published archive is never deleted, because downloads of it may be running.
     pub grace: Duration,
-    /// Slots around which archives are kept apart.
+    /// Slots around which archives are kept apart, in `kept/`.
     #[setters(into)]
     pub keep_slots: BTreeSet<u64>,
-    /// Those around the end of each epoch are.
+    /// Also keeps the archives around the end of each epoch in `kept/`.
     pub keeps_epoch_ends: bool,
-    /// The most bytes of archives that are kept apart, on each target.
+    /// Limit of `kept/` on each target, in bytes.
     #[setters(into)]
     pub keep_bytes: Option<u64>,
-    /// A program that is told of each archive that is published.
+    /// Program to run after each archive that was published.
     #[setters(into)]
     pub on_published: Option<PathBuf>,
-    /// A program that is told of each failure.
+    /// Program to run after each failure.
     #[setters(into)]
     pub on_failed: Option<PathBuf>,
-    /// How long these programs may take.
+    /// Time after which these programs are killed.
     pub hook_timeout: Duration,
-    /// Where to tell metrics and health.
+    /// Address for serving metrics and health.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Health turns red when the newest archive of a target is older.
+    /// Age of the newest archive of any target at which the health turns red.
     #[setters(into)]
     pub alert_after: Option<Duration>,
-    /// Ends when what is there is published.
+    /// Ends once everything present is published.
     pub is_once: bool,
 }
 
-/// What stays on a target unless told otherwise: what validators keep.
+/// Default number of full archives kept on a target: as validators keep.
 pub const KEEP_FULL_DEFAULT: usize = 2;
-/// The same of incremental archives.
+/// Default number of incremental archives kept on a target: as validators keep.
 pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 
-/// How long what was published stays, unless told otherwise: a full archive of mainnet takes less over 100 Mbit/s.
+/// Default of [`PublishOptions::grace`]: enough for a full archive of mainnet at 100 Mbit/s.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
-/// A target that fails for so long has failed, which is told, and is left alone for a while; what it has got is not sent again.
-/// Buckets are away for a minute or two when they restart: that is a warning, and wakes nobody.
+/// Time for which requests to a store are repeated before the target counts as failed. Buckets are unreachable for a
+/// minute or two during restarts: that is only a warning. After a failure, the target is left alone for a while; parts
+/// already sent are kept.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
-/// How often an incremental archive is published, unless told otherwise.
+/// Default of [`PublishOptions::every`]: 5 minutes.
 pub const EVERY_DEFAULT: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
-    /// From a validator's directory to some targets, with pins beside that directory.
+    /// Default settings: pins are kept beside the snapshots directory.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
         Self {
@@ -160,10 +161,10 @@ impl PublishOptions {
     }
 }
 
-/// The directory of pins unless told otherwise: beside the validator's, which is on the same file system unless that is a
-/// mount point.
+/// Default directory of pins: the snapshots directory's name with `.publish` appended, on the same file system unless
+/// `snapshots` is a mount point.
 fn pins_beside(snapshots: &Path) -> PathBuf {
-    // Of "." and the like only the system knows the name.
+    // A path such as `.` has no file name until it is resolved.
     let whole = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());
     let mut name = whole.file_name().map_or_else(|| "snapshots".into(), |name| name.to_os_string());
     name.push(".publish");

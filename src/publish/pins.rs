@@ -1,6 +1,6 @@
-//! Our own directory on the validator's file system: what was pinned against its purge, what is ready to be published, what
-//! failed. One process at a time works in it. No directory that publishing writes into is one of the validator's: told by device
-//! and inode, whatever the path.
+//! The directory of pins, on the validator's file system: archives pinned against the validator's purge, archives ready
+//! to be published, and damaged ones. A lock admits one process at a time. Directories that publishing writes into must
+//! not be the validator's: compared by device and inode, so that links and mounts are seen through.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,26 +24,26 @@ use super::journal::{Identity, Journal};
 use super::plan::{Key, key};
 use super::{PublishOptions, Writer};
 
-/// What the directory holds, each in a directory of its own.
+/// Subdirectories of the directory of pins.
 const PINNED: &str = "pinned";
 const READY: &str = "ready";
 const QUARANTINE: &str = "quarantine";
 
-/// Archives that failed which are kept, the newest: enough to look at, and no disk fills up.
+/// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-/// Why a file of Firedancer's stays unpinned.
+/// Reason for leaving out a file of Firedancer's.
 const NO_REFLINKS: &str =
     "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
 
-/// Why a file of Agave's does.
+/// Reasons for leaving out a file of Agave's.
 const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
 const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
 
-/// Where blocks cannot be shared.
+/// Errors that mean that a file cannot share its blocks with a copy there.
 const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
-/// The directory, ours until this is dropped.
+/// The open and locked directory of pins.
 #[derive(Debug)]
 pub struct PinDir {
     top: Arc<KeptDir>,
@@ -52,24 +52,21 @@ pub struct PinDir {
     quarantine: Arc<KeptDir>,
 }
 
-/// What became of an archive that was to be pinned.
+/// Result of an attempt to pin an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pinned {
-    /// It stays until we let it go.
     Yes,
-    /// The validator has removed it.
+    /// The validator has removed the archive meanwhile.
     Gone,
-    /// It changed, or its writer holds it: it is looked at again.
+    /// The file changed, or its writer has it locked: to be tried again.
     NotNow,
-    /// It cannot be pinned, and why.
+    /// Pinning is impossible, for this reason.
     Never(String),
 }
 
 impl PinDir {
-    /// Opens it, or makes it; refuses one that is in use, or of no use.
-    ///
-    /// # Errors
-    /// It is the validator's own, on another file system, or another process works in it; the disk fails.
+    /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory or on another file
+    /// system, or if another process works in it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let (path, snapshots) = (options.pins.as_path(), KeptDir::open(&options.snapshots)?);
         let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
@@ -86,64 +83,46 @@ impl PinDir {
             ))
             .with_hint(Hint::PinsOnSameFileSystem));
         }
-        // Below it, no link is followed: what is not needed is deleted there.
+        // Below it, symbolic links are not followed, because files are deleted there.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
         check_pins(&quarantine, snapshots.path())?;
         Ok(Self { pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
     }
 
-    /// Reads what the run before remembered.
-    ///
-    /// # Errors
-    /// See [`Journal::open`].
     pub fn journal(&self) -> Result<Journal> {
         Journal::open(self.top.clone())
     }
 
-    /// How much is free on its file system, in bytes.
+    /// Free space of its file system, in bytes.
     pub fn free_bytes(&self) -> Option<u64> {
         free_bytes(&*self.top)
     }
 
-    /// What is pinned.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn pinned(&self) -> Result<Vec<Archive>> {
         Ok(of_dir(&self.pinned, scan_names)?.archives().to_vec())
     }
 
-    /// What is ready, with roots; what is known of it is not read again.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Lists ready archives with their roots. Files that `known` describes are not read again.
     pub fn ready(&self, known: &Catalog) -> Result<Catalog> {
         of_dir(&self.ready, |dirs| scan_again(dirs, known))
     }
 
-    /// Where an archive is that was pinned.
     pub fn pinned_path(&self, name: &ArchiveName) -> PathBuf {
         self.pinned.path_of(name.to_string())
     }
 
-    /// A file for an archive that will be ready.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Creates a temporary file for an archive that will be ready.
     pub fn new_ready(&self) -> Result<Unpublished> {
         Unpublished::create_in(&self.ready)
     }
 
-    /// Pins an archive by a second name for the same file; where its writer uses files again and refuses those with two
-    /// names, or may, by a copy that shares its blocks.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Pins an archive: by a hard link if Agave wrote it, or by a copy that shares its blocks (reflink) if the link
+    /// fails or the writer may reuse the file.
     pub fn pin(&self, archive: &Archive, written_by: WrittenBy) -> Result<Pinned> {
         let no_link = match written_by {
             WrittenBy::Agave => match self.link(archive)? {
-                // The file is another user's, or another volume's: a copy may do.
+                // A link fails for another user's file or across mounts: a reflink may still work.
                 Pinned::Never(why) => why,
                 pinned => return Ok(pinned),
             },
@@ -183,8 +162,8 @@ impl PinDir {
         Ok(Pinned::NotNow)
     }
 
-    /// By a copy that shares its blocks; `None` where the file system has none. A lock of the kind that Firedancer takes before
-    /// it uses a file again is held for the call alone.
+    /// Pins by a reflink; `None` if the file system has none. During the call, it holds a lock of the kind that
+    /// Firedancer takes before it reuses a file.
     fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {
@@ -212,26 +191,15 @@ impl PinDir {
         Ok(Some(Pinned::Yes))
     }
 
-    /// Lets a pinned archive go.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn unpin(&self, name: &ArchiveName) -> Result<()> {
         remove(&self.pinned, &name.to_string())
     }
 
-    /// Removes what is published everywhere.
-    ///
-    /// # Errors
-    /// The disk fails.
     pub fn remove_ready(&self, name: &ArchiveName) -> Result<()> {
         remove(&self.ready, &name.to_string())
     }
 
-    /// A pinned archive is ready as it is.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Makes a pinned archive ready without recompressing it.
     pub fn pinned_is_ready(&self, name: &ArchiveName) -> Result<()> {
         let name = name.to_string();
         match linkat(&self.pinned, &name, &self.ready, &name, AtFlags::empty()) {
@@ -240,14 +208,12 @@ impl PinDir {
         }
     }
 
-    /// Keeps aside what failed; of many, the newest. Returns where it is.
-    ///
-    /// # Errors
-    /// The disk fails.
+    /// Moves a damaged archive to the quarantine, and deletes the oldest beyond [`QUARANTINED_MAX`]. Returns its path.
     pub fn quarantine(&self, name: &ArchiveName) -> Result<PathBuf> {
         let text = name.to_string();
         let to = self.quarantine.path_of(&text);
-        // Of two names of one file, as after a file has grown that failed before, a rename would leave both.
+        // If both names are hard links to one file (an archive that failed, then grew), rename would keep both: remove
+        // the old name first.
         remove(&self.quarantine, &text)?;
         self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
         let mut names: Vec<ArchiveName> =
@@ -260,7 +226,7 @@ impl PinDir {
     }
 }
 
-/// Scans a directory by its path, which leads to it before and afterwards.
+/// Scans a directory by its path, and checks before and after that the path still leads to it.
 fn of_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
     dir.check_path()?;
     let catalog = scan(&[dir.path().to_path_buf()])?;
@@ -275,10 +241,8 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks all directories before one is made or written.
-///
-/// # Errors
-/// One lies where nothing of its kind may be; no target is there.
+/// Checks pins, quarantine and targets before any of them is created or written. Fails if one lies inside a directory
+/// where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     for path in [&options.pins].into_iter().chain(&options.quarantine) {
         check_pins(&nearest(path)?, &options.snapshots)?;
@@ -289,24 +253,17 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
         check_target(&nearest(path)?, options)?;
         missing.extend(check_output_dir(path).err());
     }
-    // Beside a target that is there, one that is not is tried again, and holds up nothing.
+    // If at least one target exists, missing ones are only tried again later.
     let is_none_there = missing.len() == options.targets.len();
     missing.into_iter().next().filter(|_| is_none_there).map_or(Ok(()), Err)
 }
 
-/// Refuses a directory of pins, or of damaged archives, that is the validator's or below it.
-///
-/// # Errors
-/// Of that.
 fn check_pins(dir: &KeptDir, snapshots: &Path) -> Result<()> {
     refuse_within(dir, snapshots, "the validator's directory")
         .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))
 }
 
-/// Refuses a target in the validator's directory, or in that of pins.
-///
-/// # Errors
-/// Of that.
+/// Refuses a target inside the validator's directory or the directory of pins.
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
     refuse_within(dir, &options.snapshots, "the validator's directory")?;
     refuse_within(dir, &options.pins, "the directory of pins")
@@ -324,7 +281,7 @@ fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     }
 }
 
-/// The directory at a path, or the nearest one above it that is there.
+/// Opens the directory, or its nearest existing ancestor.
 fn nearest(path: &Path) -> Result<KeptDir> {
     let mut failed = None;
     for path in path.ancestors() {
@@ -337,28 +294,29 @@ fn nearest(path: &Path) -> Result<KeptDir> {
     Err(failed.unwrap_or_else(|| Error::failed(format!("{} cannot be opened", path.shown()))))
 }
 
-/// Who wrote a file, as far as its second name is concerned.
+/// The writer of a file, which decides if it may get a second hard link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBy {
-    /// It is written once and may have other names.
+    /// Written once; may have further links.
     Agave,
-    /// It is written anew later, and may have no other name.
+    /// Rewritten in place later; must not have another link.
     Firedancer,
-    /// It cannot be read as far as its bank file, as a file that is being written anew.
+    /// Not readable up to its bank file, as while being rewritten.
     Unknown,
 }
 
-/// What was learned of files that are still the same.
+/// Bank files of the archives in the validator's directory, kept until the files change.
 #[derive(Debug, Default)]
 pub struct Writers {
     known: BTreeMap<Key, (Identity, Option<BankFile>)>,
-    /// An archive of Firedancer's was seen in the directory.
+    /// True once an archive written by Firedancer was seen.
     has_firedancers: bool,
 }
 
 impl Writers {
-    /// Who uses this file. One archive of Firedancer's in the directory makes all of it Firedancer's, also after that one is
-    /// gone: it fetches others' archives too, and a file that is being written anew tells nothing.
+    /// Determines the writer of a file. A single archive written by Firedancer marks the whole directory as
+    /// Firedancer's, even after it is gone: Firedancer also downloads archives that others wrote, and a file being
+    /// rewritten tells nothing.
     pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {
             Writer::Agave => return WrittenBy::Agave,
@@ -375,7 +333,7 @@ impl Writers {
         bank.map_or(WrittenBy::Unknown, |_| WrittenBy::Agave)
     }
 
-    /// A bank file of the directory, as far as its epoch schedule; none where no archive can be read.
+    /// The bank file of any archive in the directory, for its epoch schedule; `None` if no archive can be read.
     pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
         self.see(seen);
         self.known.values().find_map(|(_, bank)| bank.clone())
@@ -399,7 +357,7 @@ fn front_of(archive: &Archive) -> Option<BankFile> {
     open.and_then(|open| front::bank(&open)).ok().flatten()
 }
 
-/// Whether the directory belongs to the user that Firedancer's own instructions make.
+/// True if the directory belongs to the user `firedancer`, as in Firedancer's instructions.
 fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
     let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

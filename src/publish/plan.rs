@@ -1,4 +1,5 @@
-//! What to do next, from what is seen, what is pinned, what is ready and what is published. Pure.
+//! Decides what to pin, prepare, publish and delete next, from the archives seen, pinned, ready and published. Does no
+//! I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -7,25 +8,22 @@ use std::time::Duration;
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
 
-/// A state: two archives of one state may be compressed differently, and are one thing here.
+/// Identifies a state by base slot, slot and hash. Archives of one state with different compression count as the same.
 pub type Key = (Option<u64>, u64, Hash);
 
-/// What state an archive is of.
 pub fn key(name: &ArchiveName) -> Key {
     (name.base_slot, name.slot, name.hash)
 }
 
-/// What a target has; nothing where that is not known.
+/// States that a target has; empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
-    /// The archives.
     pub keys: BTreeSet<Key>,
-    /// It was asked, and has not answered yet: nothing is begun for it.
+    /// True if the target has not answered: nothing is prepared for it.
     pub is_silent: bool,
 }
 
 impl ArchiveSet {
-    /// Of these archives.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
         Self { keys: names.into_iter().map(key).collect(), is_silent: false }
     }
@@ -38,7 +36,8 @@ impl ArchiveSet {
         self.keys.iter().filter(|key| key.0 == Some(base)).map(|(_, slot, _)| *slot).max()
     }
 
-    /// Whether an archive makes it newer: an incremental one, only on the newest full archive.
+    /// True if the target lacks this archive and would become newer by it. An incremental archive must be based on the
+    /// target's newest full archive.
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest_full = self.newest_full();
         match name.base_slot {
@@ -50,62 +49,55 @@ impl ArchiveSet {
         }
     }
 
-    /// What it has once everything that is ready for it is published.
+    /// The set after everything ready for it is published.
     fn with<'a>(&self, ready: impl Iterator<Item = &'a ArchiveName>) -> Self {
         Self { keys: self.keys.iter().copied().chain(ready.map(key)).collect(), ..*self }
     }
 }
 
-/// What there is.
+/// Everything that decisions depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
-    /// In the validator's directory.
+    /// Archives in the validator's directory.
     pub seen: Vec<Archive>,
-    /// Pinned against its purge.
+    /// Archives pinned against the validator's purge.
     pub pinned: Vec<Archive>,
-    /// Checked, and ready to be published.
+    /// Archives checked and ready to be published.
     pub ready: Vec<ArchiveName>,
-    /// What each target has.
     pub targets: Vec<ArchiveSet>,
-    /// What is kept apart on each target.
+    /// States in `kept/` of each target.
     pub kept: Vec<ArchiveSet>,
-    /// What failed or was left out, and is not tried again as it is.
+    /// States that failed or were left out, and are not tried again.
     pub refused: BTreeSet<Key>,
-    /// What could not be prepared, again and again, and is not tried now: others get their turn.
+    /// States whose preparation failed repeatedly: skipped for now, so that others get their turn.
     pub waiting: BTreeSet<Key>,
-    /// What is being prepared.
     pub preparing: Option<Key>,
-    /// How long ago the last incremental archive was begun.
+    /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
 }
 
-/// What the operator asked for.
+/// Settings of the operator; see [`super::PublishOptions`].
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
-    /// How often an incremental archive is published.
     pub every: Duration,
-    /// Slots whose bracket is kept.
     pub keep_slots: BTreeSet<u64>,
-    /// Pins may have so many bytes.
     pub pin_bytes: Option<u64>,
-    /// The full archive below an incremental one is read to check it.
     pub checks_pairs: bool,
 }
 
-/// What becomes of pins.
+/// Pins to add and to drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
-    /// What is to be pinned: the most important first.
+    /// Archives to pin, the most important first.
     pub add: Vec<ArchiveName>,
-    /// What is not needed any more.
     pub drop: Vec<ArchiveName>,
-    /// What is needed, and has no room.
+    /// Archives to pin for which there is no room.
     pub no_room: Vec<ArchiveName>,
 }
 
 impl Situation {
     fn candidates(&self) -> BTreeMap<Key, &Archive> {
-        // What is pinned stays; what is seen may go at any moment.
+        // A pinned archive takes precedence over the one seen, which may vanish.
         let all = self.seen.iter().chain(&self.pinned);
         all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.refused.contains(key)).collect()
     }
@@ -114,7 +106,7 @@ impl Situation {
         self.ready.iter().map(key).collect()
     }
 
-    /// The newest of a kind that a target will want, also with all that is ready.
+    /// The newest archive of a kind that a target will still want after everything ready is published.
     fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
         let later: Vec<ArchiveSet> = self.targets.iter().map(|target| target.with(self.ready.iter())).collect();
         let is_wanted = |key: &Key, archive: &Archive| {
@@ -124,7 +116,6 @@ impl Situation {
         wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
     }
 
-    /// The newest full archive that some target wants.
     fn next_full(&self) -> Option<&Archive> {
         self.newest_wanted(true, &self.waiting)
     }
@@ -136,7 +127,8 @@ impl Situation {
         self.newest_wanted(false, &self.waiting)
     }
 
-    /// What is kept apart, and not published there yet everywhere; the brackets of slots that are complete.
+    /// States for `kept/` that some target lacks there. To be published, the bracket of a slot must be complete; to be
+    /// pinned, not.
     fn to_keep(&self, options: &PlanOptions, is_pinned_only: bool) -> BTreeSet<Key> {
         let kept = self.kept.iter().flat_map(|kept| kept.keys.iter().copied());
         let known: BTreeSet<Key> = self.candidates().into_keys().chain(self.ready_keys()).chain(kept).collect();
@@ -145,7 +137,8 @@ impl Situation {
         wanted.filter(|key| self.kept.iter().any(|kept| !kept.keys.contains(key))).collect()
     }
 
-    /// What to check and recompress next: full archives first, the newest of each.
+    /// Chooses the next archive to check and recompress: the newest full one, then the newest incremental one, then one
+    /// to be kept.
     pub fn next_to_prepare(&self, options: &PlanOptions) -> Option<Archive> {
         if self.preparing.is_some() {
             return None;
@@ -158,7 +151,6 @@ impl Situation {
         })
     }
 
-    /// What to pin, and what to let go.
     pub fn pins(&self, options: &PlanOptions) -> PinChanges {
         let (candidates, next_full) = (self.candidates(), self.next_full());
         let mut needed = Vec::from_iter(self.preparing);
@@ -169,15 +161,16 @@ impl Situation {
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
         let incremental = match self.preparing.is_some() || next_full.is_some() {
-            // It would be old by the time it is its turn.
+            // Do not pin it yet: it would be old when its turn comes.
             true => None,
             false => self.next_incremental(options),
         };
-        // Also if it waits: it is tried again.
+        // An archive that waits is tried again, and stays pinned until then.
         let wanted = [self.newest_wanted(true, &BTreeSet::new()), next_full, incremental];
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
         let (complete, ready) = (self.to_keep(options, false), self.ready_keys());
-        // What is ready stays so only for a bracket that is complete.
+        // A pin may go once the archive is ready, but only if its bracket is complete: else the ready file may be
+        // dropped.
         let stays_ready = |key: &Key| ready.contains(key) && complete.contains(key);
         needed.extend(self.to_keep(options, true).into_iter().filter(|key| !stays_ready(key)));
 
@@ -199,7 +192,7 @@ impl Situation {
         pins
     }
 
-    /// What one target gets next: the newest full archive, then the newest incremental one on it.
+    /// Chooses the next archive for a target: the newest full one, then the newest incremental one based on it.
     pub fn next_to_publish(&self, target: usize) -> Option<&ArchiveName> {
         let published = self.targets.get(target)?;
         self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
@@ -210,13 +203,13 @@ impl Situation {
         wanted.max_by_key(|name| name.slot)
     }
 
-    /// What one target gets next to be kept apart.
+    /// Chooses the next archive for a target's `kept/`.
     pub fn next_to_keep(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
         let (kept, keep) = (self.kept.get(target)?, self.to_keep(options, false));
         self.ready.iter().find(|name| keep.contains(&key(name)) && !kept.keys.contains(&key(name)))
     }
 
-    /// What is ready, and of no use any more: no target will want it, or it is not the newest of its kind.
+    /// Ready archives that can be deleted: not the newest of their kind, or wanted by no target.
     pub fn unneeded(&self, options: &PlanOptions) -> Vec<&ArchiveName> {
         let mut wanted = self.to_keep(options, false);
         for target in &self.targets {
@@ -228,15 +221,16 @@ impl Situation {
     }
 }
 
-/// The archives around a slot.
+/// The archives that enclose a slot: a pair at or before it, and the next archive after it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bracket {
     keys: BTreeSet<Key>,
-    /// Nothing that comes later belongs to it.
+    /// True if no later archive can change it.
     is_complete: bool,
 }
 
-/// The newest state at or before a slot, and the first one after it; none where nothing lies before it.
+/// Finds the newest state at or before a slot, and the first one after it; empty if no full archive is at or before the
+/// slot.
 fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     let fulls = known.iter().filter(|(base, at, _)| base.is_none() && *at <= slot);
     let Some(full) = fulls.max_by_key(|(_, at, _)| *at) else { return Bracket::default() };
@@ -250,7 +244,7 @@ fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     Bracket { keys, is_complete: is_exact || after.is_some() }
 }
 
-/// The last slot of an epoch, and of the one before, where that ended at or after `since`.
+/// The last slot of an epoch, and of the epoch before if that ended at or after `since`.
 pub fn epoch_ends(epoch: &RangeInclusive<u64>, since: u64) -> BTreeSet<u64> {
     let before = epoch.start().checked_sub(1).filter(|end| *end >= since);
     before.into_iter().chain([*epoch.end()]).collect()

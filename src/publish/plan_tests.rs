@@ -1,4 +1,4 @@
-//! What is done next, in situations of names alone.
+//! Decisions of the plan in made-up situations.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The planning thread: looks, pins, hands out work, and hears what came of it.
+//! The planning thread of publishing: scans directories, pins archives, assigns work to the other threads, and handles
+//! their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -29,36 +30,38 @@ use super::target::{TargetContents, TargetWorker, Task, read_genesis};
 use super::upload::Making;
 use super::workers::{Background, Message, Workers, state_of};
 
-/// How often the directory is looked at.
+/// Interval between scans of the directories.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Who writes a file writes to it more often than this.
+/// A file modified within this time may still be being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How often the user's wish to stop is looked at.
+/// Interval between checks whether the user has interrupted the run.
 const TICK: Duration = Duration::from_millis(50);
 
-/// When what failed is tried again: soon at first, and never more seldom than this.
+/// Pause after the first failure of an operation; each further failure doubles it, up to the maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// So often, a run that is to end tries.
+/// Attempts per operation in a run with `--once`.
 const ATTEMPTS_ONCE: u32 = 4;
 
-/// So often, an archive is tried before others get their turn in its pauses: an older one takes long, and may be for nothing.
+/// Failures of an archive's preparation after which others get their turn during its pauses. Not earlier, because
+/// preparing an older archive takes long and may be for nothing.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
-/// Archives that were left out which are remembered, not to say it again; then it begins anew.
+/// Limit of archives remembered as reported, to report each only once. When it is reached, all are forgotten.
 const SKIPPED_MAX: usize = 1000;
 
 const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
                           does: --writer agave";
 
-/// Publishes until the user asks to stop, or, once, until everything is published that is there.
+/// Publishes archives until the user interrupts it, or with [`PublishOptions::is_once`] until everything present is
+/// published. Blocks meanwhile. `on_event` is called on the calling thread.
 ///
 /// # Errors
-/// A directory cannot be used, another process works in the directory of pins. Once: the gravest of what failed; of
-/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive was.
+/// If a directory cannot be used, or another process works in the directory of pins. With `is_once`, also the gravest
+/// failure, of kind [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     check_dirs(options)?;
     let genesis = options.genesis.as_deref().map(read_genesis).transpose()?;
@@ -110,16 +113,16 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
             };
             publisher.run(&messages)
         });
-        // The threads wait for work, which the end of `workers` ends.
+        // The other threads end when the channels in `workers` are closed.
         background.is_over.store(true, Relaxed);
         result
     })
 }
 
-/// What a run would do first: what it would pin, check and publish, to which targets. Nothing is made or changed.
+/// Lists the archives that a run would publish first, each with its targets. Changes nothing.
 ///
 /// # Errors
-/// A directory or a target cannot be read.
+/// If a directory or a target cannot be read.
 pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
     let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
     let mut now = Situation { seen, ..Situation::default() };
@@ -143,7 +146,7 @@ pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(first)
 }
 
-/// Work that is tried again when it fails.
+/// Failures of an operation, and the time of its next attempt.
 #[derive(Clone, Debug, Default)]
 struct Retry {
     failures: u32,
@@ -151,7 +154,7 @@ struct Retry {
 }
 
 impl Retry {
-    /// It failed: how long until it is tried again; `None` where a run that is to end has tried enough.
+    /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
     fn failed(&mut self, is_once: bool) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
@@ -159,7 +162,7 @@ impl Retry {
         (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
-    /// The same where trying again at once is of no use: a run that is to end does not.
+    /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
     fn refused(&mut self, is_once: bool) -> Option<Duration> {
         if is_once {
             self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
@@ -167,36 +170,34 @@ impl Retry {
         self.failed(is_once)
     }
 
-    /// Whether it is time to try.
     fn is_due(&self) -> bool {
         self.next.is_none_or(|next| next <= Instant::now())
     }
 
-    /// Whether a run that is to end has tried enough.
+    /// True if a run with `--once` makes no further attempt.
     fn is_given_up(&self, is_once: bool) -> bool {
         is_once && self.failures >= ATTEMPTS_ONCE
     }
 
-    /// Whether others get their turn.
+    /// True if other archives may be prepared first.
     fn lets_others_go(&self, is_once: bool) -> bool {
         self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
     }
 }
 
-/// A target, as the planning thread knows it.
+/// State of a target in the planning thread.
 #[derive(Clone, Debug, Default)]
 struct TargetState {
     name: String,
-    /// What it has; nothing until it has told.
+    /// Contents as last reported by the target's thread.
     contents: TargetContents,
     is_known: bool,
     is_busy: bool,
-    /// What it is sent.
+    /// The archive that its thread is sending.
     sends: Option<ArchiveName>,
     retry: Retry,
 }
 
-/// What it knows and uses.
 struct Publisher<'a> {
     options: &'a PublishOptions,
     pins: &'a PinDir,
@@ -209,22 +210,22 @@ struct Publisher<'a> {
     targets: Vec<TargetState>,
     now: Situation,
     ready: Catalog,
-    /// Archives that could not be prepared, though they are not damaged.
+    /// Preparations that failed although the archive is not damaged.
     failing: BTreeMap<Key, Retry>,
-    /// What is being prepared, for those who wait for it.
+    /// The archive being prepared, shared with the threads that send it meanwhile.
     making: Option<Arc<Making>>,
     looking: Retry,
     has_begun_incremental: bool,
     writers: Writers,
-    /// A bank file with the epoch schedule of the cluster, where the ends of epochs are kept.
+    /// A bank file, for the cluster's epoch schedule; only read if the ends of epochs are kept.
     epochs: Option<BankFile>,
-    /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
+    /// Files that cannot be pinned as they are: tried again once the file changes.
     skipped: Vec<(Key, Identity)>,
-    /// What was said to be left out, and is not said again.
+    /// Messages about skipped archives that were shown already.
     told_skipped: BTreeSet<String>,
-    /// What was left out, and why, where the run is to end.
+    /// With `--once`: archives left out, and the reasons.
     left_out: BTreeMap<Key, (ArchiveName, Error)>,
-    /// The gravest of what went wrong and is not tried again: a damaged archive, then what a later run may do better.
+    /// The gravest failure that is not repeated. A damaged archive counts most, a network failure least.
     gravest: Option<Error>,
 }
 
@@ -242,7 +243,7 @@ impl Publisher<'_> {
                 self.go_on(worked)?;
             }
             if self.options.is_once && self.is_done() {
-                // What other threads have said by now is heard.
+                // Handle results that other threads have sent meanwhile.
                 while let Ok(message) = messages.try_recv() {
                     let heard = self.hear(message);
                     self.go_on(heard)?;
@@ -268,7 +269,8 @@ impl Publisher<'_> {
         if self.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// A disk that fails, or is full, may do better later: only a run that is to end ends by it.
+    /// Handles the result of a step. A failing or full disk may recover: only a run with `--once` ends, all others
+    /// repeat the step.
     fn go_on(&mut self, worked: Result<()>) -> Result<()> {
         match worked {
             Ok(()) => self.looking = Retry::default(),
@@ -281,7 +283,7 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// To the service manager and for metrics.
+    /// Reports the state to the service manager and to the metrics.
     fn tell_state(&self) {
         supervisor::alive();
         let pinned = self.now.pinned.iter().map(|pinned| pinned.size_bytes);
@@ -315,7 +317,7 @@ impl Publisher<'_> {
                     return;
                 }
             }
-            // What is tried again may work: then all is well in the end.
+            // Failures that are repeated do not count: the repetition may succeed.
             Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
@@ -344,7 +346,7 @@ impl Publisher<'_> {
             keep_slots.extend(epoch_ends(&bank.slots_of_epoch_of(newest), since));
         }
         PlanOptions {
-            // Once: one at most, whenever the last one was.
+            // With `--once`, at most one incremental archive is prepared.
             every: if self.options.is_once { Duration::MAX } else { self.options.every },
             keep_slots,
             pin_bytes: self.options.pin_bytes,
@@ -410,7 +412,7 @@ impl Publisher<'_> {
             let written_by = self.writers.written_by(self.options, &self.now.seen, &archive);
             match self.pins.pin(&archive, written_by)? {
                 Pinned::Yes => self.tell(Event::Pinned { name }),
-                // Once: not for ever.
+                // With `--once`, do not wait for ever.
                 Pinned::NotNow if self.options.is_once => {
                     let retry = self.failing.entry(key(&name)).or_default();
                     if retry.is_due() {
@@ -429,7 +431,7 @@ impl Publisher<'_> {
     fn never_pinned(&mut self, archive: &Archive, why: String, written_by: WrittenBy) -> Result<()> {
         let (name, identity) = (archive.name.clone(), Identity::from(archive));
         self.now.refused.insert(key(&name));
-        // What few reads tell to be wrong with the file, if anything.
+        // Look for a cause in the file itself: a few reads detect a damaged one.
         let fault = Some(archive).filter(|_| written_by != WrittenBy::Agave).and_then(|it| judge_file(it).err());
         match fault.filter(|fault| *fault != Fault::Unreadable) {
             Some(fault) if archive.age(unix_ns(SystemTime::now())) >= WRITTEN_WITHIN => {
@@ -437,7 +439,7 @@ impl Publisher<'_> {
                 self.journal.change(|entries| entries.refuse(&name, identity))?;
                 self.tell(Event::Refused { name, error, kept: None });
             }
-            // It may be whole later, or stay as it is.
+            // It may become whole later, or stay as it is.
             Some(_) => self.leave_out(name, why, HINT_NEVER),
             None => {
                 self.skipped.push((key(&name), identity));
@@ -455,14 +457,14 @@ impl Publisher<'_> {
         self.tell(Event::Skipped { name, why });
     }
 
-    /// What was left out must not be what a target lacks.
+    /// With `--once`: fails if a target lacks an archive that was left out.
     fn check_left_out(&self) -> Result<()> {
         let lacked =
             self.left_out.values().filter(|(name, _)| self.now.targets.iter().any(|target| target.wants(name)));
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    /// Whether nothing is left to do, or everything that is was tried often enough.
+    /// True if nothing is left to do, or all attempts at it are used up.
     fn is_done(&self) -> bool {
         let options = self.plan_options();
         let is_over = |at: usize, target: &TargetState| {
@@ -475,10 +477,10 @@ impl Publisher<'_> {
         is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
     }
 
-    /// Lets go what is of no use any more, and hands out what is to be done.
+    /// Deletes ready archives that are no longer needed, and assigns work to idle threads.
     fn hand_out(&mut self) -> Result<()> {
         let options = self.plan_options();
-        // What a target has not told is not known to be of no use.
+        // A target that has not reported yet may need any archive.
         if self.now.targets.iter().all(|target| !target.is_silent) {
             let in_use: Vec<&ArchiveName> = self.targets.iter().filter_map(|target| target.sends.as_ref()).collect();
             let unneeded = self.now.unneeded(&options).into_iter().filter(|name| !in_use.contains(name));
@@ -546,7 +548,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// A directory gets a link when the archive is ready.
+    /// True if the archive being made can be sent to this target already. A directory does not need it: it gets a hard
+    /// link at the end.
     fn wants_head_start(&self, at: usize, making: &Making) -> bool {
         matches!(self.options.targets.get(at), Some(Target::S3(_)))
             && self.now.targets.get(at).is_some_and(|target| target.wants(&making.name))
@@ -562,7 +565,7 @@ impl Publisher<'_> {
         let (Some(target), Some(bytes_max)) = (self.targets.get_mut(at), self.options.keep_bytes) else { return true };
         let has_room = target.contents.kept_bytes.saturating_add(archive.size_bytes) <= bytes_max;
         if !has_room {
-            // As if it were there: what has no room does not fill the directory of pins either.
+            // Treat it as present on the target, so that the directory of pins does not keep it either.
             target.contents.kept.keys.insert(key(&archive.name));
             let why = format!("{}: what is kept for ever has no room for it", target.name);
             self.tell(Event::Skipped { name: archive.name.clone(), why });
@@ -626,7 +629,7 @@ impl Publisher<'_> {
         if error.kind() == ErrorKind::Interrupted {
             return Ok(());
         }
-        // Once: another may be published in its place.
+        // With `--once`, another incremental archive may be prepared instead.
         self.has_begun_incremental &= source.base_slot.is_none();
         let was = self.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
         self.look()?;
@@ -646,7 +649,8 @@ impl Publisher<'_> {
             return Ok(());
         }
         if is_damaged {
-            // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
+            // The file was modified after it got its name, for example by a program that copies it there: it is taken
+            // when it is complete.
             self.pins.unpin(source)?;
             let why = format!("{source} changed while it was read");
             error = Error::failed(why).with_hint("it is taken when it is whole");
@@ -665,8 +669,8 @@ fn unix_seconds() -> u64 {
     unix_ns(SystemTime::now()) / 1_000_000_000
 }
 
-/// Whether a target is as it should not be, and stays so until somebody changes that: another file has the name, credentials
-/// are missing or do not suffice.
+/// True if a target refuses for a reason that persists until an operator acts: another file has the name, or
+/// credentials are missing or insufficient.
 fn is_refusal(error: &Error) -> bool {
     error.kind() == ErrorKind::Exists
         || NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Forbidden)

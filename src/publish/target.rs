@@ -1,4 +1,4 @@
-//! One target, on a thread of its own: a target that fails or is slow holds up no other.
+//! Publishes to one target, on a thread of its own, so that a slow or failing target does not delay others.
 
 use std::io::Read;
 use std::path::Path;
@@ -26,71 +26,61 @@ use super::pins::check_target;
 use super::plan::ArchiveSet;
 use super::upload::{Making, Sent, Uploader};
 
-/// Where kept archives are on a target, with an index of their own, which is never pruned.
+/// Subdirectory for archives kept apart. It has an index of its own, which is never pruned.
 const KEPT: &str = "kept";
 
-/// What is done.
+/// Work for a target's thread.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// What it has.
+    /// Report the target's contents.
     Look,
-    /// An archive is put there.
+    /// Publish a ready archive.
     Publish {
-        /// The archive.
         ready: Box<Ready>,
-        /// Whether it is kept apart.
+        /// True to publish into `kept/`.
         is_kept: bool,
     },
-    /// The same for nodes, as far as it goes before the archive is ready.
+    /// Send an archive while it is still being made, then publish it.
     HeadStart(Arc<Making>),
 }
 
-/// What a target has.
+/// Contents of a target.
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
-    /// What nodes are to take.
+    /// States that nodes can take.
     pub published: ArchiveSet,
-    /// The newest of it.
+    /// The newest of `published`.
     pub newest: Newest,
-    /// What is kept apart.
     pub kept: ArchiveSet,
-    /// How many bytes that has.
     pub kept_bytes: u64,
-    /// How much is free on a directory's file system, in bytes.
+    /// Free space of a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
 }
 
-/// A target.
+/// Does the work for one target.
 pub struct TargetWorker<'a> {
-    /// Where it is.
     pub target: &'a slotpress_stores::Target,
-    /// The connections to stores.
     pub client: &'a Client,
-    /// How to publish.
     pub options: &'a PublishOptions,
-    /// What is remembered.
     pub journal: &'a Journal,
-    /// Told what happens.
+    /// Receives events, for the planning thread.
     pub tell: &'a (dyn Fn(Event) + Sync),
-    /// The archive of the genesis that it gets.
+    /// The genesis archive to be put on the target.
     pub genesis: Option<&'a [u8]>,
-    /// Which directory it was when it was last written.
+    /// Identity of the target's directory when it was last used.
     pub was: Mutex<Option<Found>>,
 }
 
 impl TargetWorker<'_> {
-    /// Does one thing, and returns what the target has then.
-    ///
-    /// # Errors
-    /// The target fails: trying again may do.
+    /// Does one task; returns the target's contents afterwards. A failed task may be repeated.
     pub fn run(&self, task: &Task, contents: &TargetContents, progress: &dyn Progress) -> Result<TargetContents> {
         panic_point("publishing");
         let mut contents = contents.clone();
-        // Opened once: one directory for all that is done, whatever comes to lie in its place meanwhile.
+        // Opened once: everything below works on the same directory, even if its path is changed meanwhile.
         let store = &Store::open(self.target, &self.options.stores, self.client)?;
         store.dir().map_or(Ok(()), |dir| check_target(dir, self.options))?;
         match task {
-            // What was to be done is planned anew.
+            // If the directory was replaced, only its contents are reported: the planning thread decides anew.
             _ if !self.is_as_before(store)? => self.look(&mut contents, store, progress)?,
             Task::Look => self.look(&mut contents, store, progress)?,
             Task::Publish { ready, is_kept } => self.put(&mut contents, store, ready, None, *is_kept, progress)?,
@@ -110,7 +100,8 @@ impl TargetWorker<'_> {
         Ok(contents)
     }
 
-    /// Whether it is the directory that it was. What was to be deleted from another one is not deleted from this one.
+    /// True if the target's directory is the same as last time. If not, pending deletions are forgotten: they applied
+    /// to the other directory.
     fn is_as_before(&self, store: &Store) -> Result<bool> {
         let Some(dir) = store.dir() else { return Ok(true) };
         let is_now = dir.itself()?;
@@ -134,7 +125,7 @@ impl TargetWorker<'_> {
         Ok(())
     }
 
-    /// Puts an archive there, of which some may be sent, and then into the index.
+    /// Sends an archive, except for the part already `sent`, and adds it to the index.
     fn put(
         &self,
         contents: &mut TargetContents,
@@ -146,14 +137,14 @@ impl TargetWorker<'_> {
     ) -> Result<()> {
         let (start, there) = (Instant::now(), self.made(store, is_kept)?);
         let uploader = self.uploader(&there, progress);
-        // Where nothing goes, there is nothing to make room with.
+        // Archives in `kept/` are never deleted, so there is no room to make.
         let dir = store.dir().filter(|_| !is_kept);
         let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false, progress);
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
             make_room()?;
         }
         match uploader.put(ready, sent) {
-            // As of a quota: what is told to be free is not.
+            // The disk may be full although space is reported free, for example because of a quota.
             Err(error) if dir.is_some() && is_full(&error) => {
                 make_room()?;
                 uploader.put(ready, None)?;
@@ -189,7 +180,7 @@ impl TargetWorker<'_> {
         (self.tell)(Event::Failed { error, target, retry: None, is_of_hook: false });
     }
 
-    /// Changes an index, and deletes what is out of it.
+    /// Changes an index, and deletes archives that were removed from it.
     fn publish(
         &self,
         contents: &mut TargetContents,
@@ -229,7 +220,7 @@ impl TargetWorker<'_> {
             })?;
             (self.tell)(Event::Pruned { target, names });
         }
-        // What was to be published is: the rest goes another time.
+        // The archive is published; deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));
         Ok(())
     }
@@ -239,10 +230,7 @@ fn dir_of(is_kept: bool) -> &'static str {
     if is_kept { KEPT } else { "" }
 }
 
-/// Reads an archive of a genesis.
-///
-/// # Errors
-/// It cannot be read, or holds no genesis.
+/// Reads a genesis archive (`genesis.tar.bz2`); fails if it contains no genesis.
 pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
     let (source, mut bytes) = (LocalFile::open(path)?, Vec::new());
     stream(&source, IoHint::Gentle).take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", path)?;
@@ -252,7 +240,8 @@ pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts the genesis on a target that has none; it is never replaced.
+/// Puts the genesis archive on a target that has none. An existing one is never replaced; a different genesis is an
+/// error.
 fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
     let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
     let mut there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;
@@ -262,7 +251,7 @@ fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result
             Put::Refused => there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?,
         }
     }
-    // The same genesis may be packed otherwise.
+    // The same genesis may be compressed differently: compare its content.
     if there.is_some_and(|there| there.bytes == archive || unpack(&there.bytes).ok() == unpack(archive).ok()) {
         return Ok(());
     }

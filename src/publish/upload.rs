@@ -1,6 +1,6 @@
-//! Puts an archive on a target: by another name for the file where that is possible, else by its bytes. What an earlier run
-//! has sent is not sent again. A bucket gets parts of an archive already while that is being made: they become an object only
-//! when the archive is whole, was checked and has its name; otherwise the store forgets them.
+//! Puts an archive on a target: by a hard link where possible, else by sending its bytes. An interrupted upload is
+//! resumed. A bucket receives parts of an archive while it is still being made; the store combines them to an object
+//! only after the archive is complete, checked and named, and discards them otherwise.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,47 +21,45 @@ use super::index::Ready;
 use super::journal::{Journal, PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
-/// Read at a time.
+/// Bytes read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// How often it is looked at whether parts have arrived.
+/// Interval between checks whether parts have arrived.
 const PARTS_CHECK: Duration = Duration::from_millis(20);
 
-/// An upload on its way, and where in the file it is.
+/// An upload in progress, and the position in the file up to which it was sent.
 pub type Sent = (Upload, u64);
 
-/// An archive that is being made.
+/// An archive being made, shared between the thread that makes it and those that send it.
 #[derive(Debug)]
 pub struct Making {
-    /// The name that it gets.
     pub name: ArchiveName,
     state: StateCheck,
     stage: Mutex<Stage>,
 }
 
-/// How far it is.
+/// Progress of making the archive.
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Nothing of it is there.
+    /// Not a byte exists.
     Begun,
-    /// Bytes come at the end of a file; those that are there stay as they are.
+    /// The file grows at its end; bytes once written do not change.
     Grows { file: Arc<File>, bytes_max: u64 },
-    /// It is ready, or came to nothing.
+    /// The archive is ready, or `None` if it failed.
     Over(Option<Box<Ready>>),
 }
 
 impl Making {
-    /// Of which nothing is there.
     pub fn new(name: ArchiveName, state: StateCheck) -> Self {
         Self { name, state, stage: Mutex::new(Stage::Begun) }
     }
 
-    /// It is made in this file, and will hardly have more bytes than that.
+    /// Announces the file that grows, and an estimate of its maximum length.
     pub fn grows(&self, file: File, bytes_max: u64) {
         *self.stage.lock() = Stage::Grows { file: Arc::new(file), bytes_max };
     }
 
-    /// It is ready, or came to nothing.
+    /// Announces the end: the ready archive, or `None` if it failed.
     pub fn is_over(&self, ready: Option<Ready>) {
         *self.stage.lock() = Stage::Over(ready.map(Box::new));
     }
@@ -69,21 +67,16 @@ impl Making {
 
 /// Sends archives to one directory or prefix of a target.
 pub struct Uploader<'a> {
-    /// Where to.
     pub store: &'a Store,
-    /// Where it is remembered how far uploads are.
+    /// Remembers the progress of uploads.
     pub journal: &'a Journal,
-    /// How files are read.
     pub io_hint: IoHint,
-    /// Asked whether to stop.
     pub progress: &'a dyn Progress,
 }
 
 impl Uploader<'_> {
-    /// Puts an archive there, of which some may be sent. One that an earlier run has put there is left as it is.
-    ///
-    /// # Errors
-    /// The target fails; another file has the name.
+    /// Puts an archive on the target, except for the part already `sent`. An identical archive under its name is left
+    /// unchanged; fails if another file has the name.
     pub fn put(&self, ready: &Ready, sent: Option<Sent>) -> Result<()> {
         let put = match self.link(ready)? {
             true => Ok(()),
@@ -98,11 +91,9 @@ impl Uploader<'_> {
         }
     }
 
-    /// Sends what there is of an archive, until that is ready: returns it, and what was sent. Of a short one, nothing is. Where
-    /// the store fails, nothing was: what is ready is sent then.
-    ///
-    /// # Errors
-    /// The user asks to stop.
+    /// Uploads an archive while it is still being written; returns it when it is ready, with the upload so far. The
+    /// upload is `None` if the archive was shorter than a part or the store failed: then all of it is still to be sent.
+    /// Returns `None` if making the archive failed.
     pub fn send_while_made(&self, making: &Making) -> Result<Option<(Ready, Option<Sent>)>> {
         let (mut sent, mut source, mut buffer, mut has_failed) = (None, None, Vec::new(), false);
         loop {
@@ -128,7 +119,7 @@ impl Uploader<'_> {
         }
     }
 
-    /// Sends the next bytes of what is being made, or waits for some.
+    /// Sends the next bytes of an archive being made, or waits for some.
     fn send_more(
         &self,
         making: &Making,
@@ -141,7 +132,7 @@ impl Uploader<'_> {
         let there = file.metadata().or_path("read", path)?.len();
         if sent.is_none() && there >= PART_BYTES_MIN {
             let upload = self.begin(&making.name, None, making.state, bytes_max)?;
-            // A later run must have it forgotten.
+            // Recorded without a tag, so that a later run aborts this upload instead of resuming it.
             self.remember(&making.name, String::new(), upload.state())?;
             *sent = Some((upload, 0));
         }
@@ -153,7 +144,7 @@ impl Uploader<'_> {
                 *at = range.end;
             }
             sent => {
-                // Tells whether a part has failed.
+                // Writing nothing returns the error of a part that failed.
                 sent.as_mut().map_or(Ok(()), |(upload, _)| upload.write(&[], self.progress))?;
                 wait(self.progress, PARTS_CHECK);
             }
@@ -161,11 +152,7 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Has the store forget what nothing goes on with, of this run or an earlier one. What it does not forget now is tried again
-    /// after the next task.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
+    /// Aborts multipart uploads that no run will resume. If the store fails, this is repeated after the next task.
     pub fn abort_abandoned(&self) -> Result<()> {
         for (key, begun) in self.journal.read(|entries| entries.uploads.clone()) {
             let name = key.rsplit('/').next().unwrap_or_default();
@@ -180,13 +167,14 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Gives the file another name, in a directory on the same file system.
+    /// Creates a hard link to the file; returns false if the target is not a directory on the same file system, or the
+    /// name is taken.
     fn link(&self, ready: &Ready) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let (path, name) = (ready.archive.path(), ready.archive.name.to_string());
         match linkat(CWD, &path, dir, &name, AtFlags::empty()) {
             Ok(()) => {}
-            // Also where the name is taken, which is said there.
+            // If the name is taken, `send` reports it.
             Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => return Ok(false),
             Err(error) => return Err(Error::io("publish", &dir.path_of(&name), &error.into())),
         }
@@ -198,14 +186,14 @@ impl Uploader<'_> {
         dir.sync().map(|()| true)
     }
 
-    /// Begins to send an archive of at most so many bytes.
+    /// Begins an upload of at most `bytes_max` bytes.
     fn begin(&self, name: &ArchiveName, root: Option<Root>, state: StateCheck, bytes_max: u64) -> Result<Upload> {
         let mut metadata = Metadata::of_archive(name, root);
         metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
         self.store.upload(&name.to_string(), &metadata, bytes_max, false, self.progress)
     }
 
-    /// Writes down how far an upload is; `None`: there is nothing to go on with.
+    /// Records the progress of an upload in the journal; `None` removes the record.
     fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<Option<PartsLog>> {
         let key = self.store.shown(&name.to_string());
         match state {
@@ -248,7 +236,7 @@ impl Uploader<'_> {
         Ok((self.begin(&archive.name, root, ready.state, archive.size_bytes)?, 0))
     }
 
-    /// Sends what is left from there on, and remembers each part that is there.
+    /// Sends the rest from position `at` on, and records each part that arrives.
     fn send_bytes(&self, upload: &mut Upload, mut at: u64, ready: &Ready) -> Result<()> {
         let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
@@ -274,14 +262,15 @@ impl Uploader<'_> {
             } else if is_all {
                 return Ok(());
             } else {
-                // The last part goes at the end: until then, each that arrives is one that is not sent again.
+                // All but the last part are waited for: each one that arrives is recorded, and not sent again after a
+                // failure.
                 upload.write(&[], self.progress)?;
                 wait(self.progress, PARTS_CHECK);
             }
         }
     }
 
-    /// Whether what has the name is what would be put there: by what stands for all bytes where that is known, else by the bytes.
+    /// True if the object under this name is identical: compares roots if known, else contents.
     fn is_there(&self, ready: &Ready) -> Result<bool> {
         let archive = &ready.archive;
         let there = self.store.open_source(&archive.name.to_string(), CancelToken::default())?;

@@ -1,5 +1,5 @@
-//! The threads that do what the plan says, and what they tell the one that plans: one prepares archives, each target has one, one
-//! runs programs of the operator.
+//! The threads of publishing: one prepares archives, one per target publishes, one runs the operator's hooks. They
+//! report to the planning thread by [`Message`].
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -27,48 +27,46 @@ use super::upload::Making;
 use crate::archive::sink::Sink;
 use crate::recompress::{RecompressOptions, Source, recompress};
 
-/// For its head start, a new archive is taken to have at most so many times the bytes of its source: one of level 19 has half
-/// of one of level 1. One that has more is sent when it is ready.
+/// Estimated maximum length of a new archive, as a multiple of its source's, for sending it while it is made. An
+/// archive of level 19 has half the length of one of level 1. A longer one is sent when it is ready.
 const RATIO_MAX: u64 = 2;
 
-/// Programs of the operator that wait for their turn; more are left out, which is said.
+/// Limit of hooks waiting to run. Further ones are skipped, with a warning.
 const HOOKS_MAX: usize = 64;
 
-/// How long a program may take: it tells an operator, or starts what takes longer.
+/// Default of [`PublishOptions::hook_timeout`]: enough for a message to an operator; longer work belongs into a process
+/// of its own.
 pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How often it is looked at whether a program has ended.
+/// Interval between checks whether a hook has ended.
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// What the planning thread hears.
+/// A result sent to the planning thread.
 #[derive(Debug)]
 pub enum Message {
-    /// Something happened.
     Event(Event),
-    /// An archive was prepared, under this new name, or was not.
+    /// The preparation of an archive ended.
     Prepared {
-        /// The archive.
+        /// File name of the pinned archive.
         source: ArchiveName,
-        /// Its new name.
+        /// Name of the ready archive.
         result: Result<ArchiveName>,
-        /// How long that took.
         elapsed: Duration,
     },
-    /// A target has done what it was to do.
+    /// A target's task ended.
     Target {
-        /// Which.
+        /// Index of the target.
         at: usize,
-        /// What it has now.
+        /// Contents of the target afterwards.
         result: Result<TargetContents>,
     },
 }
 
-/// The progress of the work of other threads: they end when the user asks to stop, or when there is nothing more to do. What
-/// they warn of is shown; bars are not, since several would.
+/// Progress for the working threads: passes on details and warnings, but no progress bars, because several would be
+/// drawn at once. Interrupts the threads at the user's request and at the end of the run.
 pub struct Background<'a> {
-    /// What the user sees.
     pub progress: &'a dyn Progress,
-    /// There is nothing more to do.
+    /// Set at the end of the run.
     pub is_over: AtomicBool,
 }
 
@@ -84,20 +82,18 @@ impl Progress for Background<'_> {
     }
 }
 
-/// Where work is handed out. Each thread ends with what it waits for.
+/// Channels to the threads. A thread ends when its channel is closed.
 pub struct Workers {
-    /// To the thread that prepares: an archive, the full one below it that is pinned, and those who wait for it.
+    /// To the preparing thread: a pinned archive, its full archive if that is pinned too, and the state shared with
+    /// senders.
     pub prepare: SyncSender<(ArchiveName, Option<ArchiveName>, Arc<Making>)>,
-    /// To each target.
+    /// To each target's thread.
     pub targets: Vec<SyncSender<Box<(Task, TargetContents)>>>,
     hooks: SyncSender<Event>,
 }
 
 impl Workers {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// No thread is to be had.
+    /// Starts the threads; fails if one cannot be started.
     pub fn start<'s, 'e>(
         scope: &'s Scope<'s, 'e>,
         pins: &'e PinDir,
@@ -144,13 +140,13 @@ impl Workers {
         Ok(Self { prepare: prepare_orders, targets: to_targets, hooks })
     }
 
-    /// Has a program of the operator told, where there is one for this; `false` where too many wait.
+    /// Queues a hook for this event, if there is one; returns false if too many are waiting.
     pub fn tell(&self, event: &Event) -> bool {
         event.facts().is_none() || !matches!(self.hooks.try_send(event.clone()), Err(TrySendError::Full(_)))
     }
 }
 
-/// How the state of an archive will have been checked. An incremental one's takes reading its full one.
+/// State check that preparing an archive includes. For an incremental one, it takes reading its full archive.
 pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     match name.base_slot.is_none() || options.checks_pairs {
         true => StateCheck::Checked,
@@ -158,9 +154,9 @@ pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     }
 }
 
-/// Checks an archive that is pinned, and recompresses it on the way: what gets a name in the directory of ready ones is whole.
-/// Returns its new name. `base`: the full archive below it, pinned too. `making` is told where it is made.
-/// Fails as [`Damaged`](slotpress_base::ErrorKind::Damaged) where the archive is not sound.
+/// Checks and recompresses a pinned archive; returns the name under which it is ready. `base` is its full archive,
+/// pinned too. `making` is told the file that is being written. Fails as
+/// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
 fn prepare(
     pins: &PinDir,
     name: &ArchiveName,
@@ -186,19 +182,19 @@ fn prepare(
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
-    // Opened anew: what is written around the page cache is read through it.
+    // A second handle, read through the page cache, because the file is written past it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
     let name = recompress(Source::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
 }
 
-/// Checks an archive that is published as it is. Recompressing makes good how an archive is packed, and so tolerates more than
-/// `verify`; here nothing is made good.
+/// Verifies an archive that is published without recompressing. This is stricter than the checks of `recompress`, which
+/// tolerates packing errors because it packs the entries anew.
 fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
     let options =
         VerifyOptions::default().check(how.check.clone()).threads(how.threads).io_policy(how.io_policy.clone());
-    // Superseded records are read again by pieces that share pages.
+    // Superseded records are read a second time, in pieces that share pages: keep those cached until the end.
     let _watch = how.io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
     let archive = NamedArchive::from_path(path);
     let base = how.base.as_deref().map(NamedArchive::from_path);
@@ -209,8 +205,8 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     report?.require_ok()
 }
 
-/// Runs a program with these variables, without input, and what it writes as ours. It is killed, with what it has started,
-/// when its time is over, or when the user asks to stop.
+/// Runs a hook with these environment variables and no input; its output goes to stderr. The hook and its child
+/// processes are killed after `timeout`, or when the user interrupts the run.
 fn run_hook(
     program: &Path,
     facts: &[(&'static str, String)],
