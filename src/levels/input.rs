@@ -1,9 +1,9 @@
-//! The input in memory: frames of the tar stream that an archive of it would hold, cut as `archive` cuts them; of any
-//! other file, frames of its bytes.
+//! The input of a measurement in memory: frames of the tar stream, cut as `archive` cuts them, or of the bytes of any
+//! other file.
 //!
-//! Memory is bounded: an input that is larger than allowed is sampled. A ledger, an archive with an index and a plain
-//! file are read only at the places of the sample. Any other archive is decoded twice, once to find the lengths of its
-//! entries and check it, once to take the sample.
+//! Memory is bounded: an input larger than the limit is sampled. Of a ledger, an archive with an index or a plain file,
+//! only the sampled frames are read. Any other archive is decoded twice: once to check it and find the lengths of its
+//! entries, and once to take the sample.
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, ShowPath, memory};
@@ -14,25 +14,25 @@ use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, OpenInput};
 
-/// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
-/// (docs/levels.md).
+/// Default limit of content in memory: 128 frames of 8 MiB. A sample of this size gives the size of a ledger's archive
+/// to about 1 % (docs/levels.md).
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// The kind of input.
+/// Kind of input of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// A ledger directory.
+    /// Directory of a validator's ledger.
     Ledger,
-    /// The tree of an archive.
+    /// Directory into which a snapshot archive was unpacked.
     UnpackedArchive,
-    /// A snapshot archive, compressed or not.
+    /// Snapshot archive, compressed or not.
     Archive,
-    /// Any other file; its bytes, decompressed if it is compressed.
+    /// Any other file; a compressed one is decompressed.
     File,
 }
 
 impl InputKind {
-    /// For people, without an article.
+    /// The kind in words, without an article.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ledger => "ledger",
@@ -43,19 +43,18 @@ impl InputKind {
     }
 }
 
-/// The content of a frame.
+/// Content of a frame of the input.
 #[derive(Debug)]
 pub struct ContentFrame {
-    /// The bytes to compress.
     pub content: Vec<u8>,
-    /// Bytes before the first entry of a tar stream; more than 0 if the frame begins inside an entry.
+    /// Bytes before the first entry that begins in the frame; above 0 if the frame begins inside an entry.
     pub until_entry_bytes: u64,
-    /// For clustering, of a frame that begins inside an entry of a tar stream.
+    /// Position of the records at the frame's start, for clustering; only if it begins inside an entry.
     pub carry: Option<Carry>,
 }
 
 impl ContentFrame {
-    /// A frame that begins with an entry.
+    /// Content of a frame that begins with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         Self { content, until_entry_bytes: 0, carry: None }
     }
@@ -64,23 +63,23 @@ impl ContentFrame {
 /// The input in memory, whole or sampled.
 #[derive(Debug)]
 pub struct Input {
-    /// The kind of input.
+    /// Kind of the input, as found when it was opened.
     pub kind: InputKind,
-    /// Bytes of tar, or of the file, that the whole input has.
+    /// Length of the whole input in bytes, as tar or as the file's content.
     pub total_bytes: u64,
-    /// Frames that the whole input has.
+    /// Number of frames of the whole input.
     pub total_frames: u64,
-    /// The frames that are measured.
+    /// The frames to be measured.
     pub(super) frames: Vec<ContentFrame>,
 }
 
 impl Input {
-    /// Bytes of content that are measured.
+    /// Total length of the frames to be measured, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.frames.iter().map(|frame| frame.content.len() as u64).sum()
     }
 
-    /// Whether only a part of the frames is measured.
+    /// True if only a part of the frames is measured.
     pub fn is_sampled(&self) -> bool {
         (self.frames.len() as u64) < self.total_frames
     }
@@ -88,7 +87,7 @@ impl Input {
     /// Reads the input, or a sample of it, into memory.
     ///
     /// # Errors
-    /// It cannot be read, is damaged, or the sample is none.
+    /// If the input cannot be read or is damaged, or the sample is too small or too large.
     pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
         let source = OpenInput::open(options, progress)?;
@@ -116,10 +115,10 @@ impl Input {
     }
 }
 
-/// The number of frames in the sample; `None` if everything is measured.
+/// Number of frames in the sample; `None` if the whole input is measured.
 fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
     let MeasureOptions { sample_bytes, memory_bytes_max, .. } = options;
-    // Frames are cut between entries, so they are shorter than their size on average.
+    // Frames are cut between entries, so on average they are shorter than their nominal size.
     let frames_in = |some: u64| (u128::from(some) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
     let Some(sample_bytes) = sample_bytes else {
         let is_too_large = total_bytes > *memory_bytes_max;
@@ -133,7 +132,7 @@ fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) 
         ))
         .with_hint("measure all of it"));
     }
-    // Content, and what it compresses to, which may be as much.
+    // The content, and its compressed copy of at most about the same length.
     let needed_bytes = sample_bytes.saturating_mul(2);
     if let Some(available_bytes) = memory::available_bytes().filter(|available| *available < needed_bytes) {
         return Err(Error::usage(format!(

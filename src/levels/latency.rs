@@ -1,4 +1,4 @@
-//! Times of single frames, in a histogram.
+//! Records the times of single frames in a histogram, and summarizes them.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,38 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 
-/// Longer times count as this: an hour, for a frame of at most 32 MiB.
+/// Longer times are recorded as this: one hour. A frame has at most 32 MiB.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
-/// Digits of a percentile: within 0.1 % of the time. The histogram takes some 300 KiB.
+/// Precision in significant digits: percentiles are within 0.1 %. The histogram then takes about 300 KiB.
 const DIGITS: u8 = 3;
 
-/// Times of single frames, in seconds.
+/// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one to lie above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// The number of samples.
+    /// Number of frames that were timed.
     pub samples: u64,
-    /// The average.
+    /// Arithmetic mean of all times.
     pub average_seconds: f64,
-    /// The standard deviation.
+    /// Standard deviation of the times.
     pub deviation_seconds: f64,
-    /// The shortest.
+    /// Time of the fastest frame.
     pub min_seconds: f64,
-    /// The longest.
+    /// Time of the slowest frame.
     pub max_seconds: f64,
-    /// Half take longer.
+    /// Median: half of the frames take longer.
     pub p50_seconds: Option<f64>,
-    /// One in 10 takes longer. Like every percentile, `None` if there are too few samples for one to lie above it.
+    /// One frame in 10 takes longer.
     pub p90_seconds: Option<f64>,
-    /// One in 100 takes longer.
+    /// One frame in 100 takes longer.
     pub p99_seconds: Option<f64>,
-    /// One in 10,000 takes longer.
+    /// One frame in 10,000 takes longer.
     pub p99_99_seconds: Option<f64>,
-    /// One in 1,000,000 takes longer.
+    /// One frame in 1,000,000 takes longer.
     pub p99_9999_seconds: Option<f64>,
 }
 
-/// A histogram of times, with exact sum and extremes.
+/// A histogram of times, with exact sum, minimum and maximum.
 pub struct Times {
     histogram: Histogram<u64>,
     total: Duration,
@@ -46,14 +46,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// Empty.
     pub fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, NANOSECONDS_MAX, DIGITS)
             .map_err(|error| Error::failed(format!("no histogram of times: {error}")))?;
         Ok(Self { histogram, total: Duration::ZERO, min: Duration::MAX, max: Duration::ZERO })
     }
 
-    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanoseconds.clamp(1, NANOSECONDS_MAX));
@@ -62,14 +60,14 @@ impl Times {
         self.max = self.max.max(time);
     }
 
-    /// The summary. Average, minimum and maximum are exact; the others come from the histogram.
+    /// Summarizes the times. Average, minimum and maximum are exact; the other values come from the histogram.
     pub fn latency(&self) -> Latency {
         let samples = self.histogram.len();
         if samples == 0 {
             return Latency::default();
         }
         let (min_seconds, max_seconds) = (self.min.as_secs_f64(), self.max.as_secs_f64());
-        // With fewer samples than `one_in`, none lies above the percentile.
+        // With fewer than `one_in` samples, none lies above the percentile.
         let percentile = |one_in: u64| {
             let quantile = 1.0 - 1.0 / one_in as f64;
             let nanoseconds = self.histogram.value_at_quantile(quantile);
@@ -90,7 +88,7 @@ impl Times {
     }
 }
 
-/// Seconds to read the clock twice in a row: the median of many.
+/// Measures the seconds between two readings of the clock in a row: the median of many.
 pub fn timer_seconds() -> f64 {
     const PAIRS: usize = 10_001;
     let mut times: Vec<Duration> = (0..PAIRS)
@@ -126,7 +124,7 @@ mod tests {
         assert!(is_near(latency.p50_seconds, 5e-3) && is_near(latency.p90_seconds, 9e-3), "{latency:?}");
         assert!(is_near(latency.p99_seconds, 9.9e-3) && is_near(latency.p99_99_seconds, 9.999e-3), "{latency:?}");
         assert_eq!(latency.p99_9999_seconds, None);
-        // What is beyond all bounds is counted as the bound; the longest is still told as it was.
+        // Times beyond the bounds are counted at the bounds, but minimum and maximum stay exact.
         times.record(Duration::from_secs(7200));
         times.record(Duration::ZERO);
         let latency = times.latency();

@@ -1,13 +1,13 @@
-//! Measuring codecs: pieces of content, each compressed and decompressed on its own, again and again.
+//! Measures codecs: compresses and decompresses pieces of content repeatedly, each piece on its own.
 //!
-//! The workers compress in a warm-up that does not count, which maps memory and lets the clock of the cores settle,
-//! and then in runs that do. A run is one pass over all pieces. Contexts and buffers are reused from piece to piece
-//! and from run to run, as `archive` does. Then every piece is decompressed once and compared, which is the warm-up of
-//! the runs that decompress: a codec that does not bring back the same bytes is an error.
+//! A run is one pass over all pieces. A warm-up pass comes first and is not counted: it maps memory and lets the cores
+//! reach a steady clock. Contexts and buffers are reused between pieces and runs, as in `archive`. Afterwards, every
+//! piece is decompressed once and compared, which is the warm-up for decompressing; a codec that does not restore the
+//! same bytes is an error.
 //!
-//! Where records are clustered, that is a part of compressing, and what comes back is compared with the clustered frame.
+//! Clustering of records counts as part of compressing; decompressed frames are then compared with the clustered ones.
 //!
-//! Levels are measured on whole frames and all cores; sizes, frames and bundles on small pieces and one core.
+//! Levels are measured with whole frames on all cores; sizes, frames and bundles with small pieces on one core.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,19 +26,19 @@ use crate::levels::sample::size_error_percent;
 use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning, shape_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
-/// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
+/// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are filled.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
-/// Small pieces are handed out in batches, because handing out each alone would take longer than compressing it. A batch
-/// ends at this number of pieces or bytes, which frames of archives exceed.
+/// Limits of a batch, in pieces and bytes. Workers take batches, because taking a small piece alone would cost more
+/// time than compressing it. A frame of an archive exceeds the limit, and is a batch alone.
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Measures each codec in turn on the frames of an input, the reference first; `on_row` gets each row when it is ready.
-/// Returns the codecs for which the budget was too short; the first one is always measured.
+/// Measures each codec on the frames of an input, the reference codec first. `on_row` receives each row when it is
+/// ready. Returns the codecs for which the time budget did not suffice; the first one is always measured.
 ///
 /// # Errors
-/// A codec does not bring back the same bytes, the input has no records to cluster, or the user asked to stop.
+/// If a codec does not restore the same bytes, if the input has no records to cluster, or if the user interrupts it.
 pub fn measure_levels(
     input: &Input,
     options: &MeasureOptions,
@@ -56,12 +56,12 @@ pub fn measure_levels(
     let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
     let mut bench = Bench { carries, ..Bench::new(pieces, options, progress) };
     let end = options.budget.map(|budget| Instant::now() + budget);
-    // Levels take very different times for the same bytes: the percentage is that of the level.
+    // Levels take very different times for the same bytes: show the percentage of each level on its own.
     let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());
     for number in 0..codecs.len() {
         let codec = codecs[number];
-        // What is left is for all that is left.
+        // Divide the remaining time evenly among the remaining codecs.
         let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| Instant::now() + share(end));
         bench.end = end.filter(|_| number > 0);
@@ -82,29 +82,28 @@ pub fn measure_levels(
     Ok(Vec::new())
 }
 
-/// Pieces of content, and what they compress to.
+/// Pieces of content, and their compressed form.
 pub struct Bench<'a> {
     pieces: Vec<&'a [u8]>,
     batches: Vec<Range<usize>>,
-    /// Of each batch. Kept from codec to codec, so that only the very first run has to map memory.
+    /// Compressed pieces of each batch. Kept from codec to codec, so that only the first run has to map memory.
     compressed: Vec<Mutex<Batch>>,
     options: &'a MeasureOptions,
-    /// Every piece is timed, and those that a warm-up of this time does not reach are left out.
+    /// If set, each piece is timed, and pieces that a warm-up of this duration does not reach are left out.
     each: Option<Duration>,
-    /// For clustering, of pieces that are frames.
+    /// Positions of records for clustering, if the pieces are frames.
     carries: Vec<Option<&'a Carry>>,
-    /// When runs beyond the first are left out.
+    /// After this time, no run but the first is made.
     runs_end: Option<Instant>,
-    /// When measuring is interrupted.
+    /// After this time, the measurement is interrupted.
     end: Option<Instant>,
     progress: &'a dyn Progress,
 }
 
-/// The frames of a batch, one behind the other.
+/// The compressed pieces of a batch in one buffer.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    /// Where each frame ends.
     ends: Vec<usize>,
 }
 
@@ -115,26 +114,23 @@ impl Batch {
     }
 }
 
-/// What was measured of one codec.
+/// Measurement of one codec.
 pub struct Measured {
-    /// Sizes, times of a run, memory and warnings.
+    /// Sizes, times per run, memory and warnings.
     pub row: LevelRow,
-    /// The number of pieces.
     pub pieces: u64,
-    /// Memory of the workers while they compress.
     pub compress_memory_bytes: u64,
-    /// Times to compress single pieces, if each was timed.
+    /// Times of compressing single pieces, if each was timed.
     pub compress: Latency,
-    /// Times to decompress single pieces, if each was timed.
+    /// Times of decompressing single pieces, if each was timed.
     pub decompress: Latency,
 }
 
-/// What one thread works with.
 struct Worker {
     coder: Box<dyn FrameCoder>,
     clusterer: Option<FrameClusterer>,
     buffer: Vec<u8>,
-    /// Times of single pieces, if each is timed.
+    /// Present if each piece is timed.
     times: Option<Times>,
 }
 
@@ -149,11 +145,10 @@ impl Worker {
     }
 }
 
-/// What a worker does with the batch of a number.
+/// Work of a worker on the batch with this index.
 type Work<'a> = dyn Fn(&mut Worker, usize) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
-    /// Pieces to measure codecs on.
     pub fn new(pieces: Vec<&'a [u8]>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
         let mut batches: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
@@ -172,15 +167,12 @@ impl<'a> Bench<'a> {
         Self { pieces, batches, compressed, options, each: None, carries, runs_end, end, progress }
     }
 
-    /// Times every piece, for one thread; pieces that a warm-up of `warm_up_max` does not reach are left out.
+    /// Times every piece; for use with one thread. Pieces that a warm-up of `warm_up_max` does not reach are left out.
     pub fn timing_each(self, warm_up_max: Duration) -> Self {
         Self { each: Some(warm_up_max), ..self }
     }
 
-    /// Measures a codec. `stage` is what progress calls it.
-    ///
-    /// # Errors
-    /// A piece does not come back as it was, or the user asked to stop.
+    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to the same bytes.
     pub fn measure(&mut self, codec: &FrameCodec, stage: &str) -> Result<Measured> {
         let passes = 1 + 2 * self.options.repeat as u64;
         self.progress.stage(stage, Some(self.content_bytes() * passes));
@@ -219,7 +211,7 @@ impl<'a> Bench<'a> {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Of each piece its bytes, and those that it compresses to.
+    /// Length of each piece, before and after compressing.
     fn sizes(&self) -> Vec<(u64, u64)> {
         let of_batch =
             |batch: usize| -> Vec<u64> { self.compressed(batch).frames().map(|frame| frame.len() as u64).collect() };
@@ -235,7 +227,7 @@ impl<'a> Bench<'a> {
     }
 
     fn compressed(&self, batch: usize) -> MutexGuard<'_, Batch> {
-        // Never contended: a pass gives each batch to one worker.
+        // Without contention: a pass gives each batch to one worker only.
         self.compressed[batch].lock()
     }
 
@@ -243,7 +235,7 @@ impl<'a> Bench<'a> {
         &self.pieces[self.batches[batch].clone()]
     }
 
-    /// The pieces of a batch as the codec gets them: clustered, where it wants that.
+    /// Calls `work` for each piece of a batch, clustered if the codec asks for it.
     fn for_each_laid_out(
         &self,
         clusterer: &mut Option<FrameClusterer>,
@@ -288,7 +280,7 @@ impl<'a> Bench<'a> {
         pairs.try_for_each(|(frame, piece)| worker.timed(|decoder, buffer| decoder.code(frame, piece.len(), buffer)))
     }
 
-    /// Decompresses a batch, and compares.
+    /// Decompresses a batch, and compares it with the original.
     fn check(&self, codec: &FrameCodec, worker: &mut Worker, number: usize) -> Result<()> {
         let batch = self.compressed(number);
         let mut frames = batch.frames();
@@ -312,12 +304,12 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Whether the time is over, for what cannot be left out.
+    /// True after the time that interrupts a measurement.
     fn is_over(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Runs until both the number of runs and the time are reached, or time for more than one is over.
+    /// Makes runs until both their number and their minimum time are reached, or the time for further runs is over.
     fn repeat(&self, what: &'static str, workers: &mut [Worker], work: &Work<'_>) -> Result<Runs> {
         if self.each.is_some() {
             workers.iter_mut().try_for_each(|worker| Times::new().map(|times| worker.times = Some(times)))?;
@@ -336,7 +328,7 @@ impl<'a> Bench<'a> {
         Ok(runs)
     }
 
-    /// One pass over all batches, or until the deadline: then the first ones, at least one.
+    /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the earliest.
     fn pass(
         &self,
         workers: &mut [Worker],
@@ -349,7 +341,7 @@ impl<'a> Bench<'a> {
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
-            // Reading CPU time takes longer than a small batch.
+            // Elapsed time is read directly, because reading CPU time takes longer than compressing a small batch.
             let start = Instant::now();
             while !is_reached() && !is_failed.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
@@ -368,7 +360,7 @@ impl<'a> Bench<'a> {
         };
         let stopwatch = Stopwatch::start();
         let busy: Vec<Elapsed> = match workers {
-            // Starting a thread takes longer than a pass over a few small pieces.
+            // A single worker runs on this thread: starting one takes longer than a pass over a few small pieces.
             [worker] => vec![guarded(|| run(worker))?],
             workers => std::thread::scope(|scope| {
                 let run = &run;
@@ -387,20 +379,17 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Runs that count.
+/// Runs that are counted, all compressing or all decompressing.
 struct Runs {
-    /// What they do, for warnings.
+    /// `compress` or `decompress`, for warnings.
     what: &'static str,
-    /// What each took.
     taken: Vec<Elapsed>,
-    /// What the workers took, added up; zero if they were not measured.
+    /// Sum over all workers; zero if not measured.
     busy: Elapsed,
-    /// Times of single pieces, if each was timed.
     latency: Latency,
 }
 
 impl Runs {
-    /// Empty.
     fn new(what: &'static str) -> Self {
         Self { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() }
     }
@@ -415,7 +404,7 @@ impl Runs {
 
     fn warnings(&self) -> Vec<Warning> {
         let mut warnings: Vec<Warning> = run_warning(self.what, &self.seconds()).into_iter().collect();
-        // A worker only computes: if it took more time than CPU time, it had to wait for a core.
+        // Workers only compute. If one took more elapsed time than CPU time, it had to wait for a core.
         let lost_percent = 100.0 - self.busy.cpu_percent();
         let is_measured = !self.busy.wall.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
         if is_measured && lost_percent > LOST_PERCENT_MAX {
@@ -425,7 +414,7 @@ impl Runs {
     }
 }
 
-/// The row of a codec; memory is up to the caller.
+/// Builds the row of a codec; the caller adds the memory.
 fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs, decompress: &Runs) -> LevelRow {
     let mut warnings = compress.warnings();
     for warning in decompress.warnings() {
@@ -450,11 +439,11 @@ fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs,
     }
 }
 
-/// What one pass took: as a whole, and its workers added up.
+/// Time of one pass: in total, and summed over the workers.
 struct Pass {
     taken: Elapsed,
     busy: Elapsed,
-    /// Batches that were reached.
+    /// Number of batches that were reached.
     batches: usize,
 }
 

@@ -40,7 +40,7 @@ fn sizes_do_not_depend_on_threads() {
     assert_eq!((one.0[0].size_error_percent, one.0[0].estimated_output_bytes), (None, None));
 }
 
-/// zstd with one flipped bit in what comes back, or one byte less.
+/// A decoder that flips one bit of zstd's output, or cuts off its last byte.
 struct Corrupting {
     inner: Box<dyn FrameCoder>,
     is_cut: bool,
@@ -76,7 +76,7 @@ fn a_level_that_does_not_round_trip_is_an_error() {
     }
 }
 
-/// Asks to stop after a number of checks.
+/// Interrupts after a number of checks.
 struct StopAfter(AtomicU64);
 
 impl Progress for StopAfter {
@@ -93,7 +93,7 @@ fn an_interruption_keeps_what_was_measured() {
     assert_eq!(result.expect_err("interrupted").kind(), ErrorKind::Interrupted);
 }
 
-/// A budget that is over at once leaves one run of the first codec.
+/// With a budget of zero, only one run of the first codec is made.
 #[test]
 fn a_budget_bounds_the_time() {
     let codecs = [1, 2, 3].map(FrameCodec::zstd);

@@ -1,9 +1,10 @@
-//! Measures zstd levels and other codecs on the user's data, and recommends one.
+//! Measures compression levels and codecs on the user's data, and recommends one.
 //!
-//! An [`Input`] holds frames of content in memory; [`measure_levels`] compresses and decompresses them at every level with
-//! the encoders that `archive` and `restore` use, checks the result, and passes on a [`LevelRow`] as soon as it is ready.
-//! [`recommend()`] chooses among the rows. [`measure_sizes`], [`measure_frames`] and [`LinkReport`] answer what follows:
-//! by size, by frame size, over a link. Nothing here words a report. `docs/levels.md` explains the numbers.
+//! An [`Input`] holds frames of content in memory. [`measure_levels`] compresses and decompresses them at every level
+//! with the encoders of `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each.
+//! [`recommend()`] chooses among the rows. [`measure_sizes`] measures storages or records by their size,
+//! [`measure_frames`] frame sizes, and [`LinkReport`] computes times over a network link. The program words the
+//! reports. `docs/levels.md` explains the numbers.
 
 mod codec;
 mod frames;
@@ -47,39 +48,40 @@ pub use self::sizes::{SizeClassRow, SizeUnit, SizesReport, measure_sizes};
 pub use self::statistics::{Summary, Warning};
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
-/// What is measured, and how often.
+/// Settings for [`measure()`] and [`measure_levels`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
-    /// A ledger or an unpacked archive, with its other directories; or, as `ledger`, any archive or file.
+    /// A ledger or an unpacked archive with its directories; or in `ledger` the path of any archive or file.
     pub paths: LedgerPaths,
-    /// The bank snapshot of a ledger; the newest complete one by default.
+    /// Slot of a ledger's bank snapshot; `None` takes the newest complete one.
     pub slot: Option<u64>,
-    /// Take a ledger as its incremental archive on this slot.
+    /// Measures the incremental archive that a ledger would give on this base slot.
     pub base_slot: Option<u64>,
-    /// Codecs at levels; zstd from 1 to 10 by default.
+    /// Codecs with levels; by default zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
-    /// Sample size in bytes, held in memory; `None`: the whole input, up to `memory_bytes_max`.
+    /// Size of the sample held in memory, in bytes; `None` takes the whole input, up to `memory_bytes_max`.
     #[setters(into)]
     pub sample_bytes: Option<u64>,
-    /// The seed of the sample.
+    /// Seed for choosing the sampled frames.
     pub seed: u64,
-    /// Maximum bytes of content in memory if no sample size is given.
+    /// Limit of content in memory without `sample_bytes`, in bytes.
     pub memory_bytes_max: u64,
-    /// Bytes of content in a frame, 64 KiB to 32 MiB.
+    /// Length of a frame before compression, from 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// Minimum number of runs of each measurement, 1 or more; 3 by default.
+    /// Minimum number of runs per measurement, 1 or more.
     pub repeat: usize,
-    /// Minimum time of the runs of each measurement.
+    /// Minimum total time of the runs per measurement.
     pub min_time: Duration,
-    /// Time for all codecs together: runs beyond the first are left out to keep to it, and codecs for which nothing is left.
+    /// Time for all codecs together. To keep it, further runs of a codec are left out, and then whole codecs.
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024.
     pub threads: usize,
 }
 
 impl MeasureOptions {
-    /// Levels 1 to 10 on a ledger, an archive, an unpacked archive, or any file; on all cores.
+    /// Default settings: zstd levels 1 to 10, 3 runs, all cores. `input` is a ledger, an archive, an unpacked archive,
+    /// or any file.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(input),
@@ -97,18 +99,18 @@ impl MeasureOptions {
         }
     }
 
-    /// Sets the codecs: levels of zstd.
+    /// Measures zstd at these levels instead.
     #[must_use]
     pub fn levels(self, levels: impl IntoIterator<Item = i32>) -> Self {
         self.codecs(levels.into_iter().map(FrameCodec::zstd).collect())
     }
 }
 
-/// Measures codecs: size, speed, CPU time and memory of compressing and decompressing, with the encoders that `archive`
-/// and `restore` use. Every one must bring back the same bytes.
+/// Measures size, speed, CPU time and memory of compressing and decompressing with each codec, using the encoders of
+/// `archive` and `restore`. Blocks until all are measured.
 ///
 /// # Errors
-/// The input cannot be read, a level does not exist, or a codec does not bring back the same bytes.
+/// If the input cannot be read, a level does not exist, or a codec does not restore the same bytes.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
     let is_wrong = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
     if let Some(FrameCodec { level, .. }) = options.codecs.iter().find(is_wrong) {
@@ -127,54 +129,53 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(rows)
 }
 
-/// The measurements of a codec at a level.
+/// Measurements of a codec at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {
-    /// The codec's name.
+    /// Name of the codec, such as `zstd`.
     pub codec: String,
-    /// The level; 0 if the codec has none.
+    /// Level; 0 if the codec has none.
     pub level: i32,
-    /// Bytes that were compressed.
+    /// Length of the content before compression, in bytes.
     pub input_bytes: u64,
-    /// Bytes of all frames.
+    /// Length of all compressed frames, in bytes.
     pub output_bytes: u64,
-    /// Times to compress, in seconds.
+    /// Times of the runs of compressing.
     pub compress: Summary,
-    /// What each run of compressing took.
+    /// Elapsed and CPU time of each run of compressing.
     #[serde(skip)]
     pub compress_runs: Vec<Elapsed>,
-    /// Times to decompress, in seconds.
+    /// Times of the runs of decompressing.
     pub decompress: Summary,
-    /// CPU load while compressing, in percent: 200 is two busy cores.
+    /// CPU load while compressing, in percent: 200 for two busy cores.
     pub cpu_percent: f64,
     /// CPU load while decompressing, in percent.
     pub decompress_cpu_percent: f64,
-    /// CPU time of the workers for one run of compressing, in seconds.
+    /// CPU time of all workers per run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
-    /// Memory of the workers.
+    /// Memory of all workers, in bytes.
     pub peak_memory_bytes: u64,
-    /// For a sample: the error of the ratio and of the estimated size, in percent, that about 95 of 100 samples stay
-    /// within.
+    /// For a sample: error of the ratio and of the estimated size, in percent; about 95 of 100 samples stay within it.
     pub size_error_percent: Option<f64>,
-    /// For a sample: the estimated bytes of all frames of the input.
+    /// For a sample: estimated length of all compressed frames of the whole input, in bytes.
     pub estimated_output_bytes: Option<u64>,
-    /// Reasons to doubt the numbers.
+    /// Reasons to doubt the measurement.
     pub warnings: Vec<Warning>,
 }
 
 impl LevelRow {
-    /// For people: `zstd 3`, `lz4`.
+    /// Codec and level in words: `zstd 3`, `lz4`.
     pub fn label(&self) -> String {
         codec::label(&self.codec, self.level)
     }
 
-    /// Whether it is the same codec at the same level.
+    /// True if codec and level are the same.
     pub fn is_same_codec(&self, other: &Self) -> bool {
         (&self.codec, self.level) == (&other.codec, other.level)
     }
 
-    /// Input for each byte of output.
+    /// Bytes of input per byte of output.
     pub fn ratio(&self) -> f64 {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
     }
@@ -184,23 +185,23 @@ impl LevelRow {
         saving_percent(self.input_bytes, self.output_bytes)
     }
 
-    /// Input in bytes per second of compressing.
+    /// Bytes of input compressed per second.
     pub fn compress_bytes_per_second(&self) -> f64 {
         self.input_bytes as f64 / self.compress.median.max(1e-9)
     }
 
-    /// Input in bytes per second of decompressing.
+    /// Bytes of input decompressed per second.
     pub fn decompress_bytes_per_second(&self) -> f64 {
         self.input_bytes as f64 / self.decompress.median.max(1e-9)
     }
 
-    /// Size in percent of that of another row.
+    /// Size of the output in percent of another row's.
     pub fn size_percent_of(&self, reference: &Self) -> f64 {
         100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
     }
 
-    /// Time to compress as a multiple of that of another row: CPU time if the workers of either had to wait for cores,
-    /// because elapsed time then depends on other programs.
+    /// Time of compressing as a multiple of another row's. Compares CPU times if the workers of either row had to wait
+    /// for cores, because elapsed time then depends on other programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
         let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
         match self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
@@ -209,12 +210,12 @@ impl LevelRow {
         }
     }
 
-    /// Whether the workers had to wait for cores.
+    /// True if the workers had to wait for cores.
     pub fn has_waited(&self) -> bool {
         self.warnings.iter().any(|warning| matches!(warning, Warning::OtherLoad { .. }))
     }
 
-    /// Whether [`LevelRow::time_factor_of`] compares CPU times.
+    /// True if [`LevelRow::time_factor_of`] compares CPU times.
     pub fn is_by_cpu_against(&self, reference: &Self) -> bool {
         self.has_waited() || reference.has_waited()
     }
@@ -224,12 +225,12 @@ fn saving_percent(before_bytes: u64, after_bytes: u64) -> f64 {
     100.0 * (1.0 - after_bytes as f64 / (before_bytes as f64).max(1.0))
 }
 
-/// The reference: zstd level 1 if it was measured, otherwise the first row.
+/// Chooses the row for comparisons: zstd level 1 if it was measured, else the first row.
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
     rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == codec::REFERENCE_LEVEL).or(rows.first())
 }
 
-/// Rows in the order of tables: codecs as they were first measured, each by level.
+/// Sorts rows for tables: codecs in the order of their first rows, each by level.
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
     let first = |row: &LevelRow| rows.iter().position(|other| other.codec == row.codec);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
@@ -241,7 +242,7 @@ pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
 mod tests {
     use super::*;
 
-    /// A row with fixed numbers, which follow from the level.
+    /// A row of made-up numbers that depend on the level only.
     pub(crate) fn row(level: i32) -> LevelRow {
         let step = f64::from(level);
         let summary =

@@ -1,13 +1,14 @@
-//! Choosing a level: for the shortest archive time, for the smallest size, and the best of both.
+//! Recommends levels: for the shortest time, for the smallest size, and the best of both.
 //!
-//! Only formats that `archive` writes are recommended: levels of zstd, and lz4. Another codec is named beside them if
-//! none of them beats it in both size and time.
+//! Only formats that `archive` writes and Agave reads are recommended: levels of zstd, and lz4. Another codec is named
+//! beside them if none of these beats it in both size and time.
 //!
-//! The answer of the single runs tells whether it is measured well enough: where too many of them give another one, there is none.
+//! The best of both is the knee of the curve of size against time. The curve consists of the levels that no other beats
+//! in both. Time is logarithmic, because what matters is how many times longer a level takes; the knee is the point
+//! furthest below the straight line from the fastest to the smallest level.
 //!
-//! The best of both is the knee of the curve of size against time. Only levels that no other beats in both count. The
-//! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is
-//! the point that lies furthest below the straight line from the fastest to the smallest level.
+//! The knee is also computed from each single run. If too many of them disagree, the measurement is not good enough to
+//! recommend one.
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
@@ -18,14 +19,14 @@ use slotpress_read::{Client, readers_in_words};
 use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
-/// A level, and the reason to choose it.
+/// A recommended codec and level, with the reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
-    /// The codec.
+    /// Name of the codec, such as `zstd`.
     pub codec: String,
-    /// The level; 0 if the codec has none.
+    /// Level; 0 if the codec has none.
     pub level: i32,
-    /// The reason, in words.
+    /// Reason, as a text for people.
     pub reason: String,
 }
 
@@ -34,42 +35,42 @@ impl Choice {
         Self { codec: row.codec.clone(), level: row.level, reason }
     }
 
-    /// Whether it is the choice of this row.
+    /// True if this row has the same codec and level.
     pub fn is_of(&self, row: &LevelRow) -> bool {
         (&self.codec, self.level) == (&row.codec, row.level)
     }
 
-    /// The flag of `archive` that asks for it: `--zstd-level 3`, `--format lz4`.
+    /// The flag of `archive` that selects it: `--zstd-level 3`, `--format lz4`.
     pub fn flag(&self) -> String {
         flags_of(&self.codec, self.level)
     }
 }
 
-/// The recommended levels.
+/// Recommended levels, from [`recommend()`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
-    /// For the shortest archive time.
+    /// Choice for the shortest archive time.
     pub shortest_time: Choice,
-    /// For the smallest archive.
+    /// Choice for the smallest archive.
     pub smallest_size: Choice,
-    /// The best of both: the knee of the curve.
+    /// Best of both: the knee of the curve of size against time.
     pub knee: Choice,
-    /// Whether single runs give the same knee.
+    /// True if most single runs give the same knee.
     pub measured_well_enough: bool,
-    /// Cores that other programs used while this was measured, where that is known.
+    /// Cores used by other programs during the measurement, if known.
     pub other_load_cores: Option<f64>,
-    /// What single runs give as the knee, as flags: the one that most of them give first.
+    /// Knees of the single runs as flags, the most frequent first.
     #[serde(skip)]
     pub knees_of_runs: Vec<String>,
-    /// Codecs that `archive` does not write, and that none of those it writes beats in both size and time.
+    /// Codecs that `archive` does not write, and that no offered one beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Choice>,
 }
 
-/// Recommends levels; `None` if no row is of a format that `archive` writes.
+/// Recommends levels; `None` if no row has a format that `archive` writes and Agave reads.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
-    // If workers had to wait for cores, elapsed time depends on other programs.
+    // If workers had to wait for cores, elapsed time depends on other programs: compare CPU time.
     let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
     let rows: Vec<LevelRow> = rows.iter().map(|row| if is_by_cpu { by_cpu_time(row) } else { row.clone() }).collect();
     let offered: Vec<&LevelRow> = rows.iter().filter(|row| is_offered(row)).collect();
@@ -82,7 +83,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let time = if is_by_cpu { "CPU time" } else { "time" };
     let none_is_faster =
         if is_by_cpu { "no measured choice takes less CPU time" } else { "no measured choice is faster" };
-    // `3.1 % smaller than zstd 1 in 1.60 times its time`
+    // For example `3.1 % smaller than zstd 1 in 1.60 times its time`.
     let against = |row: &LevelRow| {
         let factor = quantity::significant(row.time_factor_of(fastest));
         format!("{} than {} in {factor} times its {time}", size_difference(row, fastest), fastest.label())
@@ -122,7 +123,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         shortest_time: choice(fastest, shortest_reason),
         smallest_size: choice(smallest, smallest_reason),
         knee: choice(knee, knee_reason),
-        // One run in four may be disturbed.
+        // Tolerate one disturbed run in four.
         measured_well_enough: knees.iter().filter(is_disturbed).count() * 4 <= knees.len(),
         other_load_cores: None,
         knees_of_runs: by_number(&knees),
@@ -130,7 +131,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     })
 }
 
-/// The format that `archive` writes with the codec of that name; `None` if it does not have it.
+/// Format of the archives that `archive` writes with this codec; `None` if it does not offer the codec.
 pub(super) fn format_of(codec: &str) -> Option<Extension> {
     match codec {
         REFERENCE_CODEC | CLUSTERED_CODEC => Some(Extension::TarZstd),
@@ -140,7 +141,7 @@ pub(super) fn format_of(codec: &str) -> Option<Extension> {
     }
 }
 
-/// The flags of `archive` and `recompress` that ask for it.
+/// Flags of `archive` and `recompress` that select a codec and level.
 pub(super) fn flags_of(codec: &str, level: i32) -> String {
     match codec {
         REFERENCE_CODEC => format!("--zstd-level {level}"),
@@ -149,17 +150,17 @@ pub(super) fn flags_of(codec: &str, level: i32) -> String {
     }
 }
 
-/// Whether it is a copy in memory, which is never recommended.
+/// True for the uncompressed copy in memory, which is never recommended.
 pub fn is_plain(row: &LevelRow) -> bool {
     row.codec == "none"
 }
 
-/// Whether `archive` writes it and Agave reads it, which excludes a plain tar.
+/// True if `archive` writes this format and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
     format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
 }
 
-/// The same row with CPU time in place of elapsed time.
+/// Replaces elapsed time by CPU time.
 fn by_cpu_time(row: &LevelRow) -> LevelRow {
     let median = row.compress_cpu_seconds;
     let scale = median / row.compress.median.max(1e-9);
@@ -168,7 +169,7 @@ fn by_cpu_time(row: &LevelRow) -> LevelRow {
     LevelRow { compress, ..row.clone() }
 }
 
-/// The rows that no other beats in both time and size, from the fastest to the smallest.
+/// Rows that no other beats in both time and size, from the fastest to the smallest.
 pub fn pareto_curve(rows: &[LevelRow]) -> Vec<&LevelRow> {
     curve_of(rows.iter().collect())
 }
@@ -187,7 +188,7 @@ fn curve_of(mut sorted: Vec<&LevelRow>) -> Vec<&LevelRow> {
     curve
 }
 
-/// The point furthest below the line between the ends; `None` if none is below it.
+/// Finds the point furthest below the line between the ends; `None` if no point is below it.
 fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     let (first, last) = (curve.first()?, curve.last()?);
     let time = |row: &LevelRow| row.compress.median.max(1e-9).ln();
@@ -205,7 +206,7 @@ fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     (depth(knee) > 0.0).then_some(*knee)
 }
 
-/// The knee that each single run gives: of rows with fewer runs, these count several times.
+/// Computes the knee of every single run. If a codec has fewer runs than others, its runs are used repeatedly.
 fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
     let seconds = |taken: &Elapsed| if is_by_cpu { taken.cpu } else { taken.wall }.as_secs_f64();
     let runs = rows.iter().map(|row| row.compress_runs.len()).max().unwrap_or_default();
@@ -223,10 +224,10 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
     (0..runs.min(RUNS_MAX)).filter_map(knee_of_run).collect()
 }
 
-/// More runs than these tell nothing more.
+/// Limit of single runs considered: more would not change the result.
 const RUNS_MAX: usize = 100;
 
-/// The flags of choices, each once, the most frequent first.
+/// Flags of the choices without duplicates, the most frequent first.
 fn by_number(choices: &[Choice]) -> Vec<String> {
     let mut counts: Vec<(usize, String)> = Vec::new();
     for flag in choices.iter().map(Choice::flag) {
@@ -239,7 +240,7 @@ fn by_number(choices: &[Choice]) -> Vec<String> {
     counts.into_iter().map(|(_, flag)| flag).collect()
 }
 
-/// `3.1 % smaller`, `3.1 % larger`
+/// For example `3.1 % smaller` or `3.1 % larger`.
 fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
     match 100.0 - row.size_percent_of(other) {
         saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
@@ -247,7 +248,7 @@ fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
     }
 }
 
-/// Whether two times differ by less than their runs do.
+/// True if `row` is slower by no more than the two deviations together.
 fn is_within_deviation(row: &LevelRow, other: &LevelRow) -> bool {
     row.compress.median - other.compress.median <= row.compress.deviation + other.compress.deviation
 }
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
     use crate::levels::tests::row;
 
-    /// The published table of Agave pull request 2729 (docs/levels.md): level, size in GB, seconds.
+    /// The table published in Agave's pull request 2729 (docs/levels.md): level, size in GB, seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [
         (1, 87, 621.63),
         (2, 85, 718.25),
@@ -295,7 +296,7 @@ mod tests {
         insta::assert_snapshot!(knee.reason, @"5.7 % smaller than zstd 1 in 1.92 times its time; beyond it, zstd 7 is only 1.2 % smaller in 2.49 times the time");
     }
 
-    /// Another load makes the slower levels look even slower: what counts then is CPU time.
+    /// Another load makes slow levels look even slower: CPU times are compared then.
     #[test]
     fn under_load_cpu_time_counts() {
         use crate::levels::Warning;
@@ -312,7 +313,6 @@ mod tests {
         assert!(found.knee.reason.contains("in 1.25 times its CPU time"), "{}", found.knee.reason);
     }
 
-    /// Clustered records at level 1 are smaller than level 3, in level 1's time.
     #[test]
     fn clustered_records_are_candidates() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 968, 11.5), (3, 951, 21.0), (1, 920, 10.1), (10, 914, 90.0)]);
@@ -322,7 +322,7 @@ mod tests {
         insta::assert_snapshot!(found.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time; beyond it, zstd 10 is only 0.7 % smaller in 8.91 times the time");
     }
 
-    /// Where single runs give different answers, there is none.
+    /// No knee is recommended if single runs disagree.
     #[test]
     fn an_answer_that_changes_from_run_to_run() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 950, 20.0), (3, 940, 40.0), (4, 900, 80.0)]);
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(reason, "no measured choice is faster; zstd 3 is only 4.6 % smaller in 2.00 times the time");
     }
 
-    /// What `archive` makes is recommended; what it does not make is named as such, and a copy not at all.
+    /// Formats of `archive` are recommended; other codecs are listed as such, and the plain copy not at all.
     #[test]
     fn other_codecs() {
         let mut rows = rows(&[(1, 87, 600.0), (3, 83, 1000.0), (9, 70, 5000.0), (0, 120, 300.0), (0, 300, 10.0)]);
@@ -392,7 +392,7 @@ mod tests {
             }
         }
 
-        /// The units of time do not matter.
+        /// The knee does not depend on the unit of time.
         #[test]
         fn the_knee_is_free_of_scale(factor in 0.01f64..100.0) {
             let scaled: Vec<_> =

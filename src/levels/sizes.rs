@@ -1,8 +1,8 @@
-//! Size classes: how much storages, or single records, save when each is compressed alone.
+//! Measures by size how much storages or records save when each is compressed alone.
 //!
-//! Units are counted, then some of each class, evenly spread, are measured on one core. A class is timed as a whole,
-//! because one small unit takes less time than reading the clock. Classes are in units of 1000 bytes, as transactions and
-//! blocks have been measured by others.
+//! First, all units are counted; then some of each size class, spread evenly, are measured on one core. A class is
+//! timed as a whole, because a small unit takes less time than reading the clock. The classes use units of 1000 bytes,
+//! as published measurements of transactions and blocks do.
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result};
@@ -13,7 +13,7 @@ use crate::levels::measure::Bench;
 use crate::levels::units::{records, storages};
 use crate::levels::{LevelRow, MeasureOptions};
 
-/// The least bytes of each class, and its name.
+/// Lower bound of each class in bytes, and its name.
 const CLASSES: [(u64, &str); 16] = [
     (0, "0-250 B"),
     (250, "250-500 B"),
@@ -33,25 +33,25 @@ const CLASSES: [(u64, &str); 16] = [
     (2_000_000, "larger"),
 ];
 
-/// Maximum number of units that are measured of a class: fewer give the average to a percent.
+/// Limit of units measured per class: enough for an average within 1 %.
 const UNITS_MAX: u64 = 20_000;
 
-/// Maximum bytes of these, unless one unit is larger: their compressed copies are held in memory, and codecs may be
-/// slow.
+/// Limit of bytes measured per class, unless one unit is larger: compressed copies are held in memory, and codecs may
+/// be slow.
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
-/// The unit that is compressed alone.
+/// Unit that is compressed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeUnit {
-    /// A storage file, as an archive holds it.
+    /// Storage file, as an archive holds it.
     Storage,
-    /// A record of a storage: its header and its data, without padding.
+    /// Record of a storage: header and data, without padding.
     Record,
 }
 
 impl SizeUnit {
-    /// For people, in the singular.
+    /// Name of the unit in the singular.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Storage => "storage",
@@ -60,45 +60,45 @@ impl SizeUnit {
     }
 }
 
-/// What each size class saves.
+/// Results of [`measure_sizes`] per size class.
 #[derive(Clone, Debug)]
 pub struct SizesReport {
-    /// The unit that was compressed alone.
+    /// Unit that was compressed alone.
     pub unit: SizeUnit,
-    /// The codec.
+    /// Codec and level used.
     pub codec: FrameCodec,
-    /// From the smallest to the largest; those without units too.
+    /// All size classes in ascending order, including empty ones.
     pub classes: Vec<SizeClassRow>,
     /// All classes together, each weighted by all of its units.
     pub all: SizeClassRow,
 }
 
-/// One size class.
+/// Units of one size class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
-    /// The name: `250-500 B`.
+    /// Name of the class, such as `250-500 B`.
     pub class: String,
-    /// The smallest unit has at least this many bytes.
+    /// Lower bound of a unit's size in bytes, inclusive.
     pub from_bytes: u64,
-    /// Units have fewer bytes than this; `None` for the last class.
+    /// Upper bound of a unit's size in bytes, exclusive; `None` for the last class.
     pub below_bytes: Option<u64>,
-    /// The number of units in what was read.
+    /// Number of units in the input.
     pub units: u64,
-    /// Their bytes.
+    /// Length of these units in bytes.
     pub unit_bytes: u64,
-    /// The number of units that were measured.
+    /// Number of units that were measured.
     pub measured_units: u64,
-    /// The measured units; times are those of all of them, on one core.
+    /// Sum over the measured units, on one core.
     pub row: LevelRow,
 }
 
 impl SizeClassRow {
-    /// A sum over the measured units, per unit; `None` if none was measured.
+    /// Divides a sum over the measured units by their number; `None` if none was measured.
     pub fn average(&self, sum: f64) -> Option<f64> {
         (self.measured_units > 0).then(|| sum / self.measured_units as f64)
     }
 
-    /// Saving in percent of the bytes; negative if they grow; `None` if none was measured.
+    /// Saving in percent; negative if the units grow, `None` if none was measured.
     pub fn saving_percent(&self) -> Option<f64> {
         (self.measured_units > 0).then(|| self.row.saving_percent())
     }
@@ -108,7 +108,7 @@ impl SizeClassRow {
         self.unit_bytes += unit.len() as u64;
     }
 
-    /// Adds a class, each of its units as its measured ones are on average.
+    /// Adds a class, extrapolated from its measured units to all of them.
     fn add(&mut self, class: &Self) {
         let scale = class.unit_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
         self.measured_units += class.units;
@@ -118,17 +118,17 @@ impl SizeClassRow {
         self.row.decompress.median += class.row.decompress.median * scale;
     }
 
-    /// The number of its units that are measured.
+    /// Number of units to measure.
     fn wanted_units(&self) -> u64 {
         let average_bytes = (self.unit_bytes / self.units.max(1)).max(1);
         self.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))
     }
 }
 
-/// Measures the units of an input with a codec, on one core.
+/// Compresses units of an input alone, by size class, on one core.
 ///
 /// # Errors
-/// The input has no units, a unit does not come back as it was, or the user asked to stop.
+/// If the input has no such units, if a unit is not restored to the same bytes, or if the user interrupts it.
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
@@ -154,12 +154,11 @@ pub fn measure_sizes(
     Ok(SizesReport { unit, codec: *codec, classes, all })
 }
 
-/// The number of the class that a unit of this many bytes is in.
+/// Index of the class for a unit of this size.
 fn class_of(bytes: u64) -> usize {
     CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
 }
 
-/// A row for each class, without units.
 fn empty_rows() -> Vec<SizeClassRow> {
     let below = CLASSES.iter().skip(1).map(|(from, _)| Some(*from)).chain([None]);
     let row = |((from, name), below_bytes): (&(u64, &str), Option<u64>)| SizeClassRow {
@@ -171,7 +170,7 @@ fn empty_rows() -> Vec<SizeClassRow> {
     CLASSES.iter().zip(below).map(row).collect()
 }
 
-/// Counts the units of each class, and of all.
+/// Counts units and bytes per class, and in total.
 fn count(input: &Input, unit: SizeUnit, progress: &dyn Progress) -> Result<(Vec<SizeClassRow>, SizeClassRow)> {
     let mut classes = empty_rows();
     let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };
@@ -200,7 +199,7 @@ fn for_each_unit<'a>(
     Ok(())
 }
 
-/// Of each class, units that are spread evenly over those that were counted.
+/// Chooses the units of each class to measure, spread evenly over all of them.
 fn choose<'a>(
     input: &'a Input,
     unit: SizeUnit,
@@ -212,7 +211,7 @@ fn choose<'a>(
     let mut seen = vec![0u64; CLASSES.len()];
     for_each_unit(input, unit, progress, &mut |unit| {
         let class = class_of(unit.len() as u64);
-        // The first unit of each of `wanted` equal parts is taken.
+        // Divide the class into `wanted` equal parts, and take the first unit of each.
         let parts = u128::from(classes[class].units.max(1));
         let part = |number: u64| u128::from(number) * u128::from(wanted[class]) / parts;
         let is_first = seen[class] == 0 || part(seen[class]) != part(seen[class] - 1);
@@ -242,7 +241,7 @@ mod tests {
         Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frames }
     }
 
-    /// A frame of storages, each with records of these data lengths.
+    /// A frame of storages, given by the data lengths of their records.
     fn frame(storages: &[&[usize]]) -> ContentFrame {
         let mut content = Vec::new();
         for (number, lengths) in storages.iter().enumerate() {

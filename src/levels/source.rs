@@ -1,4 +1,4 @@
-//! Opens an input, and reads chosen frames of it.
+//! Opens an input of any kind, and reads chosen frames of it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,17 +16,15 @@ use crate::archive::layout::{FrameLink, content_buffer};
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};
 
-/// A frame to load, and the place of its content in the stream.
+/// A frame to load, and the offset of its content in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
-    /// The part of the content.
     pub span: FrameSpan,
-    /// Its offset in the stream.
     pub offset_bytes: u64,
 }
 
 impl Chosen {
-    /// The chosen ones (ascending numbers) among all frames.
+    /// Finds the frames with the given indices, which must be in ascending order.
     pub fn of(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
         let mut numbers = numbers.iter().peekable();
         let mut chosen = Vec::with_capacity(numbers.len());
@@ -41,36 +39,35 @@ impl Chosen {
     }
 }
 
-/// An open input, with its entries.
+/// An open input with its list of entries.
 pub struct OpenInput {
-    /// The kind of input.
     pub kind: InputKind,
-    /// The entries of a tar stream; none of another file.
+    /// Entries of the tar stream; empty for other files.
     pub entries: Vec<Entry>,
-    /// Bytes behind the last entry, or of a file.
+    /// Length of the data after the last entry; for other files, of the whole file.
     end_bytes: u64,
     content: Content,
 }
 
-/// A way to read the content.
+/// Source of the content, by how it can be read.
 enum Content {
-    /// Files of a ledger, whose lock is held until they are read.
+    /// Files of a ledger. The lock is held until they are read.
     Ledger(Box<Plan>, Option<LedgerLock>),
-    /// An uncompressed file.
+    /// An uncompressed file, readable at any offset.
     Plain(File, PathBuf),
-    /// Frames of an archive with an index.
+    /// An archive with an index, whose frames can be decoded independently.
     Framed(Archive, FrameOffsets),
-    /// A compressed file that can only be decoded from the start.
+    /// A compressed file that can only be decoded from its start.
     Stream(Archive),
 }
 
 impl OpenInput {
-    /// Bytes of the stream that each entry takes; then the bytes behind the last entry.
+    /// Length of each entry in the stream with its header; then the length of the data after the last entry.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])
     }
 
-    /// Opens the input. If it has no index, all of it is decoded once.
+    /// Opens the input. A file without an index is decoded once, to find its entries.
     pub fn open(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
         let metadata = std::fs::metadata(path).or_path("read", path)?;
@@ -114,7 +111,7 @@ impl OpenInput {
         })
     }
 
-    /// Decodes an archive once, to find the lengths of its entries, and check it.
+    /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: Archive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Surveying", Some(archive.length_bytes()));
         let mut survey = Survey::new(is_named_archive(archive.path()));
@@ -130,7 +127,6 @@ impl OpenInput {
         Ok(Self { kind, entries, end_bytes, content })
     }
 
-    /// Reads the chosen frames.
     pub fn load(&self, chosen: &[Chosen], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
         progress.stage("Reading", Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
         match &self.content {
@@ -149,12 +145,12 @@ impl OpenInput {
     }
 }
 
-/// Whether the name is that of a snapshot archive: other content is then an error.
+/// True if the file has the name of a snapshot archive. Other content is then an error instead of a plain file.
 fn is_named_archive(path: &Path) -> bool {
     ArchiveName::from_path(path).is_some()
 }
 
-/// Loads frames in any order, on all workers.
+/// Loads frames independently, on all workers.
 fn load_each(
     chosen: &[Chosen],
     threads: usize,
@@ -163,7 +159,7 @@ fn load_each(
 ) -> Result<Vec<ContentFrame>> {
     let mut frames = Vec::with_capacity(chosen.len());
     encode_linked_frames(
-        // Records stay as they are: no frame needs to know of another.
+        // The content is only copied here: frames need no links for clustering.
         chosen.iter().map(|frame| Ok((frame, FrameLink::default()))),
         &|frame: &Chosen, content| {
             let length = frame.span.length_bytes as usize;
@@ -180,7 +176,7 @@ fn load_each(
     Ok(frames)
 }
 
-/// Decodes from the start, and keeps the chosen frames.
+/// Decodes a file from its start, and keeps the chosen frames.
 fn load_stream(
     archive: &Archive,
     chosen: &[Chosen],
@@ -216,9 +212,9 @@ fn load_stream(
     Ok(frames)
 }
 
-/// Finds the kind of a decoded stream, and its entries.
+/// Determines the kind of a decoded stream, and its entries.
 struct Survey {
-    /// `None` as soon as it is known to be no tar stream of a snapshot.
+    /// `None` once the stream is known not to be a snapshot's tar stream.
     parser: Option<EntryParser>,
     must_be_archive: bool,
     entries: Vec<Entry>,
@@ -249,7 +245,7 @@ impl Survey {
         }
     }
 
-    /// The kind of input, its entries, and the length of the end of the archive.
+    /// Kind of the input, its entries, and the length of the data after the last entry.
     fn finish(self) -> Result<(InputKind, Vec<Entry>, u64)> {
         if self.total_bytes == 0 {
             return Err(Error::usage("the archive holds nothing to measure"));

@@ -1,28 +1,28 @@
-//! Median and spread of repeated runs, and warnings about them.
+//! Median and spread of repeated runs, and warnings derived from them.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Repeated measurements of one thing, in seconds.
+/// Summary of repeated measurements, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The median; for an even number of runs, the mean of the two in the middle.
+    /// Median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
-    /// The minimum.
+    /// Time of the fastest run.
     pub min: f64,
-    /// The maximum.
+    /// Time of the slowest run.
     pub max: f64,
-    /// Half of the runs lie within this distance of the median (the median absolute deviation).
+    /// Median absolute deviation: half of the runs lie within this distance of the median.
     pub deviation: f64,
-    /// The number of runs.
+    /// Number of runs summarized.
     pub runs: usize,
 }
 
 impl Summary {
-    /// Summarizes runs; all zeros if there are none.
+    /// Summarizes runs; all values are zero if there are none.
     pub fn of(runs: &[f64]) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -35,20 +35,20 @@ impl Summary {
         }
     }
 
-    /// The range, in percent of the median.
+    /// Difference between slowest and fastest run, in percent of the median.
     pub fn spread_percent(&self) -> f64 {
         if self.median > 0.0 { 100.0 * (self.max - self.min) / self.median } else { 0.0 }
     }
 }
 
-/// The median; 0 if there are no values.
+/// Median of the values; 0 if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     median_of_sorted(&sorted)
 }
 
-/// The median distance from the median.
+/// Median of the distances from the median.
 fn deviation(values: &[f64]) -> f64 {
     let middle = median(values);
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
@@ -63,54 +63,54 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Runs that differ by more than this get a warning.
+/// Spread of the runs above which they get a warning.
 pub const SPREAD_PERCENT_MAX: f64 = 10.0;
 
-/// Runs shorter than this mostly measure the start of threads.
+/// Runs shorter than this mainly measure the start of threads.
 pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
-/// Workers lose less than this share of their time, in percent, if no other program uses their cores.
+/// Loss of time in percent above which workers get a warning: without other programs on their cores, they lose less.
 pub const LOST_PERCENT_MAX: f64 = 5.0;
 
-/// The sentence.
+/// Serializes as the sentence of `Display`.
 impl Serialize for Warning {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// A reason to doubt numbers; shown as a sentence that ends in advice.
+/// A reason to doubt a measurement. Displayed as a sentence that ends in advice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
-    /// Runs differ much.
+    /// The runs differ too much.
     Scatter {
-        /// `compress` or `decompress`.
+        /// Measured operation: `compress` or `decompress`.
         what: &'static str,
-        /// From the fastest to the slowest, in percent of the median.
+        /// Difference between slowest and fastest run, in percent of the median.
         spread_percent: f64,
     },
-    /// A run takes so little time that it measures the starting of threads too.
+    /// A run is so short that the start of threads counts in it.
     TooShort {
-        /// A run's time.
+        /// Median time of a run.
         run: Duration,
     },
-    /// There was no time for as many runs as are wanted.
+    /// The time limit permitted fewer runs than wanted.
     FewRuns {
-        /// Runs.
+        /// Number of runs made.
         runs: usize,
-        /// Runs that are wanted.
+        /// Number of runs wanted.
         wanted: usize,
     },
-    /// There are fewer frames than workers, or so few that some workers wait for the last frame.
+    /// There are too few frames to keep all workers busy until the end.
     FewFrames {
-        /// Frames.
+        /// Number of frames measured.
         frames: usize,
-        /// Workers.
+        /// Number of workers used.
         threads: usize,
     },
     /// Workers had to wait for a core.
     OtherLoad {
-        /// The share of their time, in percent.
+        /// Share of their time spent waiting, in percent.
         lost_percent: f64,
     },
 }
@@ -146,16 +146,16 @@ impl fmt::Display for Warning {
     }
 }
 
-/// With fewer frames per worker, the wait for the last ones distorts the time.
+/// With fewer frames per worker, waiting for the last frames distorts the time.
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
-/// The warning about too few frames for the workers.
+/// Warns if there are too few frames for the workers.
 pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
     is_few.then_some(Warning::FewFrames { frames, threads })
 }
 
-/// The warning about runs, given in seconds.
+/// Warns if runs, given in seconds, are too short or differ too much.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
     let (run, spread_percent) = (Duration::from_secs_f64(summary.median.max(0.0)), summary.spread_percent());

@@ -1,10 +1,11 @@
-//! Parts of frames: storages and records of a snapshot, and pieces or lines of any content. Borrowed from the frames.
+//! Divides frames into smaller units: storages and records of a snapshot, or pieces and lines of any content. Units are
+//! borrowed from the frames.
 
 use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRecord, Records, TarEvent};
 
 use crate::levels::input::ContentFrame;
 
-/// The storages that lie completely in a frame of a snapshot; none of other content.
+/// Storages that lie completely in a frame; empty if the content is not a snapshot's.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let Some(content) = usize::try_from(frame.until_entry_bytes).ok().and_then(|until| frame.content.get(until..))
@@ -12,7 +13,7 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
         return found;
     };
     let mut current: Option<Entry> = None;
-    // If it is no tar stream, what was found before is no storage either.
+    // If parsing fails later, the content is not a tar stream, and the storages found before are discarded too.
     let fed = EntryParser::new().feed(content, &mut |event| {
         match event {
             TarEvent::Begin(entry) => current = Some(entry),
@@ -33,24 +34,24 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     if fed.is_err() { Vec::new() } else { found }
 }
 
-/// The same bytes, borrowed from the frame: those of the parser do not live as long.
+/// Finds the parser's slice in `content`, whose lifetime is longer.
 fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     let start = (part.as_ptr() as usize).checked_sub(content.as_ptr() as usize)?;
     content.get(start..start.checked_add(part.len())?)
 }
 
-/// The records of a storage: header and data, without padding. Ends at the end mark, or at the first invalid record.
+/// Records of a storage, header and data without padding, up to the end mark or the first invalid record.
 pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }
 
-/// Lines of a text, each with its end.
+/// Lines of a text, including their line ends.
 pub fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// Pieces of this many bytes; if the frame is smaller, the frame. A shorter rest is left out.
+/// Pieces of this length; a shorter rest is left out. If the content is shorter than one piece, it is the only piece.
 pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]> {
     let piece_bytes = piece_bytes.max(1);
     let is_smaller = content.len() < piece_bytes && !content.is_empty();
@@ -98,7 +99,7 @@ mod tests {
         content.extend_from_slice(&entry.header());
         content.extend_from_slice(&storage);
         content.resize(content.len().next_multiple_of(512), 0);
-        // One that goes on in the next frame is left out.
+        // A storage that continues in the next frame is left out.
         content.extend_from_slice(&Entry { content_bytes: 9000, ..entry }.header());
         content.extend_from_slice(&[1; 512]);
         let frame = ContentFrame::new(content.clone());
@@ -120,7 +121,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a storage holds, its records lie in it one behind the other.
+        /// Whatever a storage contains, its records do not overlap.
         #[test]
         fn hostile_storages(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), lengths in proptest::collection::vec(0u64..600, 0..4)) {
             let mut at = 0;

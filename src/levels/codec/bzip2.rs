@@ -1,4 +1,4 @@
-//! bzip2, the format of archives before 2020, with blocks of 1 to 9 times 100,000 bytes.
+//! bzip2, the compression of archives before 2020, with blocks of 100,000 to 900,000 bytes.
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
@@ -6,13 +6,12 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "bzip2";
 
-/// Sizes are those of bzip2's manual: a frame takes 1 % more than the content and 600 bytes; compressing takes 400 KB
-/// and eight blocks, decompressing 100 KB and four.
+/// Sizes from bzip2's manual: a frame is at most 1 % and 600 bytes longer than its content; compressing takes 400 KB
+/// and eight times the block size, decompressing 100 KB and four times.
 pub const PARTS: Parts = Parts {
-    // The library cannot reset a stream, so that every frame makes one.
+    // The library cannot reset a stream: a new one is created for every frame.
     encoder: |level| {
         encoder(NAME, 400_000 + 8 * block_bytes(level), move |content, to| {
-            /// The library's default.
             const WORK_FACTOR: u32 = 0;
             to.reserve((PARTS.bytes_max)(content.len()));
             let mut stream = Compress::new(Compression::new(level.clamp(1, 9) as u32), WORK_FACTOR);
@@ -33,7 +32,7 @@ fn block_bytes(level: i32) -> usize {
 
 fn decode(frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
     let mut stream = Decompress::new(false);
-    // A call may stop at the end of a block although there is room and input left.
+    // A call may return at the end of a block although input and output space remain.
     loop {
         let (read, filled) = (stream.total_in() as usize, stream.total_out() as usize);
         let (Some(rest), Some(room)) = (frame.get(read..), to.get_mut(filled..)) else {

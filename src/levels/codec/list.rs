@@ -1,4 +1,4 @@
-//! The codecs to measure, read from lists such as `zstd,lz4,zlib:1,6,9` and `1-10` or `1,3,-5--1`.
+//! Parses lists of codecs and levels: `zstd,lz4,zlib:1,6,9`, `1-10`, `1,3,-5--1`.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
-/// What a list can name.
+/// A codec that lists can name.
 struct Known {
     name: &'static str,
-    /// Empty if the codec has none.
+    /// Empty if the codec has no levels.
     levels: &'static [RangeInclusive<i32>],
-    /// Measured if a list names no levels; `[0]` of a codec that has none.
+    /// Used if a list names no levels; `[0]` if the codec has none.
     default_levels: &'static [i32],
-    /// `None` if it is not in this build: its name is then that of the feature that adds it.
+    /// `None` if the codec is not in this build; its name is then that of the feature which adds it.
     parts: Option<Parts>,
 }
 
@@ -30,7 +30,7 @@ const fn known(
     Known { name, levels, default_levels, parts }
 }
 
-/// Levels at which clustered records are measured unless told otherwise.
+/// Default levels for clustered records.
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
 const KNOWN: [Known; 9] = [
@@ -50,14 +50,14 @@ const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<Parts> = None;
 
-/// More codecs and levels than this are a typing error: each is measured for seconds.
+/// Limit of codecs and levels in a list: each takes seconds to measure, so more must be a typing error.
 const CODECS_MAX: usize = 1100;
 
-/// Reads a list such as `zstd,lz4,zlib:1,6,9`: codecs at levels in the order in which they are given, each once; never
-/// empty. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.
+/// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without duplicates. The result
+/// is never empty. A codec without levels in the list gets its default levels, zstd those of `zstd_levels`.
 ///
 /// # Errors
-/// There is no such codec or level, or it is not in this build.
+/// If a codec or level does not exist, or is not in this build.
 pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> {
     let mut list: Vec<FrameCodec> = Vec::new();
     let mut items = text.split(',').map(str::trim).peekable();
@@ -69,7 +69,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
             None => known.default_levels.to_vec(),
             Some(first) => {
                 let mut levels = vec![first];
-                // Numbers that follow belong to it too.
+                // Numbers without a name are further levels of this codec.
                 while let Some(more) = items.next_if(|item| !item.starts_with(|char: char| char.is_alphabetic())) {
                     levels.push(more);
                 }
@@ -88,7 +88,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
     }
 }
 
-/// Adds clustered records, each level beside that of zstd.
+/// Adds clustered records, each level after the same level of zstd.
 pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
     let with_clustered = |codec: FrameCodec| {
         let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);
@@ -97,10 +97,11 @@ pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
     *codecs = codecs.drain(..).flat_map(with_clustered).flatten().collect();
 }
 
-/// Reads levels of zstd, such as `1-10` or `1,3,-5--1`: ascending, each once, never empty.
+/// Parses levels of zstd such as `1-10` or `1,3,-5--1`; returns them in ascending order without duplicates, at least
+/// one.
 ///
 /// # Errors
-/// zstd has no such level.
+/// If zstd does not have one of the levels.
 pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
     levels_of(known_and_built(REFERENCE_CODEC)?.0, text)
 }
@@ -117,7 +118,7 @@ fn known_and_built(name: &str) -> Result<(&'static Known, Parts)> {
     Ok((known, parts))
 }
 
-/// Reads levels and ranges of a codec: ascending, each once, never empty.
+/// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at least one.
 fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
     let name = known.name;
     let range = |range: &RangeInclusive<i32>| match (range.start(), range.end()) {
@@ -143,20 +144,20 @@ fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
     };
     let mut levels = BTreeSet::new();
     for item in text.split(',').map(str::trim) {
-        // A dash that is not in front separates the ends of a range.
+        // A dash after the first character separates the ends of a range; a leading one is a sign.
         let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
         let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
         let (from, to) = (level(from)?, level(to)?);
         if from > to {
             return Err(format!("the range {item} is empty: it ends before it starts"));
         }
-        // 0 is no level of zstd.
+        // Filters 0, which is not a level of zstd.
         levels.extend((from..=to).filter(is_allowed));
     }
     Ok(levels.into_iter().collect())
 }
 
-/// The codecs of this build.
+/// Names of the codecs in this build.
 pub fn built_in() -> Vec<&'static str> {
     KNOWN.iter().filter(|known| known.parts.is_some()).map(|known| known.name).collect()
 }

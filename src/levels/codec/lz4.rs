@@ -1,5 +1,5 @@
-//! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum. `lz4hc` has the same
-//! format, compressed by the C library at a level of 3 to 12.
+//! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum. `lz4hc` writes the
+//! same format with the C library, at levels 3 to 12.
 
 use lz4_flex::block::{decompress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
@@ -7,13 +7,12 @@ use twox_hash::XxHash32;
 use super::{Parts, decoder, encoder};
 use crate::archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks};
 
-/// The length before a block, and the checksum after it.
+/// Length before a block, and checksum after it.
 const BLOCK_OVERHEAD_BYTES: usize = 8;
 
-/// The library's hash table.
+/// Size of the library's hash table.
 const ENCODER_BYTES: usize = 16 * 1024;
 
-/// lz4, which has one level.
 pub const PARTS: Parts = Parts {
     encoder: |_| {
         encoder("lz4", ENCODER_BYTES, |content, to| {
@@ -27,11 +26,10 @@ pub const PARTS: Parts = Parts {
     },
 };
 
-/// lz4hc.
 #[cfg(feature = "lz4hc")]
 pub const HC_PARTS: Parts = Parts {
     encoder: |level| {
-        /// `LZ4_STREAMHCSIZE` of lz4hc.h, which the library keeps once per thread.
+        /// `LZ4_STREAMHCSIZE` of lz4hc.h, allocated once per thread by the library.
         const ENCODER_BYTES: usize = 262_200;
         encoder("lz4hc", ENCODER_BYTES, move |content, to| {
             let compress = |block: &[u8], to: &mut [u8]| lzzzz::lz4_hc::compress(block, to, level).ok();

@@ -1,7 +1,7 @@
-//! LZO1X: level 999 compressed by `lzokay`, level 1 by the compressor below. Both are decoded by `lzokay`.
+//! LZO1X. Level 999 is compressed by `lzokay`, level 1 by the compressor in this file; both are decoded by `lzokay`.
 //!
-//! Level 1 works as LZO1X-1 is described: one hash table of positions, the first match found is taken, and the longer
-//! nothing is found, the larger the steps. The format is described in Documentation/staging/lzo.rst of Linux.
+//! Level 1 follows the description of LZO1X-1: a hash table of positions, the first match found is taken, and steps
+//! grow while no match is found. The format is described in Linux's Documentation/staging/lzo.rst.
 
 use lzokay::{compress, decompress};
 
@@ -9,13 +9,12 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "lzo";
 
-/// Bits of a hash: a table of 64 KiB, as much as LZO1X-1 uses.
+/// Width of a hash: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
 
-/// The farthest match that the format has.
+/// Maximum distance of a match in the format.
 const DISTANCE_MAX: usize = 0xbfff;
 
-/// The end of a frame.
 const END_MARK: [u8; 3] = [0x11, 0, 0];
 
 pub const PARTS: Parts = Parts {
@@ -31,7 +30,7 @@ pub const PARTS: Parts = Parts {
         _ => {
             let mut dict = compress::Dict::new();
             encoder(NAME, size_of::<compress::Dict>(), move |content, to| {
-                // What lzokay 2.0.1 makes of no content does not decode.
+                // lzokay 2.0.1 cannot decode its own result for empty content.
                 match content {
                     [] => to.extend_from_slice(&END_MARK),
                     _ => *to = compress::compress_with_dict(content, &mut dict).map_err(|error| error.to_string())?,
@@ -44,7 +43,7 @@ pub const PARTS: Parts = Parts {
     bytes_max: compress::compress_worst_size,
 };
 
-/// LZO1X-1: appends the compressed content to an empty buffer. The table holds the last position of each hash.
+/// Compresses as LZO1X-1 into an empty buffer. `table` holds the last position of each hash.
 fn compress_fast(content: &[u8], table: &mut [u32], to: &mut Vec<u8>) {
     table.fill(0);
     let (mut at, mut literals_from) = (0, 0);
@@ -70,14 +69,14 @@ fn word_at(content: &[u8], at: usize) -> Option<u32> {
     content.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// The number of bytes at the beginning that are the same.
+/// Length of the common prefix.
 fn common_bytes(one: &[u8], other: &[u8]) -> usize {
     let (one_words, other_words) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
     let same = 8 * one_words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
     same + one[same..].iter().zip(&other[same..]).take_while(|(one, other)| one == other).count()
 }
 
-/// Literals: up to three stand in the two lowest bits of the match before them.
+/// Appends literals. Up to three are counted in the two lowest bits of the match before them.
 fn push_literals(literals: &[u8], to: &mut Vec<u8>) {
     match (literals.len(), to.len()) {
         (0, _) => return,
@@ -88,7 +87,7 @@ fn push_literals(literals: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(literals);
 }
 
-/// A match of four bytes or more.
+/// Appends a match of at least four bytes.
 fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     let near = distance - 1;
     match distance {
@@ -107,7 +106,8 @@ fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// An instruction with a length in its lowest bits, up to `most`; a longer one follows it, 255 for each byte of zero.
+/// Appends an instruction with a length in its lowest bits, up to `most`. A longer rest follows in further bytes, a
+/// zero for each 255.
 fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
     if length <= most {
         return to.push(instruction | length as u8);
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Each level is decoded by both libraries.
+    /// Decodes each level with both libraries.
     fn check(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
             let mut frame = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Bytes that do not repeat.
+    /// Pseudorandom bytes, which hardly repeat.
     fn noise(length: usize, seed: u32) -> Vec<u8> {
         let mut state = seed;
         let next = |_| {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_instruction_decodes() {
-        // Around the lengths and distances at which another form of an instruction begins.
+        // Lengths and distances at the limits between the forms of an instruction.
         let lengths = [1, 2, 3, 4, 5, 8, 9, 10, 18, 19, 33, 34, 238, 239, 273, 274, 288, 289, 529, 600];
         for literals in lengths {
             check(&noise(literals, 1), &[1, 999]);

@@ -1,7 +1,7 @@
-//! Codecs: anything that compresses frames, each on its own. There is one file per codec; [`list`] reads which ones
-//! are wanted, and the rest of `levels` knows only [`FrameCodec`].
+//! Codecs that compress frames independently. Each has a file of its own; [`list`] parses lists of them. The rest of
+//! `levels` uses only [`FrameCodec`].
 //!
-//! A decoder is told the length of the content, never returns more, and refuses a frame that holds less.
+//! A decoder is given the length of the content. It never returns more, and fails if the frame holds less.
 
 mod bzip2;
 pub mod list;
@@ -16,61 +16,56 @@ use slotpress_base::{Error, Result};
 
 use crate::archive::layout::{RecordLayout, clustering_bytes};
 
-/// The codec that others are compared with, at level 1 where that is measured.
+/// Codec with which others are compared, at [`REFERENCE_LEVEL`] if that was measured.
 pub const REFERENCE_CODEC: &str = "zstd";
 
-/// The level of the reference.
 pub const REFERENCE_LEVEL: i32 = 1;
 
-/// zstd on clustered records (`--layout clustered`), as a codec.
+/// Name for zstd on clustered records (`--layout clustered`).
 pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// A codec at one of its levels.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameCodec {
-    /// The name, as in `--codec` and in JSON.
+    /// Name of the codec, as in `--codec` and in JSON.
     pub name: &'static str,
-    /// The level; 0 if the codec has none.
+    /// Level; 0 if the codec has none.
     pub level: i32,
-    /// The functions of the codec.
     pub(crate) parts: Parts,
 }
 
-/// Makes what one worker compresses or decompresses with, at a level.
+/// Creates an encoder or decoder for one worker at a level.
 pub type NewCoder = fn(i32) -> Result<Box<dyn FrameCoder>>;
 
-/// The functions of a codec.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Makes what one worker compresses with, at a level.
     pub encoder: NewCoder,
-    /// Makes what one worker decompresses with, at a level.
     pub decoder: NewCoder,
-    /// The largest possible size in bytes of a frame with content of this many bytes.
+    /// Maximum length of a frame with content of this length.
     pub bytes_max: fn(usize) -> usize,
 }
 
 impl FrameCodec {
-    /// zstd at a level, as `archive` uses it.
+    /// zstd at this level, as `archive` uses it.
     pub fn zstd(level: i32) -> Self {
         Self { name: REFERENCE_CODEC, level, parts: zstd::PARTS }
     }
 
-    /// For people: `zstd 3`, `lz4`.
+    /// Codec and level in words: `zstd 3`, `lz4`.
     pub fn label(&self) -> String {
         label(self.name, self.level)
     }
 
-    /// How it wants records to lie in the frames that it compresses.
+    /// Order of records that this codec expects in frames.
     pub fn layout(&self) -> RecordLayout {
         if self.name == CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
     }
 
-    /// Memory of one worker: its context after use, because most of it is allocated then, and a frame before, compressed,
-    /// and after.
+    /// Memory of one worker in bytes: the encoder's context, and a frame before compressing, compressed, and
+    /// decompressed. The context is measured after compressing a frame, because most of it is allocated then.
     ///
     /// # Errors
-    /// The codec cannot be used.
+    /// If the codec cannot be used, for example for lack of memory.
     pub fn worker_bytes(&self, frame_size_bytes: u64) -> Result<u64> {
         let frame = vec![0; frame_size_bytes as usize];
         let mut encoder = self.new_encoder()?;
@@ -79,37 +74,33 @@ impl FrameCodec {
         Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
-    /// What one worker compresses with.
     pub(crate) fn new_encoder(&self) -> Result<Box<dyn FrameCoder>> {
         (self.parts.encoder)(self.level)
     }
 
-    /// What one worker decompresses with.
     pub(crate) fn new_decoder(&self) -> Result<Box<dyn FrameCoder>> {
         (self.parts.decoder)(self.level)
     }
 
-    /// The largest possible size in bytes of a frame with content of this many bytes.
     pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
         (self.parts.bytes_max)(content_bytes)
     }
 }
 
-/// Compresses or decompresses one frame after another.
 pub trait FrameCoder: Send {
-    /// Makes a frame of content in `to`, or the content of a frame, replacing what it holds. A decoder is told the length of the
-    /// content.
+    /// Compresses content to a frame, or decompresses a frame; the result replaces the bytes in `to`. `content_bytes`
+    /// is the length of the content, which a decoder needs.
     fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
-    /// Bytes that it allocates, without the frames.
+    /// Allocated memory in bytes, without frames.
     fn context_bytes(&self) -> usize;
 }
 
-/// For people: `zstd 3`, `lz4`.
+/// Codec and level in words: `zstd 3`, `lz4`.
 pub fn label(name: &str, level: i32) -> String {
     if level == 0 { name.to_string() } else { format!("{name} {level}") }
 }
 
-/// A function, and the bytes that it allocates.
+/// Implements [`FrameCoder`] by a function.
 struct Coder<F> {
     context_bytes: usize,
     code: F,
@@ -125,7 +116,7 @@ impl<F: FnMut(&[u8], usize, &mut Vec<u8>) -> Result<()> + Send> FrameCoder for C
     }
 }
 
-/// An encoder from a function that appends a frame to an empty buffer.
+/// Makes an encoder of a function that appends a frame to an empty buffer.
 fn encoder(
     codec: &'static str,
     context_bytes: usize,
@@ -138,7 +129,7 @@ fn encoder(
     Ok(Box::new(Coder { context_bytes, code }))
 }
 
-/// A decoder from a function that fills a buffer of the stated length, and returns how many bytes it has written.
+/// Makes a decoder of a function that fills a buffer of the content's length, and returns the number of bytes written.
 fn decoder(
     codec: &'static str,
     context_bytes: usize,
@@ -165,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Every codec of this build, some at more than one level.
+    /// All codecs of this build with their default levels.
     fn all() -> Vec<FrameCodec> {
         list::parse_codecs(&list::built_in().join(","), &[1]).expect("names of this build")
     }
@@ -201,7 +192,7 @@ mod tests {
                 assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "{name}: {}", frame.len());
                 decoder.code(&frame, content.len(), &mut back).expect(&name);
                 assert!(&back == content, "{name}");
-                // What is stated is the limit, and it is not only a limit.
+                // The stated length is a limit, and must also be reached.
                 if let Some(less) = content.len().checked_sub(1) {
                     assert!(decoder.code(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
                 }
@@ -222,7 +213,7 @@ mod tests {
             }
         }
 
-        /// Damaged frames neither crash a decoder nor make it exceed what is stated.
+        /// A damaged frame neither crashes a decoder nor makes it exceed the stated length.
         #[test]
         fn damage_stays_bounded(
             at in any::<prop::sample::Index>(),

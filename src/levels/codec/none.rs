@@ -1,4 +1,4 @@
-//! No compression: a copy in memory, which shows the cost of the measurement itself.
+//! No compression: copies in memory, which shows the overhead of the measurement.
 
 use super::{Parts, decoder, encoder};
 

@@ -1,10 +1,10 @@
-//! Snappy, in its raw format: the length of the content, then blocks of 64 KiB.
+//! Snappy in its raw format: the length of the content, then blocks of 64 KiB.
 
 use super::{Parts, decoder, encoder};
 
 const NAME: &str = "snappy";
 
-/// The library's hash tables: 2^14 and 2^10 positions of 2 bytes.
+/// Size of the library's hash tables: 2^14 and 2^10 positions of 2 bytes.
 const ENCODER_BYTES: usize = (2 << 14) + (2 << 10);
 
 pub const PARTS: Parts = Parts {

@@ -1,4 +1,4 @@
-//! zlib: deflate and the Adler-32 of the content, by zlib-rs. Levels 1 to 9.
+//! zlib at levels 1 to 9, by zlib-rs: deflate, and the Adler-32 checksum of the content.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -6,10 +6,11 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "zlib";
 
-/// As in zlib's manual for a window of 32 KiB: `(1 << (windowBits + 2)) + (1 << (memLevel + 9))`, and a few KB.
+/// Memory of compressing with a window of 32 KiB, from zlib's manual: `(1 << (windowBits + 2)) + (1 << (memLevel +
+/// 9))`, and a few KB.
 const ENCODER_BYTES: usize = (1 << 17) + (1 << 17) + 6 * 1024;
 
-/// The same for decompressing: `1 << windowBits`, and about 7 KB.
+/// Memory of decompressing, from zlib's manual: `1 << windowBits`, and about 7 KB.
 const DECODER_BYTES: usize = (1 << 15) + 7 * 1024;
 
 pub const PARTS: Parts = Parts {
@@ -36,6 +37,6 @@ pub const PARTS: Parts = Parts {
             }
         })
     },
-    // At worst (its fastest strategy), zlib-rs writes 9 bits per byte, and header, trailer and block marks.
+    // At worst, in its fastest strategy, zlib-rs writes 9 bits per byte, plus header, trailer and block marks.
     bytes_max: |content_bytes| content_bytes + content_bytes / 8 + 64,
 };

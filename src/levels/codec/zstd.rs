@@ -1,4 +1,4 @@
-//! zstd as `archive` uses it: with the content size and a checksum.
+//! zstd as `archive` uses it: with content size and checksum in each frame.
 
 use slotpress_base::Result;
 use slotpress_read::FrameDecoder;

@@ -1,7 +1,7 @@
-//! Bundling: small units that are compressed together, several in a frame.
+//! Bundles small units, several in a frame.
 //!
-//! From the beginning of every frame of the input, one run of units that follow each other is taken: neighbours stay
-//! neighbours, and the runs are spread over the input as its frames are. A bundle holds units of one run.
+//! One run of consecutive units is taken from the beginning of every frame of the input, so units stay beside their
+//! neighbours, and the runs are spread over the input. A bundle never crosses the end of a run.
 
 use slotpress_base::{Error, Result};
 
@@ -9,49 +9,43 @@ use super::UnitKind;
 use crate::levels::input::{ContentFrame, Input};
 use crate::levels::units::{lines, pieces, records, storages};
 
-/// Maximum bytes of units that are bundled: each is compressed twice for every row, and a level of 3 MB/s should not
-/// take minutes for one.
+/// Limit of bundled bytes: each is compressed twice per row, and a level of 3 MB/s should not take minutes for a row.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Maximum number of units: 175 of them in a frame still make thousands of frames.
+/// Limit of bundled units: with 175 per frame, they still make thousands of frames.
 const UNITS_MAX: usize = 500_000;
 
-/// Bytes at the beginning of a frame that show whether it is text, as in `git` and `diff`.
+/// Number of bytes at a frame's beginning that are searched for zeros to detect text, as `git` and `diff` do.
 const TEXT_PROBE_BYTES: usize = 8000;
 
-/// What `--unit` asks for.
+/// Choice of units to bundle (`--unit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitChoice {
-    /// Records; if there are none, lines of a text; otherwise nothing.
+    /// Records; if there are none, lines of a text; else nothing.
     Any,
-    /// Records of storages.
+    /// Records of account storages.
     Record,
-    /// Lines.
+    /// Lines of a text.
     Line,
     /// Pieces of this many bytes.
     Piece(usize),
 }
 
-/// What is bundled.
 pub struct Units {
-    /// What a unit is.
     pub kind: UnitKind,
     runs: Vec<Run>,
 }
 
-/// Units of one frame of the input, one behind the other.
+/// Consecutive units of one frame of the input, in one buffer.
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// Where each unit ends.
+    /// Offset of each unit's end.
     ends: Vec<usize>,
 }
 
 impl Units {
-    /// Takes units. `None` if there are none.
-    ///
-    /// # Errors
-    /// Records were asked for, and there are none.
+    /// Collects units; `None` if there are none. It is an error if records were asked for and there are none.
     pub fn of(input: &Input, choice: UnitChoice) -> Result<Option<Self>> {
         let taken = |kind, units: &dyn for<'a> Fn(&'a ContentFrame) -> UnitsOf<'a>| {
             let bytes_max = (BYTES_MAX / input.frames.len().max(1)).max(1);
@@ -73,17 +67,15 @@ impl Units {
         }
     }
 
-    /// The number of units.
     pub fn count(&self) -> u64 {
         self.runs.iter().map(|run| run.ends.len() as u64).sum()
     }
 
-    /// Their bytes.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.bytes.len() as u64).sum()
     }
 
-    /// The contents of frames of this many units; the last of each run may have fewer.
+    /// Contents of frames with this many units each; the last frame of a run may have fewer.
     pub fn bundles(&self, units_per_frame: u64) -> Vec<&[u8]> {
         let units = usize::try_from(units_per_frame).unwrap_or(usize::MAX).max(1);
         let mut bundles = Vec::new();
@@ -98,16 +90,16 @@ impl Units {
     }
 }
 
-/// Whether no frame begins with zero bytes, which text does not have.
+/// True if no frame has a zero byte near its beginning, which text does not contain.
 fn is_text(input: &Input) -> bool {
     let is_zero = |frame: &ContentFrame| frame.content.iter().take(TEXT_PROBE_BYTES).any(|byte| *byte == 0);
     !input.frames.iter().any(is_zero)
 }
 
-/// Units of a frame, as an iterator: a list of all records of a frame may be larger than the frame.
+/// An iterator, because a list of all records of a frame could be larger than the frame.
 type UnitsOf<'a> = Box<dyn Iterator<Item = &'a [u8]> + 'a>;
 
-/// The first units, until there are enough; at least one.
+/// Collects the first units up to the limits, but at least one.
 fn run_of(units: UnitsOf<'_>, units_max: usize, bytes_max: usize) -> Run {
     let mut run = Run::default();
     for unit in units.filter(|unit| !unit.is_empty()).take(units_max) {

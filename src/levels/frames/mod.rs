@@ -1,9 +1,8 @@
-//! Frame sizes: ratio, speed and worst-case times of frames of 32 B to 32 MiB, and what bundling small units saves.
+//! Measures ratio, speed and worst-case times of frames of 32 B to 32 MiB, and the saving of bundling small units.
 //!
-//! Pieces of each size are cut from the frames of the input; each is compressed and decompressed alone, and timed
-//! alone, on one core. Bounded by the number of pieces that the rarest percentile needs, and by the time of the first
-//! pass. Pieces are taken in an order that goes over the whole input again and again, so that those that were reached
-//! are spread over all of it.
+//! Pieces of each size are cut from the frames of the input. Each piece is compressed, decompressed and timed on its
+//! own, on one core. The work is limited by the number of pieces that the highest percentile needs, and by the time of
+//! the first pass. Pieces are ordered so that any first part of them is spread over the whole input.
 
 pub mod bundle;
 
@@ -21,78 +20,78 @@ use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN};
 use crate::levels::units::pieces;
 use crate::levels::{LevelRow, MeasureOptions, saving_percent};
 
-/// What frames of each size cost and save.
+/// Results of [`measure_frames`], as far as it got.
 #[derive(Clone, Debug)]
 pub struct FramesReport {
-    /// The codec.
+    /// Codec and level used.
     pub codec: FrameCodec,
-    /// Seconds to read the clock twice, which every time of a single frame contains.
+    /// Seconds between two readings of the clock; included in every time of a single frame.
     pub timer_seconds: f64,
-    /// Bytes of the whole input.
+    /// Length of the whole input in bytes.
     pub total_bytes: u64,
-    /// From the smallest to the largest size.
+    /// Frame sizes in ascending order.
     pub sizes: Vec<FrameSizeRow>,
-    /// What was bundled; `None` if the input has no units.
+    /// Unit that was bundled; `None` if the input has no such units.
     pub bundle_unit: Option<BundleUnit>,
-    /// From one unit per frame to many.
+    /// Bundles by number of units per frame.
     pub bundles: Vec<BundleRow>,
 }
 
 /// Frames of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameSizeRow {
-    /// Bytes of content in a frame.
+    /// Bytes of content per frame.
     pub frame_size_bytes: u64,
-    /// The number of different frames that were compressed.
+    /// Number of different frames that were compressed.
     pub frames: u64,
-    /// All of them together. Memory is that of one worker that compresses.
+    /// Sum over all frames. Its memory is that of one compressing worker.
     pub row: LevelRow,
-    /// Times to compress one frame.
+    /// Times of compressing one frame.
     pub compress: Latency,
-    /// Times to decompress one frame.
+    /// Times of decompressing one frame.
     pub decompress: Latency,
 }
 
 impl FrameSizeRow {
-    /// Bytes of content per second of one core, at a latency of this row.
+    /// Bytes of content per second on one core, from the average of `latency`.
     pub fn bytes_per_second(&self, latency: &Latency) -> f64 {
         self.row.input_bytes as f64 / (self.frames as f64).max(1.0) / latency.average_seconds.max(1e-12)
     }
 }
 
-/// The units that were bundled.
+/// Units that were bundled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BundleUnit {
-    /// `record`, `line` or `piece`.
+    /// Kind of the units.
     pub kind: UnitKind,
-    /// Units that were bundled.
+    /// Number of units bundled.
     pub units: u64,
-    /// Their bytes on average.
+    /// Average length of a unit in bytes.
     pub average_bytes: f64,
 }
 
-/// What a unit is.
+/// Kind of the units in a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitKind {
-    /// A record of a storage: header and data.
+    /// Record of a storage: header and data.
     Record,
-    /// A line, with its end.
+    /// Line of a text, including its line end.
     Line,
-    /// A fixed number of bytes.
+    /// Piece of a fixed number of bytes.
     Piece,
 }
 
-/// Bundles of one number of units.
+/// Bundles with the same number of units per frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BundleRow {
-    /// Units in a frame.
+    /// Number of units per frame.
     pub units_per_frame: u64,
-    /// The number of frames.
+    /// Number of frames measured.
     pub frames: u64,
-    /// All of them together.
+    /// Sum over all frames.
     pub row: LevelRow,
-    /// Bytes that the same units compress to, each in a frame of its own.
+    /// Compressed length of the same units with one unit per frame, in bytes.
     pub alone_bytes: u64,
 }
 
@@ -103,31 +102,31 @@ impl BundleRow {
     }
 }
 
-/// What to measure.
+/// Sizes, bundles and limits for [`measure_frames`].
 #[derive(Clone, Debug)]
 pub struct FramesOptions {
-    /// Bytes in a frame, ascending. Sizes above the first one that holds every frame of the input are left out: they
-    /// would give the same frames.
+    /// Frame sizes in bytes, in ascending order. Sizes beyond the first one that holds every frame of the input are
+    /// skipped, because they would give the same frames.
     pub sizes: Vec<u64>,
-    /// Units in a frame.
+    /// Numbers of units per frame to measure.
     pub bundles: Vec<u64>,
-    /// What a unit is.
+    /// Kind of units to bundle.
     pub unit: UnitChoice,
-    /// Minimum time for compressing the pieces of a size; the same for decompressing.
+    /// Minimum time of compressing the pieces of a size, and of decompressing them.
     pub min_time: Duration,
-    /// Maximum number of pieces of a size.
+    /// Limit of pieces per size.
     pub pieces_max: usize,
-    /// Maximum time for the first, untimed pass over the pieces of a size.
+    /// Time limit of the first pass over the pieces of a size, which is not counted.
     pub first_pass_max: Duration,
 }
 
-/// Enough samples for the percentile that one in a million exceeds, with a reserve.
+/// Default limit of pieces per size: enough for the percentile that one in a million exceeds.
 pub const PIECES_MAX: usize = 1_200_000;
 
-/// Enough for 256 MiB at levels up to about 12; the highest levels get fewer frames.
+/// Default limit of the first pass: enough for 256 MiB at levels up to about 12; higher levels get fewer frames.
 pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Measures each size, then each bundle. After an error, the report has the rows so far.
+/// Measures each frame size, then each bundle. If it fails or is interrupted, the report has the rows measured so far.
 pub fn measure_frames(
     input: &Input,
     codec: &FrameCodec,
@@ -153,7 +152,7 @@ fn fill(
     options: &FramesOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    // First, because there may be none.
+    // Collected first, so that a lack of units fails before anything is measured.
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
     let once = MeasureOptions::new("").repeat(1).threads(1);
     let timed = once.clone().min_time(options.min_time);
@@ -170,8 +169,8 @@ fn fill(
             decompress: measured.decompress,
         });
     }
-    // This thread only computes: if it took more time than CPU time, it had to wait for a core, and the wait is in the
-    // time of some frame.
+    // This thread only computes. If it took more elapsed time than CPU time, it had to wait for a core, and some
+    // frame's time includes the wait.
     let taken = stopwatch.elapsed();
     let lost_percent = 100.0 - taken.cpu_percent();
     if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
@@ -204,7 +203,7 @@ fn fill(
     Ok(())
 }
 
-/// Sizes up to the first that holds the largest frame.
+/// Frame sizes up to the first one that holds the largest frame of the input.
 fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
     let largest = input.frames.iter().map(|frame| frame.content.len() as u64).max().unwrap_or(0);
     let mut of_use: Vec<u64> = sizes.iter().copied().filter(|size| *size < largest).collect();
@@ -212,11 +211,11 @@ fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
     of_use
 }
 
-/// The order of the pieces goes over the input this many times.
+/// Number of rounds in which the ordered pieces pass over the input.
 const ROUNDS: usize = 16;
 
-/// At most `pieces_max` pieces, evenly spread. Pieces of less than half the size (the end of the input) are left out:
-/// they say nothing about frames of that size.
+/// Chooses at most `pieces_max` pieces, spread evenly. Pieces shorter than half of the longest (ends of the input) are
+/// left out, because they do not represent the size.
 fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
     let all = || input.frames.iter().flat_map(move |frame| pieces(&frame.content, size));
@@ -224,7 +223,7 @@ fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]
     let of_use = || all().filter(move |piece| piece.len() * 2 >= longest);
     let count = of_use().count();
     let wanted = count.min(pieces_max.max(1));
-    // The piece number n is taken where n * wanted / count reaches the next whole number.
+    // Piece n is taken where n * wanted / count reaches the next whole number.
     let is_taken = |number: usize| (number * wanted) % count.max(1) < wanted;
     let taken: Vec<&[u8]> =
         of_use().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();

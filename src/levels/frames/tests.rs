@@ -8,7 +8,7 @@ use crate::levels::codec::list::parse_codecs;
 use crate::levels::codec::{FrameCoder, NewCoder, Parts};
 use crate::levels::input::{ContentFrame, InputKind};
 
-/// Lines that have much in common, in frames of 10,000 bytes or what is given.
+/// Lines with much in common, in frames of the given lengths.
 fn input(frame_lengths: &[usize]) -> Input {
     let text: Vec<u8> = (0..20_000u32)
         .flat_map(|number| format!("slot={} leader=node-{}\n", 9_000 + number, number % 37).into_bytes())
@@ -46,7 +46,7 @@ fn rows_add_up() {
     let (report, result) = measure_frames(&input, &codec("zstd:1"), &options(), &NoProgress);
     result.expect("measured");
     assert_eq!(report.total_bytes, 34_999);
-    // 64 KiB would be the same frames as 16 KiB, which are whole ones; the small one is left out.
+    // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is left out.
     let shapes: Vec<_> =
         report.sizes.iter().map(|row| (row.frame_size_bytes, row.frames, row.row.input_bytes)).collect();
     assert_eq!(shapes, [(32, 500, 500 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);
@@ -87,7 +87,6 @@ fn sizes_are_those_of_the_codec() {
     let options = FramesOptions { sizes: vec![2500], bundles: vec![7], unit: UnitChoice::Piece(100), ..options() };
     let (report, result) = measure_frames(&input, &codec("zstd:3"), &options, &NoProgress);
     result.expect("measured");
-    /// The checksum that slotpress adds.
     const CHECKSUM_BYTES: usize = 4;
     let size = |content: &[u8]| (zstd::bulk::compress(content, 3).expect("compressed").len() + CHECKSUM_BYTES) as u64;
     let sum =
@@ -144,7 +143,7 @@ fn what_has_no_units() {
     assert!(report.bundle_unit.is_none() && report.bundles.is_empty() && report.sizes.len() == 3);
 }
 
-/// Stops after so many looks.
+/// Interrupts after a number of checks.
 struct StopAfter(AtomicU64);
 
 impl Progress for StopAfter {
@@ -162,7 +161,7 @@ fn what_was_measured_stays() {
     assert_eq!(report.sizes.len(), 1, "four looks per size: one for each pass");
 }
 
-/// Brings back other bytes.
+/// A decoder that returns wrong bytes.
 struct Broken;
 
 impl FrameCoder for Broken {

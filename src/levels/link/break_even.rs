@@ -1,46 +1,46 @@
-//! The bandwidths at which one level overtakes its neighbour.
+//! Finds the bandwidths at which one level overtakes its neighbour.
 //!
-//! Time against bandwidth is looked at on a fine grid, from a kilobit to ten terabits per second, and the places where
-//! the sooner of two levels changes are narrowed down by halving. So whatever limits the link besides its bandwidth
-//! (delay, window, loss) counts too: where a window keeps a stream slow, no bandwidth helps.
+//! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per second, and places
+//! where the sooner one changes are refined by bisection. Everything else that limits the link (delay, window, loss) is
+//! included: where a window limits a stream, no bandwidth helps.
 
 use serde::Serialize;
 
 use crate::levels::link::{LinkQuestion, LinkRow, Load, Way};
 
-/// The bandwidths that are looked at, by their decimal logarithm.
+/// Range of bandwidths on the grid, as decimal logarithm of bit/s.
 const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
 
-/// Steps between them, per factor of ten: a change that comes and goes within 12 % of bandwidth is not seen.
+/// Grid points per factor of ten. A change that reverts within 12 % of bandwidth is not found.
 const STEPS_PER_TEN: usize = 20;
 
-/// Around a crossing, both take the same time for a step at most; for longer, it is a range of its own.
+/// At a crossing, both levels may take the same time for this many grid points; beyond it, that is a range of its own.
 const CROSSING_STEPS: usize = 2;
 
-/// Halvings of a step: to a millionth of its logarithm, far more than is shown.
+/// Bisection steps: the result is exact to a millionth of a grid step, far more than is shown.
 const HALVINGS: usize = 20;
 
-/// Times closer than this are the same: no measurement tells them apart.
+/// Relative difference below which times count as equal: no measurement distinguishes them.
 const SAME: f64 = 1e-3;
 
-/// Which of two levels boots a node sooner.
+/// The level with which a node starts sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sooner {
-    /// The one that compresses less.
+    /// The level that compresses less.
     Lighter,
-    /// The one that compresses more.
+    /// The level that compresses more.
     Heavier,
-    /// Within 0.1 % of each other.
+    /// Neither: their times are within 0.1 %.
     Same,
 }
 
-/// Bandwidths over which the same level boots a node sooner.
+/// A range of bandwidths in which the same level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// The end of the range; `None` for the last.
+    /// Upper end of the range; `None` for the last one.
     pub up_to_bits_per_second: Option<f64>,
-    /// Which of the two levels.
+    /// Level that is sooner in this range.
     pub sooner: Sooner,
 }
 
@@ -48,21 +48,21 @@ pub struct Range {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
-    /// How the stages are combined.
+    /// Way in which the stages are combined.
     pub way: Way,
-    /// The codec of the one that compresses less; `none` for uncompressed.
+    /// Codec of the level that compresses less; `none` for uncompressed.
     pub lighter_codec: String,
-    /// Its level.
+    /// Level that compresses less.
     pub lighter_level: i32,
-    /// The codec of the one that compresses more.
+    /// Codec of the level that compresses more.
     pub heavier_codec: String,
-    /// Its level.
+    /// Level that compresses more.
     pub heavier_level: i32,
-    /// Ascending; never empty.
+    /// Ranges in ascending order; at least one.
     pub ranges: Vec<Range>,
 }
 
-/// Between each row and the one before it of its codec; the first of each codec, and uncompressed.
+/// Compares each row with the one before it of the same codec, and the first of each codec with uncompressed.
 pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
     let Some(plain) = rows.first() else { return Vec::new() };
     let pairs = || {
@@ -76,7 +76,7 @@ pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> 
 }
 
 fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion) -> BreakEven {
-    // Above 0 if the heavier one is sooner, as a part of the time.
+    // Positive if the heavier level is sooner; relative to the shorter time.
     let lead = |log_bandwidth: f64| {
         let seconds = |load: &Load| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
         let (light, heavy) = (seconds(lighter), seconds(heavier));
@@ -92,14 +92,14 @@ fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion)
     }
 }
 
-/// The ranges of bandwidth over which the same level is sooner, by how far the heavier one leads at a bandwidth, given by its
-/// decimal logarithm.
+/// Finds the ranges in which the same level is sooner. `lead` tells how far the heavier level leads at a bandwidth,
+/// given as decimal logarithm.
 fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
     let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
     let mut ranges = Vec::new();
     let mut end = |log: f64, sooner| ranges.push(Range { up_to_bits_per_second: Some(10f64.powf(log)), sooner });
-    // The last step at which one of them was sooner.
+    // The last grid point at which one of them was sooner.
     let mut last: Option<(usize, Sooner)> = None;
     for step in 0..=steps {
         let ahead = lead(at(step));
@@ -132,7 +132,7 @@ fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
     ranges
 }
 
-/// Bisects: the last value at which something holds, if it holds at `low` and not at `high`.
+/// Bisects between `low`, where `holds` is true, and `high`, where it is not.
 fn last_where(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
@@ -157,7 +157,7 @@ mod tests {
         Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
     }
 
-    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` if there is none.
+    /// The bandwidth in bit/s below which the heavier level is sooner, if any.
     fn heavier_below(found: &BreakEven) -> Option<f64> {
         found.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
     }
@@ -166,14 +166,15 @@ mod tests {
         found.ranges.iter().map(|range| range.sooner).collect()
     }
 
-    /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.
+    /// Store and forward: 100 s more of compressing against 2 GB less to send cross at 20 MB/s of payload, or 170
+    /// Mbit/s.
     #[test]
     fn by_hand() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        // Streaming, the link must be faster than level 3 compresses: 140 MB/s.
+        // Streaming: level 3 compresses 140 MB/s, so the crossing lies where the link is faster than that.
         let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
@@ -189,14 +190,14 @@ mod tests {
         let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Same]);
         assert_eq!(heavier_below(&found), None);
-        // A window of 3 MiB every second is slower than any codec: no bandwidth makes level 1 the better one.
+        // A window of 3 MiB per second is slower than any codec: level 1 is not better at any bandwidth.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
         assert_eq!(all(&found), [Sooner::Heavier]);
     }
 
     proptest! {
-        /// On both sides of each end, and within each range, the level that is said to be sooner is.
+        /// In the middle of each range, the level reported as sooner is sooner.
         #[test]
         fn ranges_hold(light in any_load(), heavy in any_load(), link in any_link()) {
             let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };
@@ -212,7 +213,7 @@ mod tests {
                     let middle = (from * to).sqrt();
                     let seconds = |load: &Load| question.seconds_at(load, way, middle);
                     let (light, heavy) = (seconds(&light), seconds(&heavy));
-                    // A range as narrow as a step of the grid may hold more than one change.
+                    // A range as narrow as a grid step may hold more than one change.
                     if to / from > 1.3 {
                         match range.sooner {
                             Sooner::Lighter => prop_assert!(light <= heavy * 1.0011),

@@ -1,19 +1,20 @@
-//! Which level starts nodes soonest over a link: the time from a ledger here to a ledger there, for each level.
+//! Computes for each level the time from a ledger here to a ledger on another node, over a network link.
 //!
-//! [`network`] computes the rate of a link; here are the stages until a node can be started, and the report that sets
-//! levels side by side; [`break_even`] finds the bandwidths at which one level overtakes another, [`recommend()`] chooses.
-//! All of it is pure: rows of measured levels go in, numbers come out. `docs/levels.md` describes the model and its check.
+//! [`network`] computes the rate of a link. This module computes the stages until a node can be started, and the report
+//! that compares levels; [`break_even`] finds the bandwidths at which one level overtakes another, and [`recommend()`]
+//! chooses. None of it does I/O: rows of measured levels go in, numbers come out. `docs/levels.md` describes the model
+//! and its validation.
 //!
-//! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage,
-//! and until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each
-//! other stage. There is next to no room between the stages, so that a slow start of the link holds up all of them:
-//! its two round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
+//! Store and forward runs the stages one after the other: the time is their sum. Streaming runs them at once: the time
+//! is that of the slowest stage, plus fill and drain, which is a frame's time in each other stage. The stages buffer
+//! next to nothing, so a slow start of the link delays all of them: its two round trips and its ramp, up to the rate of
+//! the slowest stage, are part of streaming whichever stage is slowest.
 //!
-//! What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
-//! and is not counted.
+//! The validator's own start (reading accounts, replaying, catching up) takes the same at every level and is not
+//! counted.
 //!
-//! Stages have ends of their own to run on: sender and receiver are two machines, each with the cores on which the
-//! levels were measured.
+//! Sender and receiver are two machines, each with the cores on which the levels were measured, so stages do not
+//! compete for cores.
 
 pub mod break_even;
 pub mod network;
@@ -27,38 +28,37 @@ use self::recommend::{LinkRecommendation, recommend};
 use crate::levels::codec::{REFERENCE_CODEC, label};
 use crate::levels::{LevelRow, is_plain};
 
-/// The name of the codec that copies.
 const UNCOMPRESSED: &str = "none";
 
 /// Default rate of reading a ledger: that of a validator's NVMe disk, with a reserve.
 pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 
-/// Default rate of writing and syncing storages: half of the above, because there are many files.
+/// Default rate of writing and syncing storages: half of the reading rate, because there are many files.
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// A link, the machines at its ends, and the price of egress.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
-    /// The link.
+    /// Link between sender and nodes.
     #[serde(flatten)]
     pub link: Link,
-    /// How fast the sender reads its ledger.
+    /// Rate at which the sender reads its ledger.
     pub read_bytes_per_second: f64,
-    /// How fast a node writes storages, and has them on disk.
+    /// Rate at which a node writes storages and syncs them.
     pub place_bytes_per_second: f64,
-    /// Bytes of tar in a frame.
+    /// Bytes of tar per frame.
     pub frame_size_bytes: u64,
-    /// Workers that compress, and workers that decompress.
+    /// Number of compressing and of decompressing workers.
     pub threads: usize,
-    /// Price of each GB (10^9 bytes) of archive that leaves, in any currency.
+    /// Price per GB (10^9 bytes) of archive sent, in any currency.
     pub egress_price_per_gb: Option<f64>,
-    /// Whether to recommend formats that some client does not read, too.
+    /// Also recommends formats that not every client reads.
     #[serde(skip)]
     pub any_format: bool,
 }
 
 impl LinkQuestion {
-    /// Seconds to a node that can be started, over the same link with another bandwidth.
+    /// Time until a node can be started, in seconds, if the link had another bandwidth.
     pub fn seconds_at(&self, load: &Load, way: Way, bandwidth_bits_per_second: f64) -> f64 {
         let link = self.link.with_bandwidth(bandwidth_bits_per_second);
         StageTimes::of(load, &Self { link, ..*self }).total(way)
@@ -68,24 +68,24 @@ impl LinkQuestion {
 /// Measurements of a level, scaled to the whole ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// The codec; `none` for uncompressed.
+    /// Name of the codec; `none` for uncompressed.
     pub codec: String,
-    /// Its level; 0 for uncompressed.
+    /// Level; 0 for uncompressed.
     pub level: i32,
-    /// Bytes of tar.
+    /// Length of the tar stream in bytes.
     pub tar_bytes: u64,
-    /// Bytes of the archive.
+    /// Length of the archive in bytes.
     pub archive_bytes: u64,
-    /// For a sample: the error of `archive_bytes`, in percent.
+    /// For a sample: error of `archive_bytes`, in percent.
     pub size_error_percent: Option<f64>,
-    /// Seconds of all workers together to compress all of it.
+    /// Time to compress all of it with all workers, in seconds.
     pub compress_seconds: f64,
-    /// Seconds of all workers together to decompress all of it.
+    /// Time to decompress all of it with all workers, in seconds.
     pub decompress_seconds: f64,
 }
 
 impl Load {
-    /// The load of a measured row, scaled from the sample to the whole.
+    /// Scales a measured row to the whole ledger.
     fn of(row: &LevelRow, tar_bytes: u64) -> Self {
         let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
         Self {
@@ -99,37 +99,37 @@ impl Load {
         }
     }
 
-    /// The load of a plain tar, which only disks and link limit.
+    /// A plain tar, limited only by disks and link.
     fn uncompressed(bytes: u64) -> Self {
         let row = LevelRow { codec: UNCOMPRESSED.to_string(), ..LevelRow::default() };
         Self { archive_bytes: bytes, ..Self::of(&row, bytes) }
     }
 
-    /// `zstd 3`, `lz4`, `uncompressed`.
+    /// Name in words: `zstd 3`, `lz4`, `uncompressed`.
     pub fn name(&self) -> String {
         if self.codec == UNCOMPRESSED { "uncompressed".to_string() } else { label(&self.codec, self.level) }
     }
 }
 
-/// A step on the way to a node.
+/// A stage on the way from ledger to ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Reading the ledger and compressing it.
+    /// Reading and compressing the ledger.
     Archive,
-    /// Over the link.
+    /// Sending over the link.
     Send,
-    /// Decompressing.
+    /// Decompressing on the node.
     Decode,
-    /// Writing storages.
+    /// Writing storages on the node.
     Place,
 }
 
 impl Stage {
-    /// All, in their order.
+    /// All stages in their order.
     pub const ALL: [Self; 4] = [Self::Archive, Self::Send, Self::Decode, Self::Place];
 
-    /// In a word.
+    /// Name of the stage in a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Archive => "archive",
@@ -140,21 +140,21 @@ impl Stage {
     }
 }
 
-/// How the stages are combined.
+/// Way in which the stages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// All at once.
+    /// All stages run at the same time.
     Streaming,
-    /// One after the other.
+    /// One stage after the other.
     StoreAndForward,
 }
 
 impl Way {
-    /// Both.
+    /// Both ways of sending.
     pub const ALL: [Self; 2] = [Self::Streaming, Self::StoreAndForward];
 
-    /// In words.
+    /// Name of the way in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Streaming => "streaming",
@@ -163,34 +163,34 @@ impl Way {
     }
 }
 
-/// The time of each stage, and of all of them.
+/// Time of each stage, and of all together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageTimes {
-    /// Seconds of [`Stage::ALL`], each on its own.
+    /// Seconds of each of [`Stage::ALL`] on its own.
     pub seconds: [f64; 4],
-    /// Seconds of all of them at once.
+    /// Seconds of all stages running at once.
     pub streaming_seconds: f64,
 }
 
 impl StageTimes {
-    /// Of a load over a link.
+    /// Computes the times of a load over a link.
     pub fn of(load: &Load, question: &LinkQuestion) -> Self {
         let link = &question.link;
         let (tar_bytes, archive_bytes) = (load.tar_bytes as f64, load.archive_bytes as f64);
         let frames = (tar_bytes / question.frame_size_bytes.max(1) as f64).max(1.0);
         let workers = (question.threads.max(1) as f64).min(frames);
-        // Workers read frames ahead of the disk while others compress; what is slower decides.
+        // Workers read ahead while others compress: the slower of the two counts.
         let archive = load.compress_seconds.max(tar_bytes / question.read_bytes_per_second);
         let send = link.seconds_for(archive_bytes);
         let decode = load.decompress_seconds;
         let place = tar_bytes / question.place_bytes_per_second;
-        // A frame is one worker's: the first takes as long as `workers` frames do on average.
+        // One worker makes a frame, so the first frame takes as long as `workers` frames do on average.
         let send_fill = archive_bytes / link.bytes_per_second() / frames;
         let archive_fill = archive * workers / frames;
         let decode_fill = decode * workers / frames;
         let place_fill = place / frames;
         let fill = archive_fill + send_fill + decode_fill + place_fill;
-        // The longest of the answers: a stage that takes long to fill counts even if another is a little slower.
+        // The maximum over the stages: a stage with a long fill may decide even if another one is a little slower.
         let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
             .into_iter()
             .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
@@ -206,7 +206,7 @@ impl StageTimes {
         stages.fold(first, |slowest, stage| if stage.1 > slowest.1 { stage } else { slowest }).0
     }
 
-    /// From the start until a node has everything in its place.
+    /// Seconds from the start until a node has all storages in place.
     pub fn total(&self, way: Way) -> f64 {
         match way {
             Way::StoreAndForward => self.seconds.iter().sum(),
@@ -215,22 +215,22 @@ impl StageTimes {
     }
 }
 
-/// A level over the link.
+/// Times and costs of a level over the link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// The measurements, scaled to the whole.
+    /// Measurements, scaled to the whole ledger.
     pub load: Load,
-    /// Times of the stages, and of all of them.
+    /// Time of each stage, and of all together.
     pub times: StageTimes,
-    /// Bytes of archive that leave for all nodes.
+    /// Bytes of archive sent to all nodes.
     pub egress_bytes: u64,
-    /// The price of these, in the currency of the question.
+    /// Price of the egress, in the currency of the question.
     pub egress_price: Option<f64>,
 }
 
 impl LinkRow {
     fn new(load: Load, question: &LinkQuestion) -> Self {
-        /// Bytes in a GB of egress, as providers bill it.
+        /// A GB as providers bill it.
         const EGRESS_GB_BYTES: f64 = 1e9;
         let egress_bytes = load.archive_bytes.saturating_mul(u64::from(question.link.nodes));
         let egress_price = question.egress_price_per_gb.map(|price| egress_bytes as f64 / EGRESS_GB_BYTES * price);
@@ -238,36 +238,36 @@ impl LinkRow {
     }
 }
 
-/// The answers for a link and a ledger. Rows, break-evens and recommendations are reports of their own.
+/// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as separate reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
-    /// The question.
+    /// Link, machines and price that were asked about.
     #[serde(flatten)]
     pub question: LinkQuestion,
-    /// Bytes of tar of the whole input.
+    /// Length of the tar stream of the whole input, in bytes.
     pub tar_bytes: u64,
     /// Rate of each node, in bytes of payload per second.
     pub node_bytes_per_second: f64,
-    /// The limit of that rate.
+    /// Cause that limits this rate.
     pub limit: Limit,
     /// Uncompressed, then the levels in ascending order, codec by codec.
     #[serde(skip)]
     pub rows: Vec<LinkRow>,
-    /// Between neighbouring rows, for each way.
+    /// Break-evens between neighbouring rows, for each way of sending.
     #[serde(skip)]
     pub break_evens: Vec<BreakEven>,
-    /// The recommendation for each way.
+    /// Recommended level for each way of sending.
     #[serde(skip)]
     pub recommendations: Vec<LinkRecommendation>,
 }
 
 impl LinkReport {
-    /// The report of measured levels, of any codec. A row of the codec `none` is uncompressed; if it was not measured,
-    /// it is computed.
+    /// Builds the report from measured levels of any codec. If the codec `none` was not measured, the uncompressed row
+    /// is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
         let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
         let mut loads: Vec<Load> = others.into_iter().map(|row| Load::of(row, tar_bytes)).collect();
-        // zstd first, which most will take.
+        // zstd comes first, as the usual choice.
         loads.sort_by_key(|load| (load.codec != REFERENCE_CODEC, load.codec.clone(), load.level));
         let plain = plain.first().map(|row| Load::of(row, tar_bytes));
         loads.insert(0, plain.unwrap_or_else(|| Load::uncompressed(tar_bytes)));
@@ -320,7 +320,8 @@ pub(crate) mod tests {
         assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
     }
 
-    /// By hand: 1 GB at level 1 in 2.1 s, 289 MB over 100 Mbit/s (11.77 MB/s of payload) in 24.55 s, 0.6 s, 1 s.
+    /// Calculated by hand: 1 GB is compressed at level 1 in 2.1 s; 289 MB over 100 Mbit/s (11.77 MB/s of payload) take 24.55 s,
+    /// then 0.6 s and 1 s.
     #[test]
     fn a_sum_and_a_slowest_stage() {
         let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &question(Link::new(1e8)));
@@ -330,12 +331,12 @@ pub(crate) mod tests {
         assert!((times.total(Way::StoreAndForward) - 28.26).abs() < 0.01);
         // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
         assert!((times.total(Way::Streaming) - 24.61).abs() < 0.01, "{}", times.total(Way::Streaming));
-        // Where archiving is the slowest stage, the slow start comes on top.
+        // If archiving is the slowest stage, the slow start adds to it.
         let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         let times = StageTimes::of(&slow, &question(far));
-        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they
-        // carry; and the frames of the other stages.
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, which takes 3.58 round trips of doubling from 14 KB, less
+        // the bytes that these carry; and the frames of the other stages.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(Way::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");

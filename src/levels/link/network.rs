@@ -1,49 +1,49 @@
-//! How fast a link carries bytes: the throughput of TCP, and the time that a transfer takes.
+//! Computes the throughput of TCP over a link, and the time of a transfer.
 //!
-//! A stream is limited by what is least of: its share of the bandwidth, less the headers of Ethernet, IP and TCP; a
-//! window per round trip; and, where packets are lost at random, how its congestion control answers to loss:
+//! The rate of a stream is the lowest of these: its share of the bandwidth, less the headers of Ethernet, IP and TCP;
+//! one window per round trip; and with random packet loss, the rate that its congestion control reaches:
 //!
 //! - Reno: MSS / (RTT sqrt(2p/3)) (Mathis, Semke, Mahdavi, Ott 1997, "The macroscopic behavior of the TCP congestion
 //!   avoidance algorithm", one acknowledgement per packet);
-//! - CUBIC, the default of Linux: the average window of RFC 9438, 1.054 (RTT/p)^(3/4) segments, RTT in seconds; no
-//!   less than Reno's, since it behaves like Reno where that is faster;
-//! - BBR does not take random loss for congestion, up to where probing at 1.25 times the rate no longer makes up for
-//!   it, which is 20 % (Cardwell and others 2016); beyond it is taken as Reno here.
+//! - CUBIC, the default of Linux: the average window of RFC 9438, 1.054 (RTT/p)^(3/4) segments, RTT in seconds; at least
+//!   Reno's rate, because CUBIC behaves like Reno where that is faster;
+//! - BBR does not treat random loss as congestion, up to the loss at which probing at 1.25 times the rate no longer
+//!   compensates for it, 20 % (Cardwell and others 2016). Beyond that, it is computed as Reno here.
 //!
-//! A transfer begins with a connection and a request, two round trips, then the window doubles every round trip from
-//! ten segments (RFC 6928) until the stream has its rate (slow start).
+//! A transfer begins with a connection and a request, which take two round trips. Then the window doubles every round
+//! trip from ten segments (RFC 6928) until the stream has reached its rate (slow start).
 
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 
-/// Payload of a packet: 1500 bytes of Ethernet less IPv4 (20), TCP (20) and its time stamps (12).
+/// Default payload of a packet: 1500 bytes of Ethernet less IPv4 (20), TCP (20) and its time stamps (12).
 pub const MSS_BYTES: u32 = 1448;
 
-/// What a packet's payload takes on the wire besides itself: preamble (8), Ethernet header and checksum (18), the gap
-/// between packets (12), IPv4 (20), TCP (20) and its time stamps (12).
+/// Overhead of a packet on the wire: preamble (8), Ethernet header and checksum (18), gap between packets (12), IPv4
+/// (20), TCP (20) and its time stamps (12).
 pub const HEADER_BYTES: u32 = 90;
 
-/// The most that a stream keeps in flight: two thirds of the 4 MiB up to which Linux grows a send buffer by default
-/// (`tcp_wmem`), since it wakes the sender to fill it again when a third is free. The receive buffer (6 MiB,
-/// `tcp_rmem`) allows more. `bench/link.sh` checks it.
+/// Default limit of the bytes in flight per stream: two thirds of the 4 MiB to which Linux grows a send buffer by
+/// default (`tcp_wmem`), because the sender is woken to refill it when a third is free. The receive buffer (6 MiB,
+/// `tcp_rmem`) permits more. `bench/link.sh` checks it.
 pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 
-/// Segments that are sent before the first acknowledgement comes (RFC 6928).
+/// Segments sent before the first acknowledgement (RFC 6928).
 const INITIAL_SEGMENTS: f64 = 10.0;
 
-/// Round trips until the first byte is there: a connection, and a request and its answer.
+/// Round trips until the first byte arrives: one for the connection, one for request and answer.
 const SETUP_ROUND_TRIPS: f64 = 2.0;
 
-/// The loss up to which BBR keeps its rate.
+/// Random loss up to which BBR keeps its rate.
 const BBR_LOSS_MAX: f64 = 0.2;
 
-/// How a sender answers to loss.
+/// Reaction of a sender to packet loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CongestionControl {
-    /// Halves its window for each loss.
+    /// Halves its window after each loss.
     Reno,
-    /// The default of Linux.
+    /// Grows its window by a cubic function; the default of Linux.
     #[default]
     Cubic,
     /// Sends at the rate that it measures.
@@ -53,38 +53,38 @@ pub enum CongestionControl {
 /// A link, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Link {
-    /// What the sender's link carries, headers and all.
+    /// Bandwidth of the sender's link, including headers.
     pub bandwidth_bits_per_second: f64,
-    /// There and back.
+    /// Round-trip time, there and back.
     pub rtt_seconds: f64,
-    /// The part of packets that is lost at random: 0.001 is 0.1 %.
+    /// Share of packets lost at random: 0.001 is 0.1 %.
     pub loss: f64,
-    /// Connections per node.
+    /// Number of connections per node.
     pub streams: u32,
-    /// Nodes that fetch at the same time from this sender, through its link.
+    /// Number of nodes that fetch at the same time through the sender's link.
     pub nodes: u32,
-    /// How the sender answers to loss.
+    /// Reaction of the sender to packet loss.
     pub congestion_control: CongestionControl,
-    /// The most that a stream has in flight.
+    /// Limit of the bytes in flight per stream.
     pub window_bytes: u64,
-    /// Payload of a packet.
+    /// Payload of a packet in bytes.
     pub mss_bytes: u32,
 }
 
-/// What limits a transfer.
+/// Cause that limits the rate of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// The bandwidth of the link.
     Bandwidth,
-    /// A window per round trip.
+    /// One window per round trip.
     Window,
-    /// Lost packets.
+    /// Random loss of packets.
     Loss,
 }
 
 impl Link {
-    /// A link of this bandwidth, without delay or loss, for one node and one stream.
+    /// A link without delay or loss, for one node and one stream.
     #[cfg(test)]
     pub fn new(bandwidth_bits_per_second: f64) -> Self {
         Self {
@@ -99,10 +99,10 @@ impl Link {
         }
     }
 
-    /// Refuses a link over which nothing would ever arrive, or that is none.
+    /// Refuses an impossible link, or one over which nothing would ever arrive.
     ///
     /// # Errors
-    /// A number is out of range.
+    /// If a value is out of range.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: &str| Err(Error::usage(format!("an impossible link: {what}")));
         let Self { bandwidth_bits_per_second, rtt_seconds, loss, .. } = *self;
@@ -118,18 +118,18 @@ impl Link {
         }
     }
 
-    /// The same link with another bandwidth.
+    /// Returns the same link with another bandwidth.
     #[must_use]
     pub fn with_bandwidth(self, bandwidth_bits_per_second: f64) -> Self {
         Self { bandwidth_bits_per_second, ..self }
     }
 
-    /// What each node gets, in bytes of payload per second, once it flows.
+    /// Rate of each node after the slow start, in bytes of payload per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.share().min(f64::from(self.streams) * self.stream_max())
     }
 
-    /// What keeps it from being faster.
+    /// Determines the cause that limits the rate.
     pub fn limit(&self) -> Limit {
         match () {
             () if self.share() <= f64::from(self.streams) * self.stream_max() => Limit::Bandwidth,
@@ -138,20 +138,20 @@ impl Link {
         }
     }
 
-    /// The bandwidth in bit/s from which on more of it does not help, since a window or loss is the limit; `None`
-    /// where it always helps.
+    /// Bandwidth in bit/s above which more does not help, because window or loss limit the rate; `None` if more always
+    /// helps.
     pub fn useful_bits_per_second(&self) -> Option<f64> {
         let per_bandwidth = self.share() / self.bandwidth_bits_per_second;
         let bits = f64::from(self.streams) * self.stream_max() / per_bandwidth;
         bits.is_finite().then_some(bits)
     }
 
-    /// Seconds from a node's request until it has this many bytes.
+    /// Seconds from a node's request until it has received this many bytes.
     pub fn seconds_for(&self, bytes: f64) -> f64 {
         self.seconds_at_most(bytes, f64::INFINITY)
     }
 
-    /// The same if sender or receiver handle at most this many bytes per second.
+    /// Like [`Link::seconds_for`], if sender or receiver process at most `bytes_per_second`.
     pub fn seconds_at_most(&self, bytes: f64, bytes_per_second: f64) -> f64 {
         let rate = self.bytes_per_second().min(bytes_per_second) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
@@ -159,8 +159,8 @@ impl Link {
         if window <= initial {
             return self.setup_seconds() + bytes / rate;
         }
-        // The window grows from `initial` to `window`, twice as large every round trip, and sends itself every round
-        // trip: (window - initial) / ln 2 bytes in log2(window / initial) round trips.
+        // The window doubles every round trip from `initial` to `window`, and one window is sent per round trip:
+        // (window - initial) / ln 2 bytes in log2(window / initial) round trips.
         let ramp_bytes = (window - initial) / std::f64::consts::LN_2;
         let transfer = match bytes < ramp_bytes {
             true => self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial).ln_1p() / std::f64::consts::LN_2,
@@ -169,28 +169,28 @@ impl Link {
         self.setup_seconds() + transfer
     }
 
-    /// The seconds until the first byte arrives.
+    /// Seconds until the first byte arrives.
     pub fn setup_seconds(&self) -> f64 {
         SETUP_ROUND_TRIPS * self.rtt_seconds
     }
 
-    /// A node's share of the bandwidth, without headers and without what is sent again.
+    /// A node's share of the bandwidth, without headers and retransmissions.
     fn share(&self) -> f64 {
         let payload = f64::from(self.mss_bytes) / (f64::from(self.mss_bytes) + f64::from(HEADER_BYTES));
         self.bandwidth_bits_per_second / 8.0 * payload * (1.0 - self.loss) / f64::from(self.nodes)
     }
 
-    /// The most that a stream carries, however wide the link.
+    /// Maximum rate of a stream on a link of any bandwidth.
     fn stream_max(&self) -> f64 {
         self.window_rate().min(self.loss_rate())
     }
 
-    /// A window per round trip; infinite without delay.
+    /// Rate of one window per round trip; infinite without delay.
     fn window_rate(&self) -> f64 {
         self.window_bytes as f64 / self.rtt_seconds
     }
 
-    /// What loss leaves; infinite without loss or without delay.
+    /// Rate that packet loss permits; infinite without loss or without delay.
     fn loss_rate(&self) -> f64 {
         if self.loss <= 0.0 || self.rtt_seconds <= 0.0 {
             return f64::INFINITY;
@@ -224,20 +224,19 @@ pub(crate) mod tests {
         assert!(near(link.seconds_for(1e9), 8.497));
     }
 
-    /// By hand: 2.8 MB every 60 ms are 46.6 MB/s; four streams fill a gigabit.
+    /// Calculated by hand: 2.8 MB every 60 ms are 46.6 MB/s; four streams fill a gigabit.
     #[test]
     fn a_window_per_round_trip() {
         let link = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         assert!(near(link.bytes_per_second(), 46.60e6), "{}", link.bytes_per_second());
         assert_eq!(link.limit(), Limit::Window);
         assert_eq!(Link { streams: 4, ..link }.limit(), Limit::Bandwidth);
-        // 373 Mbit/s, and the headers.
+        // 373 Mbit/s of payload, and headers.
         assert!(near(link.useful_bits_per_second().expect("an end"), 396.0e6));
         assert_eq!(Link::new(1e9).useful_bits_per_second(), None);
     }
 
-    /// Windows at 100 ms, by hand: sqrt(3/2p) segments, and 1.054 (0.1/p)^(3/4) where that is more: 10^4^(3/4) is
-    /// 1000.
+    /// Calculated by hand, windows at 100 ms: sqrt(3/2p) segments, or 1.054 (0.1/p)^(3/4) if that is more; 10^4^(3/4) is 1000.
     #[test]
     fn loss() {
         let windows = |loss: f64, control| {
@@ -255,7 +254,7 @@ pub(crate) mod tests {
         assert!(near(link.bytes_per_second() * 8.0, 7.48e6), "{}", link.bytes_per_second() * 8.0);
     }
 
-    /// Ten segments, then twenty, then forty: a short transfer takes its round trips, whatever the bandwidth.
+    /// Ten segments, then twenty, then forty: the time of a short transfer is its round trips, at any bandwidth.
     #[test]
     fn slow_start() {
         let link = Link { rtt_seconds: 0.1, ..Link::new(1e10) };
@@ -318,7 +317,7 @@ pub(crate) mod tests {
             prop_assert!(link.check().is_ok());
             let seconds = link.seconds_for(bytes);
             prop_assert!(seconds.is_finite() && seconds >= 0.0);
-            // Rounding of sums of very different size.
+            // Allow for rounding in sums of very different values.
             let most = seconds * (1.0 + 1e-9);
             let better = [
                 link.with_bandwidth(link.bandwidth_bits_per_second * factor),

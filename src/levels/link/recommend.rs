@@ -1,8 +1,8 @@
-//! The recommended level for a link, and the reason.
+//! Recommends a level for a link, with the reason.
 //!
-//! Of the levels that boot a node soonest (within 1 %, which no measurement tells apart) the one with the smallest
-//! archive, because it sends least. Only formats that every client reads: zstd; on request, all that `archive` writes:
-//! zstd, lz4, or no compression.
+//! Among the levels that start a node soonest (within 1 %, which no measurement distinguishes), the one with the
+//! smallest archive is chosen, because it sends least. By default only formats that every client reads are considered,
+//! which is zstd; on request also the others that `archive` writes, lz4 and plain tar.
 
 use serde::Serialize;
 use slotpress_base::quantity;
@@ -12,28 +12,28 @@ use slotpress_read::non_reader;
 use crate::levels::link::{LinkRow, Stage, UNCOMPRESSED, Way};
 use crate::levels::recommend::{flags_of, format_of};
 
-/// Times within this part of the shortest count as the same.
+/// Relative difference below which times count as equal.
 const SAME: f64 = 0.01;
 
 /// The recommendation for one way of sending.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    /// How the stages are combined.
+    /// Way in which the stages are combined.
     pub way: Way,
-    /// `zstd`, or `none` for uncompressed.
+    /// Codec: `zstd`, `lz4`, or `none` for uncompressed.
     pub codec: String,
-    /// The level; 0 for uncompressed.
+    /// Level; 0 for uncompressed.
     pub level: i32,
-    /// The flag of `archive`.
+    /// Flag of `archive` that selects it.
     pub flag: String,
-    /// Seconds to a node that can be started.
+    /// Seconds until a node can be started.
     pub seconds: f64,
-    /// The reason, in words.
+    /// Reason, as a text for people.
     pub reason: String,
 }
 
-/// Recommends a row; `None` if there are none. With `any_format`, also formats that some client does not read.
+/// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads are considered too.
 pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
     let made = rows.iter().filter_map(|row| Some((row, format_of(&row.load.codec)?)));
     let offered = made.filter(|(_, format)| any_format || non_reader(*format).is_none());
@@ -123,7 +123,6 @@ mod tests {
         assert_eq!(choice(1e12, Way::StoreAndForward), "--format none");
     }
 
-    /// On a fast link nothing beats a plain tar, which Agave does not load: it is recommended only on request.
     #[test]
     fn what_a_client_does_not_read_is_not_recommended_unasked() {
         let choices = asking(1e12, 0.0, false).recommendations;
