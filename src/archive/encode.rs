@@ -15,7 +15,7 @@ use crate::archive::lz4;
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {
-    /// Format and level.
+    /// Format, with the level if it has one.
     pub format: Format,
     /// Order of the records within storages.
     pub layout: RecordLayout,
@@ -24,7 +24,7 @@ pub struct Codec {
 /// Compression format of an archive, which determines its file name's extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `.tar.zst`
+    /// `.tar.zst`, compressed by zstd.
     Zstd {
         /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], without 0.
         level: i32,
@@ -116,7 +116,7 @@ pub struct FrameCompressor {
 }
 
 impl FrameCompressor {
-    /// Creates a compressor.
+    /// Creates a compressor for this codec.
     ///
     /// # Errors
     /// If there is not enough memory for zstd's context, or zstd refuses the level.

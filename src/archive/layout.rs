@@ -14,7 +14,7 @@ use crate::archive::cluster::{Clusterer, Position, START};
 /// Order of the records within the storages of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordLayout {
-    /// As in the ledger, byte for byte.
+    /// Unchanged: byte for byte as in the ledger.
     #[default]
     Verbatim,
     /// Sorted for better compression, with bytes that carry no meaning zeroed.

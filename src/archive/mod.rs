@@ -36,7 +36,7 @@ use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer
 use crate::archive::sink::{Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
-/// Settings for [`archive()`].
+/// Settings for [`archive()`] and [`plan_archive`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
@@ -84,7 +84,7 @@ impl ArchiveOptions {
     }
 }
 
-/// The finished archive.
+/// Report of a finished archive.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
@@ -201,7 +201,7 @@ impl<'a> ArchivePlan<'a> {
         &self.name
     }
 
-    /// Writes the archive.
+    /// Writes the archive, and gives it its name.
     ///
     /// # Errors
     /// Like [`archive()`].

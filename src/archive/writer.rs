@@ -1,4 +1,4 @@
-//! Writing an archive file: frames one after the other, then their hashes, the index, and the seek table.
+//! Writes an archive file: frames in order, then their hashes, the index and the seek table.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use slotpress_format::{Entry, FrameHash, Index, Root, SeekTableItem, seek_table_
 use crate::archive::encode::{Codec, EncodedFrame, Format};
 use crate::archive::lz4;
 
-/// Writes frames in order, and remembers them for the seek table and the frame hashes (40 bytes each).
+/// Writes the frames of an archive in order, and collects 40 bytes per frame for the seek table and the frame hashes.
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
@@ -22,36 +22,32 @@ pub struct ArchiveWriter<'a, W> {
     written_bytes: u64,
 }
 
-/// The frames of an archive, counted.
+/// Counts over the frames of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameTotals {
-    /// Frames that hold tar.
+    /// Number of frames that hold tar.
     pub frames: u64,
-    /// Storages, or pieces of them, that could not be clustered.
+    /// Number of storages, or pieces of them, that could not be clustered.
     #[serde(rename = "unclustered_pieces")]
     pub left_as_is: u64,
 }
 
-/// An archive that has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Its length in bytes.
     pub length_bytes: u64,
-    /// What its frames are.
     pub frames: FrameTotals,
-    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    /// Root hash over the hashes of all frames; only with zstd.
     pub root: Option<Root>,
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
-    /// Writes to `to`; `path` names it in errors.
+    /// Creates a writer; `path` is named in errors.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
         let (frames, hashes, totals) = (Vec::new(), Vec::new(), FrameTotals::default());
         Self { to, path, codec: codec.clone(), frames, hashes, totals, written_bytes: 0 }
     }
 
-    /// Writes the next frame.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
@@ -69,7 +65,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.put(frame.bytes)
     }
 
-    /// Writes what follows the last frame, with a `note` beside the settings. A plain tar ends with its last block.
+    /// Writes everything that follows the last frame. `note` is appended to the settings in the index. A plain tar
+    /// needs nothing more.
     pub fn finish(
         mut self,
         entries: impl Iterator<Item = Entry>,
@@ -93,7 +90,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Ok(Written { length_bytes: self.written_bytes, frames: self.totals, root })
     }
 
-    /// Frame hashes, index, seek table; returns what stands for the whole archive.
+    /// Writes frame hashes, index and seek table; returns the root hash.
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
         let too_many = || Error::failed("more frames than a seek table can list").with_hint("choose larger frames");
         let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
@@ -110,7 +107,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Ok(root)
     }
 
-    /// Whether frames can stand alone, and an index can follow them: with zstd.
+    /// True if frames can be decoded independently and an index can follow them: only with zstd.
     fn is_framed(&self) -> bool {
         self.codec.is_zstd()
     }
