@@ -1,5 +1,5 @@
-//! Entry point of the program `slotpress`. The commands live in `cli`, the checks of `slotpress doctor` in `doctor`.
-//! Here is only what must surround them: an allocator that reports exhausted memory.
+//! Entry point of the program `slotpress`: the commands are in `cli`, the checks of `slotpress doctor` in `doctor`.
+//! This file adds an allocator that reports exhausted memory.
 
 mod cli;
 mod doctor;

@@ -103,7 +103,7 @@ pub struct ArchiveReport {
     /// Number of frames, without skippable ones.
     #[serde(flatten)]
     pub frames: FrameTotals,
-    /// Root hash over the hashes of all frames; only with zstd.
+    /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
     pub root: Option<Root>,
     /// Result of reading the archive back, if asked for.
     pub read_back: Option<ReadBackReport>,
@@ -260,8 +260,9 @@ impl<'a> ArchivePlan<'a> {
     }
 }
 
-/// Warns that a ledger restored and never run since makes a larger archive: its storages still hold obsolete records.
-/// Not printed by a dry run.
+/// Warns of storages that are longer than the bank file says, although no list names obsolete records in them: the
+/// ledger was restored and never run since. They are archived whole, so the archive is somewhat larger. A dry run does
+/// not show this warning.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
     if count > 0 {

@@ -22,13 +22,14 @@ pub struct ArchiveWriter<'a, W> {
     written_bytes: u64,
 }
 
-/// Counts over the frames of an archive.
+/// Counts over the frames of an archive, as reports show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameTotals {
     /// Number of frames that hold tar.
     pub frames: u64,
-    /// Number of storages, or pieces of them, that could not be clustered.
+    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     #[serde(rename = "unclustered_pieces")]
     pub left_as_is: u64,
 }
@@ -37,7 +38,7 @@ pub struct FrameTotals {
 pub struct Written {
     pub length_bytes: u64,
     pub frames: FrameTotals,
-    /// Root hash over the hashes of all frames; only with zstd.
+    /// Root of the archive; only with zstd.
     pub root: Option<Root>,
 }
 
@@ -48,6 +49,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Self { to, path, codec: codec.clone(), frames, hashes, totals, written_bytes: 0 }
     }
 
+    /// Writes the next frame; before the first one of an lz4 archive, the lz4 header.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {

@@ -117,7 +117,8 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// Directories for a tree that is unpacked into one place. Environment variables apply only if a flag is given too.
+    /// Directories for `--tree archive`, which unpacks everything into one directory unless a flag names others.
+    /// Environment variables alone do not count, because they name the validator's directories.
     pub fn tree_paths(&self) -> LedgerPaths {
         if self.directories.is_given() { self.paths() } else { LedgerPaths::new(&self.ledger) }
     }

@@ -1,4 +1,5 @@
-//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted into a shell.
+//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted into a shell once
+//! its words in capitals are replaced.
 
 use clap::Command;
 
@@ -118,6 +119,7 @@ slotpress restore FULL INCREMENTAL --ledger /mnt/ledger
 slotpress help archive
 ";
 
+/// Finds the examples of a command by the words that select it; no words select the program itself.
 pub fn of(path: &[&str]) -> Option<&'static str> {
     let name = if path.is_empty() { "slotpress".to_string() } else { path.join(" ") };
     let of_block = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);

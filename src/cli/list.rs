@@ -1,5 +1,5 @@
-//! Runs `slotpress list` for a directory, a store or a server. `prune` shares its lines about files that cannot be
-//! used.
+//! Runs `slotpress list` for a directory, a store or a server. `slotpress prune` uses its lines about unusable files
+//! and unfinished downloads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -150,8 +150,8 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     }
 }
 
-/// Asks a server or store for its archives. A server without a list for programs is asked as a validator's RPC port or
-/// a mirror.
+/// Asks a server or store for its archives; `text` and `place` are the same URL. A server without a list for programs
+/// is asked as a validator's RPC port or a mirror.
 pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?

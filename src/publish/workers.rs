@@ -27,15 +27,16 @@ use super::upload::Making;
 use crate::archive::sink::Sink;
 use crate::recompress::{RecompressOptions, Source, recompress};
 
-/// Estimated maximum length of a new archive, as a multiple of its source's, for sending it while it is made. An
-/// archive of level 19 has half the length of one of level 1. A longer one is sent when it is ready.
+/// Estimated maximum length of a new archive as a multiple of its source's, which sending it before it is complete
+/// requires. Going from level 19 to level 1 doubles the length. If an archive becomes longer, it is sent when it is
+/// ready.
 const RATIO_MAX: u64 = 2;
 
 /// Limit of hooks waiting to run. Further ones are skipped, with a warning.
 const HOOKS_MAX: usize = 64;
 
-/// Default of [`PublishOptions::hook_timeout`]: enough for a message to an operator; longer work belongs into a process
-/// of its own.
+/// Default of [`PublishOptions::hook_timeout`]: enough to notify an operator. A hook should start longer work in the
+/// background.
 pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Interval between checks whether a hook has ended.
@@ -182,7 +183,7 @@ fn prepare(
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
-    // A second handle, read through the page cache, because the file is written past it.
+    // A second handle that reads through the page cache, because the first one may write past it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
     let name = recompress(Source::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
@@ -194,7 +195,7 @@ fn prepare(
 fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
     let options =
         VerifyOptions::default().check(how.check.clone()).threads(how.threads).io_policy(how.io_policy.clone());
-    // Superseded records are read a second time, in pieces that share pages: keep those cached until the end.
+    // Superseded records are read a second time, in pieces that share pages: their pages are dropped only at the end.
     let _watch = how.io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
     let archive = NamedArchive::from_path(path);
     let base = how.base.as_deref().map(NamedArchive::from_path);

@@ -8,7 +8,7 @@ use slotpress_base::quantity;
 /// Small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
-/// Marker colors that the page's style looks for.
+/// Marker colors #010101 and #020202, which the style sheet in page.html replaces.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const RULE: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.
@@ -105,7 +105,7 @@ impl Chart {
         Ok(paper.present()?)
     }
 
-    /// Chooses round values for the x axis, so few that their labels do not touch.
+    /// Chooses between two and six round values for the x axis, so that their labels do not touch.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = match self.is_of_bytes {

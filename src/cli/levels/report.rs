@@ -19,6 +19,7 @@ pub struct Report {
     /// Shown on pages only.
     pub chart: Option<Chart>,
     pub tables: Vec<Table>,
+    /// Conclusions, one sentence or two in each entry.
     pub text: Vec<String>,
     /// Shown on pages; on the terminal, the command prints them itself.
     pub warnings: Vec<String>,
@@ -93,8 +94,9 @@ pub enum Unit {
     Bytes,
     /// A percentage without its sign, which the heading has.
     Percent,
+    /// A number rounded to an integer, without separators.
     Whole,
-    /// Three decimals below 10, four digits above.
+    /// Three decimals below 10, three significant digits above.
     Ratio,
     /// Three significant digits.
     Factor,

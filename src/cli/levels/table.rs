@@ -45,6 +45,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     args.exports.check(args.input.path())?;
     let mut options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget));
     let (input, subject) = args.input.read(&options, ui)?;
+    // A plain file has no records to cluster.
     if is_clustered_too && input.kind == InputKind::File {
         options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
     }

@@ -16,7 +16,7 @@ use slotpress_base::{Error, Result};
 
 use crate::archive::layout::{RecordLayout, clustering_bytes};
 
-/// Codec with which others are compared, at [`REFERENCE_LEVEL`] if that was measured.
+/// Codec with which others are compared, at level 1 if that was measured.
 pub const REFERENCE_CODEC: &str = "zstd";
 
 pub const REFERENCE_LEVEL: i32 = 1;

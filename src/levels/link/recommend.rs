@@ -12,7 +12,7 @@ use slotpress_read::non_reader;
 use crate::levels::link::{LinkRow, Stage, UNCOMPRESSED, Way};
 use crate::levels::recommend::{flags_of, format_of};
 
-/// Relative difference below which times count as equal.
+/// Times within this share of the shortest one count as equal.
 const SAME: f64 = 0.01;
 
 /// The recommendation for one way of sending.
