@@ -210,7 +210,6 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
 }
 
 enum Record {
-    /// Length in bytes, without padding.
     Bytes(u64),
     End,
     Other,
@@ -272,7 +271,6 @@ fn mix(one: u64, other: u64) -> u64 {
     (one.wrapping_mul(ODD).rotate_left(29) ^ other).wrapping_mul(ODD)
 }
 
-/// Reads a little-endian `u64`. Panics if it is out of range, which the caller must rule out.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut array = [0; 8];
     array.copy_from_slice(&bytes[at..at + 8]);
@@ -356,7 +354,6 @@ mod tests {
         bytes
     }
 
-    /// The bytes of each record that carry meaning, in order.
     fn meaning(mut storage: &[u8]) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while !storage.is_empty() {

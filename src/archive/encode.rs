@@ -111,7 +111,6 @@ pub fn is_zstd_level(level: i32) -> bool {
 /// Compresses one frame after another, reusing its memory.
 pub struct FrameCompressor {
     codec: Codec,
-    /// Present if the format is zstd.
     context: Option<CCtx<'static>>,
 }
 
@@ -162,13 +161,11 @@ fn zstd_error(doing: &str, code: usize) -> Error {
     Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
 }
 
-/// A finished frame, delivered in the order of the archive.
 pub struct EncodedFrame<'a> {
     pub bytes: &'a [u8],
     pub content_bytes: u64,
     /// Number of storages in the frame that could not be clustered, wholly or in part.
     pub left_as_is: u64,
-    /// Hash of the frame; only with zstd.
     pub hash: Option<FrameHash>,
 }
 

@@ -89,7 +89,6 @@ impl Linker {
     }
 }
 
-/// Counts of storages in a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clustered {
     /// Storages in the frame, including those that lie in it only in part.
@@ -174,7 +173,6 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     }
 }
 
-/// Warns of storages that were not clustered.
 pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     if storages > 0 {
         progress.warn(&format!(
@@ -207,7 +205,6 @@ mod tests {
         bytes
     }
 
-    /// The result does not depend on which worker makes which frame, and records cut anywhere are followed.
     #[test]
     fn storages_over_several_frames() {
         let content: Vec<u8> = (0..250).flat_map(|number| record(number, usize::from(number) * 7 % 300)).collect();

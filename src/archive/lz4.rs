@@ -4,7 +4,6 @@
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
 
-/// Maximum block size of the format.
 pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
 /// Flag in a block's length: the block is stored uncompressed.

@@ -190,7 +190,6 @@ pub struct ArchivePlan<'a> {
     name: ArchiveName,
     threads: usize,
     stopwatch: Stopwatch,
-    /// Held while storages are read.
     _lock: Option<LedgerLock>,
     _watch: Watch,
 }

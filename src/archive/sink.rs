@@ -22,7 +22,6 @@ pub(crate) enum Place<'a> {
     Kept(Arc<KeptDir>),
     #[cfg(feature = "stores")]
     Store(&'a Store),
-    /// A file that the caller will name.
     Unnamed(&'a Unpublished),
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -156,7 +155,6 @@ impl<'a> Sink<'a> {
 #[cfg(feature = "stores")]
 const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A destination that an archive is being written to.
 pub(crate) enum OpenSink<'a> {
     File {
         file: Unpublished,
@@ -165,7 +163,6 @@ pub(crate) enum OpenSink<'a> {
     #[cfg(feature = "stores")]
     Store {
         upload: Box<Upload>,
-        /// URL at which the archive will be.
         path: PathBuf,
         progress: &'a dyn Progress,
     },
@@ -174,7 +171,6 @@ pub(crate) enum OpenSink<'a> {
 }
 
 impl OpenSink<'_> {
-    /// The path named in errors.
     pub fn path(&self) -> PathBuf {
         match self {
             Self::File { file, .. } => file.path().to_path_buf(),

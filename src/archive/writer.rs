@@ -38,7 +38,6 @@ pub struct FrameTotals {
 pub struct Written {
     pub length_bytes: u64,
     pub frames: FrameTotals,
-    /// Root of the archive; only with zstd.
     pub root: Option<Root>,
 }
 

@@ -110,7 +110,6 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints the preview of `--dry-run`; fails if there is not enough space.
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes, .. } = preview;
     let dir = path.parent().unwrap_or(Path::new(".")).shown();

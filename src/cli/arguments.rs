@@ -17,7 +17,6 @@ pub struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// Number of workers from `--threads`, or one per core.
     pub fn threads(&self) -> usize {
         values::threads_or_all(self.threads)
     }

@@ -45,7 +45,6 @@ impl CheckArgs {
     }
 }
 
-/// Prints the results of the integrity and completeness checks.
 pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     let state = match &assurance.state {
         StateOutcome::Checked { accounts } => format!("checked, {}", values::count_of(*accounts, "account")),
@@ -55,7 +54,6 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     ui.print(&format!("  complete {}", assurance.complete.as_str()));
 }
 
-/// Prints the result of reading an archive back, as the last line of a report.
 pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
     let Some(ReadBackReport { storages, accounts, checks, unknown, .. }) = read_back else { return };
     let storages = values::count_of(*storages, "storage");

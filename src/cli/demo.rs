@@ -36,7 +36,6 @@ pub struct DemoArgs {
     workers: WorkerArgs,
 }
 
-/// Fields of the `demo` report in `--json`.
 #[derive(Serialize)]
 struct DemoFields {
     verified_accounts: u64,

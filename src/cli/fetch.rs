@@ -98,7 +98,6 @@ pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
     }
 }
 
-/// Prints how the downloaded bytes were checked; `root` is known only if the archive has frame hashes.
 pub fn print_checked(root: Option<Root>, ui: &Ui) {
     let checked = match root {
         Some(root) => format!("every frame compared with its hash; root {root}"),

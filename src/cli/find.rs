@@ -31,7 +31,6 @@ pub struct FindArgs {
 /// Limit of servers in the table; `--json` lists all.
 const ROWS_MAX: usize = 20;
 
-/// Limit of distinct reasons shown for refused sources.
 const REASONS_MAX: usize = 8;
 
 /// Shortens the timeouts: peers that do not answer quickly are many, and useless as sources.

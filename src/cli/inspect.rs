@@ -59,7 +59,6 @@ pub struct InspectArgs {
 /// Default of `--data-limit`: all data of nearly every account, and at most a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
-/// True if accounts are summed by owner: `--owner` implies `--by-owner`.
 fn is_by_owner(args: &InspectArgs) -> bool {
     args.by_owner || (args.owner.is_some() && args.account.is_none())
 }

@@ -33,7 +33,6 @@ struct AccountFields<'a> {
     data_truncated: bool,
 }
 
-/// Sums accounts by owner, and prints the tables.
 pub fn run_accounts(input: AccountsInput<'_>, options: &AccountsOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
         AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// A report with the `type` field in front.
 #[derive(Serialize)]
 pub struct Typed<'a, R> {
     #[serde(rename = "type")]
@@ -20,7 +19,6 @@ pub struct Both<'a, A, B> {
     pub second: &'a B,
 }
 
-/// A line on stderr while a stage runs.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "progress")]
 pub struct ProgressLine<'a> {
@@ -36,7 +34,6 @@ pub struct ProgressLine<'a> {
     pub note: Option<&'a str>,
 }
 
-/// The last line on stderr if the command failed.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
 pub struct ErrorLine<'a> {
@@ -45,14 +42,12 @@ pub struct ErrorLine<'a> {
     pub exit_code: u8,
 }
 
-/// A line on stderr about a step that the command takes.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "status")]
 pub struct StatusLine<'a> {
     pub message: &'a str,
 }
 
-/// A line on stderr about a possible fault that does not stop the command.
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "warning")]
 pub struct WarningLine<'a> {

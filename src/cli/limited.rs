@@ -21,7 +21,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Describes the limit in one line.
     pub fn describe(&self) -> String {
         describe(&self.stopwatch.elapsed(), available_threads(), self.load.and_then(|load| load.others()))
     }

@@ -22,7 +22,6 @@ pub fn table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns
     table.lines().map(|line| line.trim_end().to_string()).collect()
 }
 
-/// Used if the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
 
 /// True if the locale uses UTF-8, as told by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. True if none is

@@ -36,7 +36,6 @@ pub struct ListArgs {
     network: NetworkArgs,
 }
 
-/// Fields of an `archive_listed` line.
 #[derive(Serialize)]
 struct ListedFields {
     #[serde(flatten)]
@@ -116,7 +115,6 @@ pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
     ui.print(&format!("  {}", line_of_partial(partial)));
 }
 
-/// Describes an unfinished download in two lines.
 pub fn line_of_partial(partial: &Partial) -> String {
     let age = values::show_age(partial.age(unix_ns(SystemTime::now())));
     let size = values::show_bytes(partial.size_bytes);
@@ -137,7 +135,6 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     }
 }
 
-/// Finds the archives at the place, and the unfinished downloads if it is a directory.
 fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     match args.place.to_str().filter(|text| text.contains("://")) {
         Some(text) => Ok((ask(text, &args.place, &args.network, ui)?, Vec::new())),

@@ -11,7 +11,6 @@ use slotpress::Step;
 use super::lines::cut;
 use super::values;
 
-/// Width of the progress bar in characters.
 const BAR_CELLS: usize = 20;
 
 /// Terminals with fewer columns get only name, percentage and time left.
@@ -44,11 +43,9 @@ struct MeterState {
     next_step: usize,
 }
 
-/// The progress at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MeterReading {
     pub name: String,
-    /// Number of the running step, from 1, and number of steps.
     pub step: Option<(usize, usize)>,
     /// Time since the stage began.
     pub elapsed: Duration,
@@ -59,7 +56,6 @@ pub struct MeterReading {
     pub done: Option<f64>,
     /// True if `done` is the share of several steps.
     pub is_overall: bool,
-    /// Estimated time until everything is done.
     pub left: Option<Duration>,
     /// Text shown in place of the rate.
     pub note: String,
@@ -84,7 +80,6 @@ impl Meter {
         self.state.lock()
     }
 
-    /// Announces the steps that follow.
     pub fn steps(&self, steps: &[Step]) {
         let mut state = self.state();
         (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
@@ -116,7 +111,6 @@ impl Meter {
         self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes
     }
 
-    /// True after the first stage has begun.
     pub fn has_begun(&self) -> bool {
         !self.state().name.is_empty()
     }
@@ -237,7 +231,6 @@ impl MeterReading {
         fitting.cloned().unwrap_or_else(|| cut(&variants[variants.len() - 1], columns))
     }
 
-    /// Formats a line for a log.
     pub fn plain_line(&self) -> String {
         let mut line = format!("{}: {}", self.label(), values::show_bytes(self.input_bytes));
         if let Some(total) = self.total_bytes.filter(|total| *total > 0) {

@@ -123,7 +123,6 @@ impl Verb {
     }
 }
 
-/// Runs the program with the given arguments, and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     keep_panics_quiet();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -214,7 +213,6 @@ fn command() -> Command {
     examples::describe(environment::describe(Cli::command()))
 }
 
-/// Parses arguments and environment variables.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
 }

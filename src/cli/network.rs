@@ -32,7 +32,6 @@ pub struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
-    /// Client options from the flags, with defaults for the rest.
     pub fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.ca_file = self.ca_file.clone();
@@ -103,7 +102,6 @@ impl PeersArgs {
 /// Limit of a file of sources: enough for about ten thousand URLs.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the sources from a file, one per line; skips empty lines and comments.
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let mut text = String::new();
     let file = slotpress::machine::open_file(path)?;
@@ -156,12 +154,10 @@ impl TransferArgs {
         limits
     }
 
-    /// The servers given by `--trust`, which must offer the same archive.
     pub fn trusted(&self) -> Result<Vec<Url>> {
         self.trust.iter().map(|text| parse_url(text)).collect()
     }
 
-    /// Creates a client limited to `max_rate` bytes per second over all connections.
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
         let mut options = self.network.options();
         options.max_rate_bytes_per_second = max_rate;
@@ -170,7 +166,6 @@ impl TransferArgs {
 }
 
 impl NetworkArgs {
-    /// Client options from the flags, with defaults for the rest.
     pub fn options(&self) -> ClientOptions {
         self.connection.options().allow_private(self.allow_private)
     }
@@ -201,7 +196,6 @@ pub struct ArchiveInput {
     source: Option<Arc<UrlSource>>,
 }
 
-/// Fields of the `transfer` report: bytes fetched from a remote file.
 #[derive(Serialize)]
 struct TransferFields<'a> {
     url: &'a str,
@@ -228,7 +222,6 @@ impl ArchiveInput {
         &self.named
     }
 
-    /// Prints how many bytes were fetched; nothing for a local file.
     pub fn print_transfer(&self, ui: &Ui) {
         let Some(source) = &self.source else { return };
         let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());

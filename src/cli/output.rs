@@ -8,7 +8,6 @@ use slotpress::{Result, Sink};
 
 use super::network::ConnectionArgs;
 
-/// The destination named by `--output`.
 pub enum Output<'a> {
     /// A directory; also used, unchecked, for `-` (standard output).
     Dir(&'a Path),
@@ -46,7 +45,6 @@ impl<'a> Output<'a> {
         !matches!(self, Self::Dir(_))
     }
 
-    /// The sink that writes there; `replace` permits replacing an archive of the same name.
     pub fn sink(&self, replace: bool) -> Sink<'_> {
         match self {
             Self::Dir(dir) => Sink::dir(*dir).replace(replace),

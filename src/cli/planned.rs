@@ -66,7 +66,6 @@ pub fn threads_that_fit(
     Ok(fitting)
 }
 
-/// Describes the planned memory use, for `-v`.
 fn describe(threads: usize, worker_bytes: u64, other_bytes: u64) -> String {
     let all_bytes = (threads as u64).saturating_mul(worker_bytes).saturating_add(other_bytes);
     let [all, worker, other] = [all_bytes, worker_bytes, other_bytes].map(values::show_bytes);

@@ -130,7 +130,6 @@ const WRITERS: &[(&str, Writer, &str)] = &[
     ("firedancer", Writer::Firedancer, "Firedancer"),
 ];
 
-/// Fields added to each event in JSON.
 #[derive(Serialize)]
 struct EventFields<'a> {
     time: String,
@@ -217,7 +216,6 @@ fn show(event: &Event, ui: &Ui) {
     }
 }
 
-/// Words an event for the log, with its level.
 fn words(event: &Event) -> (Level, String) {
     match event {
         Event::Watching { snapshots, targets, metrics } => {

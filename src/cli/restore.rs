@@ -99,7 +99,6 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints needed and free space per file system, and existing files that are replaced.
 pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
     for Space { dir, needed_bytes, free_bytes } in space {
         let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
@@ -109,7 +108,6 @@ pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: Ex
     existing.iter().for_each(|path| ui.print(&format!("  replaces {}, {what}", path.shown())));
 }
 
-/// Prints the preview of `--dry-run`; fails if there is not enough space.
 fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
     let RestorePreview { archives, space, existing, .. } = preview;
     if ui.is_json() {
@@ -192,7 +190,6 @@ fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
     }
 }
 
-/// Makes a path absolute; returns it unchanged if the current directory is unknown.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
@@ -202,7 +199,6 @@ fn toml_string(path: &Path) -> String {
     text::json(&path.to_string_lossy())
 }
 
-/// Command line flags of agave-validator that boot from the restored ledger.
 fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String> {
     let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&target.paths.ledger))];
     if let Some(snapshots) = &target.paths.snapshots {

@@ -90,7 +90,6 @@ fn connections(text: &str) -> std::result::Result<usize, String> {
     values::number(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
 }
 
-/// Parses a timeout; refuses zero.
 fn timeout(text: &str) -> std::result::Result<Duration, String> {
     match values::duration(text)? {
         Duration::ZERO => Err("more than nothing: 15s".into()),
@@ -98,7 +97,6 @@ fn timeout(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// Fields of the `serve` line, printed when the server listens.
 #[derive(Serialize)]
 struct ListeningFields {
     listen: SocketAddr,

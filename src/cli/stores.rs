@@ -44,10 +44,6 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
-/// Lists the archives in a store.
-///
-/// # Errors
-/// If the store refuses or fails.
 pub fn catalog(store: &Store, progress: &dyn Progress) -> Result<Catalog> {
     let dir = store.target().to_string();
     let archives = store.list(progress)?.into_iter().filter_map(|object| {

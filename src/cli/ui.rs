@@ -52,7 +52,6 @@ pub enum Level {
     Info = 6,
 }
 
-/// The terminal's settings and state, and the flag that signals set to interrupt the run.
 pub struct Ui {
     is_json: bool,
     is_quiet: bool,
@@ -185,7 +184,6 @@ impl Ui {
         lines::columns_of_results().unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX)
     }
 
-    /// Ends the output; fails if results could not be printed.
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
         if self.meter.has_begun() {
@@ -199,12 +197,10 @@ impl Ui {
         self.is_stdout_data.store(true, Relaxed);
     }
 
-    /// Prints a report as one line of JSON: its type, then its fields.
     pub fn print_report(&self, kind: &str, report: &impl Serialize) {
         self.print_json(&Typed { kind, report });
     }
 
-    /// Prints the fields of two reports as one line of JSON.
     pub fn print_reports(&self, kind: &str, first: &impl Serialize, second: &impl Serialize) {
         self.print_report(kind, &Both { first, second });
     }
@@ -219,7 +215,6 @@ impl Ui {
         self.interrupted.clone()
     }
 
-    /// True after a reader of the results has closed the pipe.
     pub fn is_pipe_broken(&self) -> bool {
         self.is_pipe_broken.load(Relaxed)
     }
@@ -238,7 +233,6 @@ impl Ui {
         }
     }
 
-    /// Prints an error and its hint.
     pub fn error(&self, error: &Error) {
         self.end_stage();
         let (message, hint) = (error.to_string(), error.hint().map(hints::text));
@@ -253,7 +247,6 @@ impl Ui {
         }
     }
 
-    /// Prints a message after a coloured label, wrapped at words on a terminal.
     fn labelled(&self, label: &str, code: &str, message: &str) {
         let message = &escaped_lines(message);
         if !self.is_terminal {

@@ -71,7 +71,6 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
     print_error(message, &our_hint.unwrap_or(hint), arguments)
 }
 
-/// Prints an error as text, or as JSON if the arguments ask for it.
 fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Result<()> {
     match wants_json(arguments) {
         true => {
@@ -93,7 +92,6 @@ fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Op
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
 
-/// Hint for a value that a flag had in an earlier release.
 fn removed_value(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };

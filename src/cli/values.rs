@@ -29,7 +29,6 @@ pub fn choice<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// Formats duration, rate and processor load.
 pub fn show_speed(bytes: u64, elapsed: &Elapsed) -> String {
     let (time, rate) = (show_duration(elapsed.wall), show_rate(bytes, elapsed.wall));
     format!("{time} at {rate}, CPU load {:.0} %", elapsed.cpu_percent())
@@ -131,7 +130,6 @@ pub fn memory_or_half(asked: Option<u64>) -> u64 {
     asked.unwrap_or_else(|| machine::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
-/// Options for reading back a new archive or ledger.
 pub fn read_back(memory: Option<u64>) -> CheckOptions {
     CheckOptions::default().memory_bytes(memory_or_half(memory))
 }

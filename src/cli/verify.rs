@@ -233,7 +233,6 @@ fn verify_one(
     }
 }
 
-/// Turns failures into an error, for the exit code.
 pub fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
@@ -403,7 +402,6 @@ fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
     print_details(failure, path, ui);
 }
 
-/// The noun for counting failures like this one.
 fn noun_of(failure: &Failure) -> &'static str {
     let Place { entry, account, frame, .. } = &failure.place;
     match (entry, account, frame) {

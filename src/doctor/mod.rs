@@ -17,7 +17,6 @@ pub enum Verdict {
     Bad,
 }
 
-/// One result of the examination, shown as one paragraph.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub subject: &'static str,

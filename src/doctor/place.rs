@@ -49,7 +49,6 @@ fn lock(ledger: &Path) -> Finding {
     }
 }
 
-/// Checks that a complete bank snapshot exists, which `archive` needs.
 fn bank_snapshot(snapshots_dir: &Path) -> Finding {
     const SUBJECT: &str = "bank";
     let slots = match bank_snapshot_slots(snapshots_dir) {

@@ -16,7 +16,6 @@ use slotpress_base::threads::available_threads;
 
 use super::Finding;
 
-/// Duration of each measurement.
 const TIME: Duration = Duration::from_secs(2);
 
 /// Concurrent readers: enough to keep an NVMe disk busy.

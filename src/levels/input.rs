@@ -43,7 +43,6 @@ impl InputKind {
     }
 }
 
-/// Content of a frame of the input.
 #[derive(Debug)]
 pub struct ContentFrame {
     pub content: Vec<u8>,
@@ -54,7 +53,6 @@ pub struct ContentFrame {
 }
 
 impl ContentFrame {
-    /// Content of a frame that begins with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         Self { content, until_entry_bytes: 0, carry: None }
     }
@@ -69,7 +67,6 @@ pub struct Input {
     pub total_bytes: u64,
     /// Number of frames of the whole input.
     pub total_frames: u64,
-    /// The frames to be measured.
     pub(super) frames: Vec<ContentFrame>,
 }
 

@@ -82,7 +82,6 @@ pub fn measure_levels(
     Ok(Vec::new())
 }
 
-/// Pieces of content, and their compressed form.
 pub struct Bench<'a> {
     pieces: Vec<&'a [u8]>,
     batches: Vec<Range<usize>>,
@@ -100,7 +99,6 @@ pub struct Bench<'a> {
     progress: &'a dyn Progress,
 }
 
-/// The compressed pieces of a batch in one buffer.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -114,7 +112,6 @@ impl Batch {
     }
 }
 
-/// Measurement of one codec.
 pub struct Measured {
     /// Sizes, times per run, memory and warnings.
     pub row: LevelRow,
@@ -130,7 +127,6 @@ struct Worker {
     coder: Box<dyn FrameCoder>,
     clusterer: Option<FrameClusterer>,
     buffer: Vec<u8>,
-    /// Present if each piece is timed.
     times: Option<Times>,
 }
 
@@ -145,7 +141,6 @@ impl Worker {
     }
 }
 
-/// Work of a worker on the batch with this index.
 type Work<'a> = dyn Fn(&mut Worker, usize) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
@@ -211,7 +206,6 @@ impl<'a> Bench<'a> {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Length of each piece, before and after compressing.
     fn sizes(&self) -> Vec<(u64, u64)> {
         let of_batch =
             |batch: usize| -> Vec<u64> { self.compressed(batch).frames().map(|frame| frame.len() as u64).collect() };
@@ -304,7 +298,6 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// True after the time that interrupts a measurement.
     fn is_over(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
@@ -379,9 +372,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Runs that are counted, all compressing or all decompressing.
 struct Runs {
-    /// `compress` or `decompress`, for warnings.
     what: &'static str,
     taken: Vec<Elapsed>,
     /// Sum over all workers; zero if not measured.
@@ -414,7 +405,6 @@ impl Runs {
     }
 }
 
-/// Builds the row of a codec; the caller adds the memory.
 fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs, decompress: &Runs) -> LevelRow {
     let mut warnings = compress.warnings();
     for warning in decompress.warnings() {
@@ -443,7 +433,6 @@ fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs,
 struct Pass {
     taken: Elapsed,
     busy: Elapsed,
-    /// Number of batches that were reached.
     batches: usize,
 }
 

@@ -242,7 +242,6 @@ pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
 mod tests {
     use super::*;
 
-    /// A row of made-up numbers that depend on the level only.
     pub(crate) fn row(level: i32) -> LevelRow {
         let step = f64::from(level);
         let summary =

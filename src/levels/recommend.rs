@@ -227,7 +227,6 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
 /// Limit of single runs considered: more would not change the result.
 const RUNS_MAX: usize = 100;
 
-/// Flags of the choices without duplicates, the most frequent first.
 fn by_number(choices: &[Choice]) -> Vec<String> {
     let mut counts: Vec<(usize, String)> = Vec::new();
     for flag in choices.iter().map(Choice::flag) {
@@ -296,7 +295,6 @@ mod tests {
         insta::assert_snapshot!(knee.reason, @"5.7 % smaller than zstd 1 in 1.92 times its time; beyond it, zstd 7 is only 1.2 % smaller in 2.49 times the time");
     }
 
-    /// Another load makes slow levels look even slower: CPU times are compared then.
     #[test]
     fn under_load_cpu_time_counts() {
         use crate::levels::Warning;
@@ -322,7 +320,6 @@ mod tests {
         insta::assert_snapshot!(found.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time; beyond it, zstd 10 is only 0.7 % smaller in 8.91 times the time");
     }
 
-    /// No knee is recommended if single runs disagree.
     #[test]
     fn an_answer_that_changes_from_run_to_run() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 950, 20.0), (3, 940, 40.0), (4, 900, 80.0)]);
@@ -347,7 +344,6 @@ mod tests {
         assert_eq!(reason, "no measured choice is faster; zstd 3 is only 4.6 % smaller in 2.00 times the time");
     }
 
-    /// Formats of `archive` are recommended; other codecs are listed as such, and the plain copy not at all.
     #[test]
     fn other_codecs() {
         let mut rows = rows(&[(1, 87, 600.0), (3, 83, 1000.0), (9, 70, 5000.0), (0, 120, 300.0), (0, 300, 10.0)]);
@@ -392,7 +388,6 @@ mod tests {
             }
         }
 
-        /// The knee does not depend on the unit of time.
         #[test]
         fn the_knee_is_free_of_scale(factor in 0.01f64..100.0) {
             let scaled: Vec<_> =

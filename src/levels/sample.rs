@@ -79,7 +79,6 @@ mod tests {
         assert_eq!(size_error_percent(&[(10, 5), (10, 3)], 2), Some(0.0));
     }
 
-    /// On a drifting, noisy stream with a different beginning, about 95 % of samples stay within the computed error.
     #[test]
     fn the_stated_error_holds() {
         let population: Vec<(u64, u64)> = (0..4000u64)

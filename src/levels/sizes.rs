@@ -118,7 +118,6 @@ impl SizeClassRow {
         self.row.decompress.median += class.row.decompress.median * scale;
     }
 
-    /// Number of units to measure.
     fn wanted_units(&self) -> u64 {
         let average_bytes = (self.unit_bytes / self.units.max(1)).max(1);
         self.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))
@@ -154,7 +153,6 @@ pub fn measure_sizes(
     Ok(SizesReport { unit, codec: *codec, classes, all })
 }
 
-/// Index of the class for a unit of this size.
 fn class_of(bytes: u64) -> usize {
     CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
 }
@@ -241,7 +239,6 @@ mod tests {
         Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frames }
     }
 
-    /// A frame of storages, given by the data lengths of their records.
     fn frame(storages: &[&[usize]]) -> ContentFrame {
         let mut content = Vec::new();
         for (number, lengths) in storages.iter().enumerate() {

@@ -39,7 +39,6 @@ impl Chosen {
     }
 }
 
-/// An open input with its list of entries.
 pub struct OpenInput {
     pub kind: InputKind,
     /// Entries of the tar stream; empty for other files.
@@ -49,7 +48,6 @@ pub struct OpenInput {
     content: Content,
 }
 
-/// Source of the content, by how it can be read.
 enum Content {
     /// Files of a ledger. The lock is held until they are read.
     Ledger(Box<Plan>, Option<LedgerLock>),
@@ -150,7 +148,6 @@ fn is_named_archive(path: &Path) -> bool {
     ArchiveName::from_path(path).is_some()
 }
 
-/// Loads frames independently, on all workers.
 fn load_each(
     chosen: &[Chosen],
     threads: usize,
@@ -212,7 +209,6 @@ fn load_stream(
     Ok(frames)
 }
 
-/// Determines the kind of a decoded stream, and its entries.
 struct Survey {
     /// `None` once the stream is known not to be a snapshot's tar stream.
     parser: Option<EntryParser>,

@@ -48,7 +48,6 @@ pub fn median(values: &[f64]) -> f64 {
     median_of_sorted(&sorted)
 }
 
-/// Median of the distances from the median.
 fn deviation(values: &[f64]) -> f64 {
     let middle = median(values);
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
@@ -149,13 +148,11 @@ impl fmt::Display for Warning {
 /// With fewer frames per worker, waiting for the last frames distorts the time.
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
-/// Warns if there are too few frames for the workers.
 pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
     is_few.then_some(Warning::FewFrames { frames, threads })
 }
 
-/// Warns if runs, given in seconds, are too short or differ too much.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
     let (run, spread_percent) = (Duration::from_secs_f64(summary.median.max(0.0)), summary.spread_percent());

@@ -46,7 +46,6 @@ pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }
 
-/// Lines of a text, including their line ends.
 pub fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split_inclusive(|byte| *byte == b'\n')
 }
@@ -121,7 +120,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a storage contains, its records do not overlap.
         #[test]
         fn hostile_storages(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), lengths in proptest::collection::vec(0u64..600, 0..4)) {
             let mut at = 0;

@@ -30,7 +30,6 @@ const INDEX_BYTES_MAX: u64 = 8 << 20;
 /// Cache-Control header: readers may reuse the index for 5 seconds.
 const INDEX_CACHE: &str = "public, max-age=5";
 
-/// A directory or prefix of a target, and its index.
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
     /// Location of the archives and `latest.json`.
@@ -39,7 +38,6 @@ pub struct IndexedStore {
     index: Store,
 }
 
-/// An archive ready to be published.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub archive: Archive,
@@ -48,7 +46,6 @@ pub struct Ready {
     pub slot_time: SlotTime,
 }
 
-/// A change of an index.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
     /// Repairs `latest.json` if a killed run has left it different from the index.
@@ -90,7 +87,6 @@ impl Index {
         self.listed.archives.iter()
     }
 
-    /// The listed archives, for the plan.
     pub fn published(&self) -> ArchiveSet {
         ArchiveSet::of(self.archives().map(|archive| &archive.name))
     }
@@ -160,7 +156,6 @@ impl Index {
         [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
     }
 
-    /// Formats the index, and `latest.json` if there is a full archive.
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
         let catalog = self.catalog(now);
         let fields = |archive: &Archive, is_latest: bool| {

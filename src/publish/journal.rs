@@ -77,7 +77,6 @@ pub enum StateCheck {
 }
 
 impl StateCheck {
-    /// Word for the index and for hooks.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Checked => "checked",
@@ -159,7 +158,6 @@ pub struct PartsLog {
 }
 
 impl PartsLog {
-    /// File name in the journal's directory.
     fn name_of(key: &str) -> String {
         format!("upload-{}.parts", blake3::hash(key.as_bytes()).to_hex())
     }

@@ -35,7 +35,6 @@ fn number(value: u64) -> i64 {
 /// Values of the label `reason`; all series exist from the start.
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
-/// Collects the metrics of a run.
 #[derive(Debug)]
 pub struct Metrics {
     series: Series,
@@ -161,13 +160,11 @@ impl Metrics {
         }
     }
 
-    /// Records the time of a target's last successful operation.
     pub fn succeeded(&self, target: &str) {
         let now = age(SystemTime::UNIX_EPOCH).as_secs();
         self.series.last_success.get_or_create(&of(target)).set(number(now));
     }
 
-    /// Records the free space of a directory in bytes.
     pub fn see_free(&self, dir: &str, bytes: u64) {
         self.series.free_bytes.get_or_create(&label("directory", dir)).set(number(bytes));
     }

@@ -24,7 +24,6 @@ use super::journal::{Identity, Journal};
 use super::plan::{Key, key};
 use super::{PublishOptions, Writer};
 
-/// Subdirectories of the directory of pins.
 const PINNED: &str = "pinned";
 const READY: &str = "ready";
 const QUARANTINE: &str = "quarantine";
@@ -43,7 +42,6 @@ const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWri
 /// Errors that mean that a file cannot share its blocks with a copy there.
 const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
-/// The open and locked directory of pins.
 #[derive(Debug)]
 pub struct PinDir {
     top: Arc<KeptDir>,
@@ -52,7 +50,6 @@ pub struct PinDir {
     quarantine: Arc<KeptDir>,
 }
 
-/// Result of an attempt to pin an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pinned {
     Yes,
@@ -60,7 +57,6 @@ pub enum Pinned {
     Gone,
     /// The file changed, or its writer has it locked: to be tried again.
     NotNow,
-    /// Pinning is impossible, for this reason.
     Never(String),
 }
 
@@ -94,7 +90,6 @@ impl PinDir {
         Journal::open(self.top.clone())
     }
 
-    /// Free space of its file system, in bytes.
     pub fn free_bytes(&self) -> Option<u64> {
         free_bytes(&*self.top)
     }
@@ -112,7 +107,6 @@ impl PinDir {
         self.pinned.path_of(name.to_string())
     }
 
-    /// Creates a temporary file for an archive that will be ready.
     pub fn new_ready(&self) -> Result<Unpublished> {
         Unpublished::create_in(&self.ready)
     }

@@ -15,7 +15,6 @@ pub fn key(name: &ArchiveName) -> Key {
     (name.base_slot, name.slot, name.hash)
 }
 
-/// States that a target has; empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<Key>,
@@ -49,20 +48,16 @@ impl ArchiveSet {
         }
     }
 
-    /// The set after everything ready for it is published.
     fn with<'a>(&self, ready: impl Iterator<Item = &'a ArchiveName>) -> Self {
         Self { keys: self.keys.iter().copied().chain(ready.map(key)).collect(), ..*self }
     }
 }
 
-/// Everything that decisions depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     /// Archives in the validator's directory.
     pub seen: Vec<Archive>,
-    /// Archives pinned against the validator's purge.
     pub pinned: Vec<Archive>,
-    /// Archives checked and ready to be published.
     pub ready: Vec<ArchiveName>,
     pub targets: Vec<ArchiveSet>,
     /// States in `kept/` of each target.
@@ -85,7 +80,6 @@ pub struct PlanOptions {
     pub checks_pairs: bool,
 }
 
-/// Pins to add and to drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
     /// Archives to pin, the most important first.
@@ -203,7 +197,6 @@ impl Situation {
         wanted.max_by_key(|name| name.slot)
     }
 
-    /// Chooses the next archive for a target's `kept/`.
     pub fn next_to_keep(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
         let (kept, keep) = (self.kept.get(target)?, self.to_keep(options, false));
         self.ready.iter().find(|name| keep.contains(&key(name)) && !kept.keys.contains(&key(name)))

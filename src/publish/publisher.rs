@@ -30,7 +30,6 @@ use super::target::{TargetContents, TargetWorker, Task, read_genesis};
 use super::upload::Making;
 use super::workers::{Background, Message, Workers, state_of};
 
-/// Interval between scans of the directories.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A file modified within this time may still be being written.
@@ -185,15 +184,12 @@ impl Retry {
     }
 }
 
-/// State of a target in the planning thread.
 #[derive(Clone, Debug, Default)]
 struct TargetState {
     name: String,
-    /// Contents as last reported by the target's thread.
     contents: TargetContents,
     is_known: bool,
     is_busy: bool,
-    /// The archive that its thread is sending.
     sends: Option<ArchiveName>,
     retry: Retry,
 }

@@ -29,12 +29,9 @@ use super::upload::{Making, Sent, Uploader};
 /// Subdirectory for archives kept apart. It has an index of its own, which is never pruned.
 const KEPT: &str = "kept";
 
-/// Work for a target's thread.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// Report the target's contents.
     Look,
-    /// Publish a ready archive.
     Publish {
         ready: Box<Ready>,
         /// True to publish into `kept/`.
@@ -44,12 +41,10 @@ pub enum Task {
     HeadStart(Arc<Making>),
 }
 
-/// Contents of a target.
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
     /// States that nodes can take.
     pub published: ArchiveSet,
-    /// The newest of `published`.
     pub newest: Newest,
     pub kept: ArchiveSet,
     pub kept_bytes: u64,
@@ -57,7 +52,6 @@ pub struct TargetContents {
     pub free_bytes: Option<u64>,
 }
 
-/// Does the work for one target.
 pub struct TargetWorker<'a> {
     pub target: &'a slotpress_stores::Target,
     pub client: &'a Client,
@@ -65,7 +59,6 @@ pub struct TargetWorker<'a> {
     pub journal: &'a Journal,
     /// Receives events, for the planning thread.
     pub tell: &'a (dyn Fn(Event) + Sync),
-    /// The genesis archive to be put on the target.
     pub genesis: Option<&'a [u8]>,
     /// Identity of the target's directory when it was last used.
     pub was: Mutex<Option<Found>>,

@@ -21,7 +21,6 @@ use super::index::Ready;
 use super::journal::{Journal, PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
-/// Bytes read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Interval between checks whether parts have arrived.
@@ -38,10 +37,9 @@ pub struct Making {
     stage: Mutex<Stage>,
 }
 
-/// Progress of making the archive.
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Not a byte exists.
+    /// No byte of the archive exists yet.
     Begun,
     /// The file grows at its end; bytes once written do not change.
     Grows { file: Arc<File>, bytes_max: u64 },
@@ -65,10 +63,8 @@ impl Making {
     }
 }
 
-/// Sends archives to one directory or prefix of a target.
 pub struct Uploader<'a> {
     pub store: &'a Store,
-    /// Remembers the progress of uploads.
     pub journal: &'a Journal,
     pub io_hint: IoHint,
     pub progress: &'a dyn Progress,
@@ -186,7 +182,6 @@ impl Uploader<'_> {
         dir.sync().map(|()| true)
     }
 
-    /// Begins an upload of at most `bytes_max` bytes.
     fn begin(&self, name: &ArchiveName, root: Option<Root>, state: StateCheck, bytes_max: u64) -> Result<Upload> {
         let mut metadata = Metadata::of_archive(name, root);
         metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));

@@ -39,26 +39,19 @@ const HOOKS_MAX: usize = 64;
 /// background.
 pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Interval between checks whether a hook has ended.
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// A result sent to the planning thread.
 #[derive(Debug)]
 pub enum Message {
     Event(Event),
-    /// The preparation of an archive ended.
     Prepared {
         /// File name of the pinned archive.
         source: ArchiveName,
-        /// Name of the ready archive.
         result: Result<ArchiveName>,
         elapsed: Duration,
     },
-    /// A target's task ended.
     Target {
-        /// Index of the target.
         at: usize,
-        /// Contents of the target afterwards.
         result: Result<TargetContents>,
     },
 }
@@ -67,7 +60,6 @@ pub enum Message {
 /// drawn at once. Interrupts the threads at the user's request and at the end of the run.
 pub struct Background<'a> {
     pub progress: &'a dyn Progress,
-    /// Set at the end of the run.
     pub is_over: AtomicBool,
 }
 
@@ -88,13 +80,11 @@ pub struct Workers {
     /// To the preparing thread: a pinned archive, its full archive if that is pinned too, and the state shared with
     /// senders.
     pub prepare: SyncSender<(ArchiveName, Option<ArchiveName>, Arc<Making>)>,
-    /// To each target's thread.
     pub targets: Vec<SyncSender<Box<(Task, TargetContents)>>>,
     hooks: SyncSender<Event>,
 }
 
 impl Workers {
-    /// Starts the threads; fails if one cannot be started.
     pub fn start<'s, 'e>(
         scope: &'s Scope<'s, 'e>,
         pins: &'e PinDir,

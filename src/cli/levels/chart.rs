@@ -34,7 +34,6 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Creates a chart of one series over sizes in bytes, with a line through all its points.
     pub fn by_size(
         caption: String,
         x_label: &'static str,

@@ -72,7 +72,6 @@ fn units_per_frame(text: &str) -> Result<u64, String> {
     values::number(text, 1..=UNITS_MAX, &wanted)
 }
 
-/// Sorts, and removes duplicates.
 fn ascending(values: &[u64]) -> Vec<u64> {
     BTreeSet::from_iter(values.iter().copied()).into_iter().collect()
 }
@@ -116,7 +115,6 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     result
 }
 
-/// Words warnings about sizes and bundles that were not measured.
 fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
     let mut lines = Vec::new();
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
@@ -224,13 +222,11 @@ fn bundles(frames: &FramesReport, unit: &BundleUnit) -> Table {
     Table { title, spare: &[1, 3], ..table }
 }
 
-/// Default frame size of `archive`.
 const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
 
 /// Frame size for access to single accounts: it holds few accounts, but is much larger than one.
 const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
 
-/// Words conclusions from the measured sizes.
 fn explain(report: &FramesReport) -> Vec<String> {
     let rows = &report.sizes;
     let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
@@ -259,7 +255,6 @@ fn explain(report: &FramesReport) -> Vec<String> {
     sentences
 }
 
-/// Names the frame sizes that save nothing.
 fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     let last = rows.iter().take_while(|row| row.row.saving_percent() <= 0.0).last()?;
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
@@ -282,7 +277,6 @@ fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     )
 }
 
-/// Words the difference in size of the same content between two frame sizes.
 fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
     let percent = 100.0 * (than.row.ratio() / row.row.ratio().max(1e-12) - 1.0);
     match percent {
@@ -305,7 +299,6 @@ mod tests {
         row
     }
 
-    /// A row of made-up numbers that depend on the size only.
     fn row(frame_size_bytes: u64) -> FrameSizeRow {
         let bytes = frame_size_bytes as f64;
         let latency = |bytes_per_second: f64, samples: u64| {
@@ -360,7 +353,6 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"));
     }
 
-    /// Rows of two types share one header; nested fields have both names.
     #[test]
     fn values_for_programs() {
         insta::assert_snapshot!(report(&frames()).csv().expect("made"));

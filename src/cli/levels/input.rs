@@ -84,7 +84,6 @@ impl SourceArgs {
         Ok(input)
     }
 
-    /// Describes the input and the measurement, for headings.
     pub fn subject(&self, input: &Input, how: &str) -> Subject {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
@@ -98,7 +97,6 @@ impl SourceArgs {
 }
 
 impl InputArgs {
-    /// Refuses an invalid frame size before the input is read.
     pub fn check(&self) -> Result<()> {
         check_frame_size(self.frame_size)
     }
@@ -146,7 +144,6 @@ pub struct CodecArgs {
 }
 
 impl CodecArgs {
-    /// Codecs and levels from `--codec` and `--levels`.
     pub fn list(&self) -> Result<Vec<FrameCodec>> {
         let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
         let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);

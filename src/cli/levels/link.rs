@@ -17,7 +17,6 @@ use super::{is_interrupted, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-/// Note below the table: what the times include.
 const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
     every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
 
@@ -245,7 +244,6 @@ fn heavier_at(pair: &BreakEven) -> String {
     if ranges.next().is_some() { text + ", ..." } else { text }
 }
 
-/// Describes the link and the disks.
 fn describe(report: &LinkReport) -> Vec<String> {
     let link = &report.question.link;
     let control = match link.congestion_control {

@@ -82,17 +82,14 @@ fn new_temporary(path: &Path) -> Result<tempfile::NamedTempFile> {
         .or_path("write into", dir)
 }
 
-/// The input and the measurement, as headings show them.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
-    /// Describes what was measured, in one line.
     pub about: String,
     /// Origin of the numbers: input, date, CPU and so on, as name and value.
     pub provenance: Vec<(&'static str, String)>,
 }
 
-/// Renders the HTML page.
 fn page(subject: &Subject, report: &Report) -> Result<String> {
     let failed = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
     let values = json!({

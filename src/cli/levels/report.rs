@@ -11,7 +11,6 @@ use slotpress_base::quantity::{self, TimeUnit};
 use super::chart::Chart;
 use crate::cli::lines::wrap;
 
-/// A command's result; fields are in reading order.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Conditions of the measurement, one per line.
@@ -84,10 +83,8 @@ pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
     advice.iter().flat_map(lines).collect()
 }
 
-/// Format of a value for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
-    /// Text, aligned left.
     Text,
     /// An integer with thousands separators.
     Count,
@@ -98,7 +95,6 @@ pub enum Unit {
     Whole,
     /// Three decimals below 10, three significant digits above.
     Ratio,
-    /// Three significant digits.
     Factor,
     /// Bytes per second, shown in MiB/s; the heading names the unit.
     Rate,
@@ -149,15 +145,11 @@ pub struct Column {
 
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Id of the HTML element.
     pub id: &'static str,
     /// The `type` of its rows in JSON and CSV; empty for a table that programs do not get.
     pub kind: &'static str,
-    /// Line above the table.
     pub title: String,
-    /// Lines below the table.
     pub notes: Vec<String>,
-    /// Index of the highlighted row.
     pub best: Option<usize>,
     /// Indices of visible columns that a narrow terminal leaves out, in this order.
     pub spare: &'static [usize],
@@ -262,7 +254,6 @@ impl Table {
         grid
     }
 
-    /// Columns with a heading, with their indices.
     fn shown(&self) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
@@ -299,7 +290,6 @@ fn trimmed(grid: &comfy_table::Table) -> Vec<String> {
     grid.lines().map(|line| line.trim_end().to_string()).collect()
 }
 
-/// A row as a JSON object.
 #[derive(Debug)]
 pub struct JsonLine(Vec<(&'static str, Value)>);
 

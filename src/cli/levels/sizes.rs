@@ -69,7 +69,6 @@ fn report(sizes: &SizesReport) -> Report {
     }
 }
 
-/// Builds the table: size classes with at least one unit, then the total.
 fn table(sizes: &SizesReport) -> Table {
     let rows: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.units > 0).chain([&sizes.all]).collect();
     let all = rows.len() - 1;
@@ -96,7 +95,6 @@ fn table(sizes: &SizesReport) -> Table {
     Table { best: Some(all), spare: &[3, 1, 2, 6], ..table }
 }
 
-/// Words the conclusion.
 fn conclusion(sizes: &SizesReport, measured: &[&SizeClassRow]) -> String {
     let unit = sizes.unit.as_str();
     let grown = measured.iter().filter(|row| row.row.saving_percent() <= 0.0);

@@ -104,7 +104,6 @@ impl Screen<'_> {
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Prints warnings and the recommendation, also after an interruption.
     fn finish(mut self, result: Result<()>) -> Result<()> {
         if is_interrupted(&result) && self.ui.is_pipe_broken() {
             return Ok(());
@@ -266,7 +265,6 @@ fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
     named.chain([best]).chain(others).collect()
 }
 
-/// Words the estimated size of the whole input, if only a sample was measured.
 fn estimate(row: &LevelRow) -> Option<String> {
     let (bytes, error) = (row.estimated_output_bytes?, row.size_error_percent?);
     Some(format!("the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error)))
@@ -279,7 +277,6 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A row of made-up numbers that depend on the level only.
     pub(crate) fn row(codec: &str, level: i32) -> LevelRow {
         let step = f64::from(level.clamp(-10, 30));
         let seconds = 1.5 * 1.4f64.powf(step);
@@ -295,7 +292,6 @@ pub(crate) mod tests {
         row
     }
 
-    /// Rows of several codecs, one of them `none`, one measured under load.
     fn rows() -> Vec<LevelRow> {
         let mut rows: Vec<LevelRow> = [("zstd", 1), ("zstd", -1000), ("zstd", 4), ("clustered", 1), ("none", 0)]
             .map(|(codec, level)| row(codec, level))
@@ -307,7 +303,6 @@ pub(crate) mod tests {
         rows
     }
 
-    /// The table looks the same printed at once or row by row.
     #[test]
     fn a_screen() {
         let report = report(&rows());
@@ -360,7 +355,6 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Any measured values make a chart of finite numbers.
         #[test]
         fn any_rows_make_a_chart(levels in proptest::collection::vec((1u64..1 << 50, 0f64..1e6), 2..12)) {
             let rows = levels.iter().zip(1..).map(|((size, seconds), level)| {

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
-/// A codec that lists can name.
 struct Known {
     name: &'static str,
     /// Empty if the codec has no levels.
@@ -157,7 +156,6 @@ fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
     Ok(levels.into_iter().collect())
 }
 
-/// Names of the codecs in this build.
 pub fn built_in() -> Vec<&'static str> {
     KNOWN.iter().filter(|known| known.parts.is_some()).map(|known| known.name).collect()
 }

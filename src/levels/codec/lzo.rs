@@ -69,7 +69,6 @@ fn word_at(content: &[u8], at: usize) -> Option<u32> {
     content.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Length of the common prefix.
 fn common_bytes(one: &[u8], other: &[u8]) -> usize {
     let (one_words, other_words) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
     let same = 8 * one_words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
@@ -87,7 +86,6 @@ fn push_literals(literals: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(literals);
 }
 
-/// Appends a match of at least four bytes.
 fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     let near = distance - 1;
     match distance {
@@ -124,7 +122,6 @@ mod tests {
 
     use super::*;
 
-    /// Decodes each level with both libraries.
     fn check(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
             let mut frame = Vec::new();
@@ -139,7 +136,6 @@ mod tests {
         }
     }
 
-    /// Pseudorandom bytes, which hardly repeat.
     fn noise(length: usize, seed: u32) -> Vec<u8> {
         let mut state = seed;
         let next = |_| {

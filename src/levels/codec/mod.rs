@@ -100,7 +100,6 @@ pub fn label(name: &str, level: i32) -> String {
     if level == 0 { name.to_string() } else { format!("{name} {level}") }
 }
 
-/// Implements [`FrameCoder`] by a function.
 struct Coder<F> {
     context_bytes: usize,
     code: F,
@@ -156,7 +155,6 @@ mod tests {
 
     use super::*;
 
-    /// All codecs of this build with their default levels.
     fn all() -> Vec<FrameCodec> {
         list::parse_codecs(&list::built_in().join(","), &[1]).expect("names of this build")
     }
@@ -213,7 +211,6 @@ mod tests {
             }
         }
 
-        /// A damaged frame neither crashes a decoder nor makes it exceed the stated length.
         #[test]
         fn damage_stays_bounded(
             at in any::<prop::sample::Index>(),

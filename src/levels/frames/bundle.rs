@@ -36,11 +36,9 @@ pub struct Units {
     runs: Vec<Run>,
 }
 
-/// Consecutive units of one frame of the input, in one buffer.
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// Offset of each unit's end.
     ends: Vec<usize>,
 }
 

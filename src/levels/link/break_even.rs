@@ -157,7 +157,6 @@ mod tests {
         Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
     }
 
-    /// The bandwidth in bit/s below which the heavier level is sooner, if any.
     fn heavier_below(found: &BreakEven) -> Option<f64> {
         found.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
     }
@@ -197,7 +196,6 @@ mod tests {
     }
 
     proptest! {
-        /// In the middle of each range, the level reported as sooner is sooner.
         #[test]
         fn ranges_hold(light in any_load(), heavy in any_load(), link in any_link()) {
             let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };

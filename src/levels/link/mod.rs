@@ -230,7 +230,6 @@ pub struct LinkRow {
 
 impl LinkRow {
     fn new(load: Load, question: &LinkQuestion) -> Self {
-        /// A GB as providers bill it.
         const EGRESS_GB_BYTES: f64 = 1e9;
         let egress_bytes = load.archive_bytes.saturating_mul(u64::from(question.link.nodes));
         let egress_price = question.egress_price_per_gb.map(|price| egress_bytes as f64 / EGRESS_GB_BYTES * price);
