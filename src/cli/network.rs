@@ -120,7 +120,6 @@ fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     }
 }
 
-/// Settings of downloads.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct TransferArgs {

@@ -56,7 +56,7 @@ pub struct Recommendation {
     pub smallest_size: Choice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: Choice,
-    /// True if most single runs give the same knee.
+    /// True if at least three of four single runs give the same knee.
     pub measured_well_enough: bool,
     /// Cores used by other programs during the measurement, if known.
     pub other_load_cores: Option<f64>,

@@ -117,7 +117,7 @@ pub const KEEP_FULL_DEFAULT: usize = 2;
 /// Default number of incremental archives kept on a target: as validators keep.
 pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 
-/// Default of [`PublishOptions::grace`]: enough for a full archive of mainnet at 100 Mbit/s.
+/// Default of [`PublishOptions::grace`]: 2 hours, enough to download a full archive of mainnet at 100 Mbit/s.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
 /// Time for which requests to a store are repeated before the target counts as failed. Buckets are unreachable for a
