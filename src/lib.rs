@@ -136,13 +136,10 @@ pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_arch
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]
 pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
-pub use recompress::{
-    RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave,
-};
+pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
 pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{
-    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, ToConvert,
-    plan_restore, restore,
+    ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, plan_restore, restore,
 };
 #[doc(inline)]
 pub use slotpress_base::{

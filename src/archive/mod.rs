@@ -33,7 +33,7 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::dry_run::check_room;
 use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
 use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
-use crate::archive::sink::{Place, Sink};
+use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
 /// Settings for [`archive()`] and [`plan_archive`].
@@ -221,13 +221,8 @@ impl<'a> ArchivePlan<'a> {
         progress.detail(&describe(&plan, &options, threads));
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
-        let sink_path = sink.path();
-        let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
-        let planned = linked_frames(&plan, &options);
-        encode_planned(&plan, &options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
         let Written { length_bytes: output_bytes, frames, root } =
-            writer.finish(plan.entries(), None, options.frame_size_bytes)?;
-        warn_left_as_is(frames.left_as_is, progress);
+            write_planned(&plan, &options, threads, None, &mut sink, progress)?;
 
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
@@ -257,6 +252,24 @@ impl<'a> ArchivePlan<'a> {
             codec: options.codec,
         })
     }
+}
+
+/// Writes a planned archive, with a `note` in its index.
+pub(crate) fn write_planned(
+    plan: &Plan,
+    options: &ArchiveOptions,
+    threads: usize,
+    note: Option<&str>,
+    sink: &mut OpenSink<'_>,
+    progress: &dyn Progress,
+) -> Result<Written> {
+    let sink_path = sink.path();
+    let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
+    let planned = linked_frames(plan, options);
+    encode_planned(plan, options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
+    let written = writer.finish(plan.entries(), note, options.frame_size_bytes)?;
+    warn_left_as_is(written.frames.left_as_is, progress);
+    Ok(written)
 }
 
 /// Warns of storages that are longer than the bank file says, although no list names obsolete records in them: the

@@ -5,7 +5,6 @@ use std::path::Path;
 use clap::Args;
 use slotpress::{
     BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, plan_bootstrap,
-    recompress_for_agave,
 };
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
@@ -68,7 +67,6 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .existing_state(args.target.existing_state())
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?)
         .check(check)
-        .convert(Some(recompress_for_agave))
         .io_policy(io_policy);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(args.peers.find_options(&args.sources)?)

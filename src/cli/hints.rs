@@ -46,9 +46,6 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         Hint::MorePinBytes => "give more room for pins: --pin-bytes",
         Hint::OtherPins => "one `slotpress publish` serves all targets; to run a second one, give it other --pins",
         Hint::PinsOnSameFileSystem => "give a directory on the file system of the archives: --pins DIR",
-        Hint::RecompressOnTheWay => {
-            "recompress it on the way: slotpress recompress - -o - --check frames | slotpress restore - …"
-        }
         Hint::OtherDirectories => {
             "remove the link or the mount, or choose directories on that file system with --snapshots and --accounts"
         }

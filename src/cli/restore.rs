@@ -7,7 +7,7 @@ use serde_json::json;
 use slotpress::source::IndexPolicy;
 use slotpress::{
     ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
-    RestoreTarget, Result, Root, Space, plan_restore, recompress_for_agave, restore,
+    RestoreTarget, Result, Root, Space, plan_restore, restore,
 };
 use slotpress_base::text::{self, ShowPath};
 
@@ -86,8 +86,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .read_back(args.verify.then(|| values::read_back(None)))
-        .io_policy(args.io_policy.apply(ui))
-        .convert(Some(recompress_for_agave));
+        .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&args.archive, target)
         .incremental(args.incremental_archive.clone())
         .index(if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint })

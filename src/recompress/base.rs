@@ -10,11 +10,9 @@ use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Watch};
 use slotpress_format::{ArchiveName, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, SeenSlots, SizeLimit, StateCheck, judge_base,
-    judge_storage_map, read_again,
+    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateCheck,
+    judge_base, judge_storage_map, read_again,
 };
-
-use super::is_refused;
 
 /// The full archive, open.
 pub struct Base {
@@ -53,7 +51,7 @@ impl Base {
 
     fn read(&self, state: &StateCheck, newest: &Newest<'_>, threads: usize, progress: &dyn Progress) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
-        let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
+        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
         let visitor = FirstPass { rules, size_limit: &SizeLimit::new(None), records: Some(&records), contents: () };

@@ -27,8 +27,9 @@ use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root, name_and_parts,
 };
 use slotpress_read::archive::source::written;
+use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckMode, CheckOptions, Client, NamedArchive, Recycler, Rule, SizeLimit, StateOutcome, judge_expected,
+    Assurance, CheckOptions, Client, NamedArchive, Recycler, SizeLimit, StateOutcome, judge_expected,
     read_back_archive_on,
 };
 
@@ -42,7 +43,6 @@ use crate::recompress::convert::Conversion;
 use crate::recompress::input::Input;
 use crate::recompress::reading::Reading;
 use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
-use crate::restore::ToConvert;
 
 /// Where the archive comes from.
 #[derive(Debug)]
@@ -350,9 +350,6 @@ fn recompress_open<'a>(
     })
 }
 
-/// What an index says of an archive that was made of one of Firedancer's.
-const CONVERTED: &str = "converted-from=firedancer";
-
 /// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it.
 fn verify_converted(
     sink: &OpenSink<'_>,
@@ -387,41 +384,6 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
             base_slot => Ok(base_slot),
         },
     }
-}
-
-/// Makes of an archive that Agave does not read, such as a `.tar.bz2` of old or one of Firedancer's, one that it reads; returns
-/// its path, where it has one. For `convert` of the options of `restore`.
-///
-/// # Errors
-/// Those of [`recompress`].
-pub fn recompress_for_agave<'a>(
-    what: &ToConvert<'_>,
-    sink: Sink<'a>,
-    progress: &'a dyn Progress,
-) -> Result<Option<PathBuf>> {
-    let ToConvert { archive, base, base_slot, incremental, genesis, is_of_firedancer, .. } = *what;
-    let ToConvert { threads, memory_bytes, io_policy, .. } = *what;
-    // Restoring checks what it reads; Firedancer's must be read to know what is to be written.
-    let mode = if is_of_firedancer { CheckMode::State } else { CheckMode::Frames };
-    let options = RecompressOptions {
-        threads,
-        base: base.map(Path::to_path_buf),
-        base_slot,
-        for_agave: is_of_firedancer,
-        incremental: incremental.map(Path::to_path_buf),
-        genesis: genesis.map(Path::to_path_buf),
-        check: CheckOptions::default().mode(mode).memory_bytes(memory_bytes),
-        io_policy: io_policy.clone(),
-        ..RecompressOptions::default()
-    };
-    recompress(Source::File(archive.to_path_buf()), sink, &options, progress).map(|report| report.path)
-}
-
-/// Rules whose breach ends a recompression: as with a restore, but for windows and empty storages, which the result does not
-/// have, and for what only Firedancer writes, which it loads again; and an order of entries, which the result has too.
-fn is_refused(rule: Rule) -> bool {
-    let is_made_good = rule.is_of_firedancer() || matches!(rule, Rule::WindowRefused | Rule::EmptyStorage);
-    rule.is_refused() && !is_made_good || rule == Rule::Order
 }
 
 /// What the encoding side reports; bytes that are read are counted by the decoding side.

@@ -7,14 +7,16 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result, split_at_most, to_usize};
 use slotpress_format::{BankFile, Entry, EntryKind, FrameAssembler, StorageMapItem};
+use slotpress_read::conversion::STATUS_CACHE_COUNT_BYTES;
+use slotpress_read::conversion::place::StoragePart;
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Recycler, SeenSlots,
-    SizeLimit, StateCheck, judge_storage_map, read_in_order,
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Recycler, Rule,
+    SeenSlots, SizeLimit, StateCheck, judge_storage_map, read_in_order,
 };
 
-use super::convert::{Conversion, Fate, STATUS_CACHE_COUNT_BYTES};
+use super::RecompressOptions;
+use super::convert::{Conversion, Fate};
 use super::input::Input;
-use super::{RecompressOptions, is_refused};
 use crate::archive::layout::{FrameLink, Linker};
 
 /// What came out of the decoding side.
@@ -76,7 +78,7 @@ impl Reading<'_> {
     }
 
     fn read(&self, input: &mut Input<'_>, frames: &mut FramesOut<'_>) -> Result<Decoded> {
-        let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
+        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
         let size_limit = SizeLimit::new(self.options.check.max_bytes);
@@ -131,7 +133,7 @@ impl Reading<'_> {
             Input::Stream { .. } => rules.finish_entries(read.documents, read.is_whole)?,
         };
         if let Some((_, map)) = &judged.bank {
-            let findings = Findings::refusing(is_refused);
+            let findings = Findings::refusing(Rule::is_refused_of_source);
             let storages = judged.entries.storages();
             judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
                 Input::Stream { .. } => error.with_hint(Hint::GiveBase),
@@ -224,8 +226,8 @@ impl EntrySink for Reframing<'_, '_> {
             None => Fate::Stays,
         };
         match (self.fate, self.conversion) {
-            (Fate::Goes | Fate::Storage { begins: false, .. }, _) => Ok(()),
-            (Fate::Storage { entry, .. }, _) => self.begin_new(&entry),
+            (Fate::Goes | Fate::Storage(StoragePart { begins: false, .. }), _) => Ok(()),
+            (Fate::Storage(StoragePart { entry, .. }), _) => self.begin_new(&entry),
             (Fate::BankFile(entry), Some(conversion)) => {
                 self.begin_new(&entry)?;
                 conversion.bank.write(&mut |bytes| self.put(bytes))
@@ -246,7 +248,7 @@ impl EntrySink for Reframing<'_, '_> {
                 let replaced = STATUS_CACHE_COUNT_BYTES.saturating_sub(to_usize(offset_bytes));
                 self.put(split_at_most(bytes, replaced).1)
             }
-            Fate::Stays | Fate::Storage { .. } => match self.conversion {
+            Fate::Stays | Fate::Storage(_) => match self.conversion {
                 Some(conversion) => self.put(&conversion.rent_epochs.put(self.number, offset_bytes, bytes)),
                 None => self.put(bytes),
             },
@@ -255,8 +257,10 @@ impl EntrySink for Reframing<'_, '_> {
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
         match self.fate {
-            Fate::Goes | Fate::Storage { ends: false, .. } => Ok(()),
-            Fate::Storage { entry, .. } | Fate::BankFile(entry) | Fate::StatusCache(entry) => self.end_new(&entry),
+            Fate::Goes | Fate::Storage(StoragePart { ends: false, .. }) => Ok(()),
+            Fate::Storage(StoragePart { entry, .. }) | Fate::BankFile(entry) | Fate::StatusCache(entry) => {
+                self.end_new(&entry)
+            }
             Fate::Stays => self.end_new(entry),
         }
     }

@@ -6,12 +6,12 @@ use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{IndexPolicy, RATIO_TYPICAL, StateCheck, StateOutcome, Unpublished, read_again};
+use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, StateOutcome, Unpublished, read_again};
 
+use super::RecompressOptions;
 use super::base::{Base, Newest};
 use super::input::Input;
 use super::reading::Decoded;
-use super::{RecompressOptions, is_refused};
 
 /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
 /// programs put what is temporary.
@@ -23,7 +23,12 @@ pub fn new_state_check(
 ) -> Result<StateCheck> {
     let spill_dir = options.check.spill_dir(written.and_then(Path::parent));
     let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
-    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes.saturating_mul(RATIO_TYPICAL), is_refused)
+    StateCheck::new(
+        options.check.memory_bytes,
+        &spill_dir,
+        bytes.saturating_mul(RATIO_TYPICAL),
+        Rule::is_refused_of_source,
+    )
 }
 
 /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was

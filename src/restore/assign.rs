@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
+use slotpress_read::conversion::place::{StoragePart, place_storages};
 
 /// Ids at and above this are given anew: a validator counts up from the largest id that it finds, and must not reach
 /// 2^32.
@@ -21,14 +22,7 @@ pub enum Destination {
     /// The bank file.
     BankFile,
     /// A storage.
-    Storage {
-        /// Which accounts path.
-        root: u16,
-        /// Its slot.
-        slot: u64,
-        /// Its id, which may differ from the archive's.
-        id: u32,
-    },
+    Storage(AssignedStorage),
 }
 
 /// A storage that was assigned: some tens of bytes each.
@@ -38,10 +32,24 @@ pub struct AssignedStorage {
     pub slot: u64,
     /// Its id on disk.
     pub id: u32,
+    /// Its id in its archive.
+    pub archive_id: u32,
     /// Which accounts path.
     pub root: u16,
     /// Its length in bytes.
     pub content_bytes: u64,
+    /// Its number, as long as nothing else tells it from others: Firedancer gives all the same slot.
+    pub unplaced: Option<u32>,
+}
+
+impl AssignedStorage {
+    /// The name of its file.
+    pub fn file_name(&self) -> String {
+        match self.unplaced {
+            Some(number) => format!("unplaced-{number}"),
+            None => format!("{}.{}", self.slot, self.id),
+        }
+    }
 }
 
 /// Assigns every entry, archive after archive. What may be in an archive is not its business.
@@ -53,16 +61,26 @@ pub struct Assigner {
     storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
     next_id: u32,
+    /// Of an archive whose storages get their places when all of them are known, its entries so far.
+    unplaced: Option<Vec<Entry>>,
 }
 
 impl Assigner {
     /// Spreads storages over `roots` accounts paths, and makes ids unique; or, with `keeps_ids`, leaves ids alone.
     pub fn new(roots: u16, keeps_ids: bool) -> Self {
-        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
+        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0, unplaced: None }
+    }
+
+    /// Begins an archive, which may have to be placed ([`place`](Self::place)).
+    pub fn begin(&mut self, is_unplaced: bool) {
+        self.unplaced = is_unplaced.then(Vec::new);
     }
 
     /// Says where the next entry goes.
     pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
+        if let Some(entries) = &mut self.unplaced {
+            entries.push(*entry);
+        }
         Ok(match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir | EntryKind::SlotDir(_) => Destination::Nothing,
             EntryKind::Version => Destination::Version,
@@ -72,10 +90,15 @@ impl Assigner {
                 if self.storages.len() as u64 >= STORAGES_MAX {
                     return Err(Error::damaged(format!("storage {} is one too many", entry.kind)));
                 }
-                let id = if self.keeps_ids { id } else { self.unique_id(id) };
-                let root = (self.storages.len() % usize::from(self.roots)) as u16;
-                self.storages.push(AssignedStorage { slot, id, root, content_bytes: entry.content_bytes });
-                Destination::Storage { root, slot, id }
+                let number = self.storages.len();
+                let unplaced = self.unplaced.is_some().then_some(number as u32);
+                let archive_id = id;
+                let id = if self.keeps_ids || unplaced.is_some() { id } else { self.unique_id(id) };
+                let root = (number % usize::from(self.roots)) as u16;
+                let content_bytes = entry.content_bytes;
+                let storage = AssignedStorage { slot, id, archive_id, root, content_bytes, unplaced };
+                self.storages.push(storage);
+                Destination::Storage(storage)
             }
         })
     }
@@ -95,11 +118,52 @@ impl Assigner {
         &self.storages
     }
 
-    /// The storages, ordered by (slot, id).
-    pub fn into_storages(mut self) -> Vec<AssignedStorage> {
-        self.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    /// All storages, in the order of the archives.
+    pub fn into_storages(self) -> Vec<AssignedStorage> {
         self.storages
     }
+
+    /// Gives the storages of the archive that has been read their places: slots above `base_slot`, the last of which is
+    /// `slot`.
+    pub fn place(&mut self, base_slot: u64, slot: u64) -> Result<Vec<Placed>> {
+        let entries = self.unplaced.take().unwrap_or_default();
+        let is_storage = |entry: &Entry| matches!(entry.kind, EntryKind::Storage { .. });
+        let parts = place_storages(&entries, base_slot, slot)?;
+        let parts = entries.iter().zip(parts).filter(|(entry, _)| is_storage(entry)).map(|(_, part)| part);
+        let first = self.storages.len() - entries.iter().filter(|entry| is_storage(entry)).count();
+        let mut placed: Vec<Placed> = Vec::new();
+        for (part, number) in parts.zip(first..) {
+            let Some(StoragePart {
+                entry: Entry { kind: EntryKind::Storage { slot, id }, content_bytes }, begins, ..
+            }) = part
+            else {
+                continue;
+            };
+            if begins {
+                let root = self.storages[number].root;
+                let storage = AssignedStorage {
+                    slot,
+                    id: self.unique_id(id),
+                    archive_id: id,
+                    root,
+                    content_bytes,
+                    unplaced: None,
+                };
+                placed.push(Placed { storage, parts: Vec::new() });
+            }
+            placed.iter_mut().last().into_iter().for_each(|placed| placed.parts.push(number as u32));
+        }
+        Ok(placed)
+    }
+}
+
+/// A storage with a place, and what was unpacked of it.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The storage.
+    pub storage: AssignedStorage,
+    /// The numbers of its parts, in their order.
+    pub parts: Vec<u32>,
 }
 
 #[cfg(test)]
@@ -120,7 +184,7 @@ mod tests {
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
                 let destination = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
-                let Destination::Storage { root, id, .. } = destination else { panic!("a storage") };
+                let Destination::Storage(AssignedStorage { root, id, .. }) = destination else { panic!("a storage") };
                 prop_assert!(root < roots && id < ID_MAX);
                 prop_assert!(seen.insert(id));
                 if *archive_id < ID_MAX && !ids[..slot].contains(archive_id) && id != *archive_id {

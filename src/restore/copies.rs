@@ -1,4 +1,4 @@
-//! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
+//! The archives' ways into the archives directory: cloned, copied, made, downloaded there, or there already.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -6,26 +6,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{
-    Error, ErrorKind, Found, Hint, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
+    Error, ErrorKind, Found, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
 };
 use slotpress_format::ArchiveName;
-use slotpress_format::ledger::names::Extension;
 use slotpress_read::archive::Archive;
+use slotpress_read::conversion::is_to_convert;
 use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
 
-use crate::archive::sink::Sink;
-use crate::restore::{ConvertArchive, RestoreTarget, ToConvert};
+use crate::restore::RestoreTarget;
 
 /// An archive on its way into the archives directory.
 #[derive(Debug)]
 pub struct ArchiveCopy {
-    source: File,
     source_path: PathBuf,
     length_bytes: u64,
     way: Way,
     io_policy: IoPolicy,
-    /// A download that this was made of, and that goes when this is in its place.
-    made_of: Option<Arc<dyn Publishable>>,
+    /// Whether it is Firedancer's, and is converted.
+    pub is_of_firedancer: bool,
+}
+
+/// Where an archive is that is being restored.
+#[derive(Debug)]
+pub enum Origin {
+    /// In a file.
+    File,
+    /// On its way into a file in the archives directory, which it leaves whatever happens.
+    Fetched(Arc<dyn Publishable>),
+    /// On its way into a temporary file there.
+    Arriving(Unpublished),
 }
 
 /// How an archive gets into the archives directory.
@@ -38,76 +47,61 @@ enum Way {
     /// Downloaded into the archives directory, where it stays whatever happens.
     Fetched(Arc<dyn Publishable>),
     /// Copied, when everything else is written.
-    Copied(Unpublished),
-    /// Made anew in a format that Agave reads, by so many workers, in so much memory.
-    Converted(ConvertArchive, usize, u64),
+    Copied(Unpublished, File),
+    /// Made anew of what was unpacked, in a format that Agave reads; a download goes when that is in its place.
+    Made(Option<Unpublished>, Option<Arc<dyn Publishable>>),
 }
 
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &Archive, dir: &Arc<KeptDir>, options: &RestoreTarget) -> Result<Self> {
+    pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>, options: &RestoreTarget) -> Result<Self> {
         let path = archive.path();
-        let source = File::open(path).or_path("open", path)?;
+        let genesis = options.genesis();
+        let is_of_firedancer = is_to_convert(archive, genesis.as_deref());
+        let is_of_firedancer = is_of_firedancer.map_err(|error| error.within_damaged(path.shown()))?;
+        if is_of_firedancer {
+            check_place(archive, dir)?;
+        }
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
-        let way = if !agave_reads(archive) {
-            let convert = options.convert.ok_or_else(|| {
-                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.shown()))
-                    .with_hint("recompress it first, then restore the result")
-            })?;
-            Way::Converted(convert, options.threads, options.check.memory_bytes)
-        } else if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
-            Way::Stays
-        } else {
-            let copy = Unpublished::create_in(dir)?;
-            match rustix::fs::ioctl_ficlone(copy.file(), &source) {
-                Ok(()) => Way::Cloned(copy),
-                Err(_) => Way::Copied(copy),
+        let way = match origin {
+            Origin::Fetched(file) if is_of_firedancer || !agave_reads(archive) => Way::Made(None, Some(file)),
+            _ if is_of_firedancer || !agave_reads(archive) => Way::Made(None, None),
+            Origin::Fetched(file) => Way::Fetched(file),
+            Origin::Arriving(copy) => Way::Cloned(copy),
+            Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Way::Stays,
+            Origin::File => {
+                let source = File::open(path).or_path("open", path)?;
+                let copy = Unpublished::create_in(dir)?;
+                match rustix::fs::ioctl_ficlone(copy.file(), &source) {
+                    Ok(()) => Way::Cloned(copy),
+                    Err(_) => Way::Copied(copy, source),
+                }
             }
         };
-        Ok(Self::new(source, archive.path_buf(), archive.length_bytes(), way, &archive.io_policy))
+        let (source_path, length_bytes) = (archive.path_buf(), archive.length_bytes());
+        Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone(), is_of_firedancer })
     }
 
-    /// An archive that is downloaded into the archives directory: it only lacks its name.
-    pub fn of_fetched(archive: &Archive, file: Arc<dyn Publishable>) -> Result<Self> {
-        if !agave_reads(archive) {
-            return Err(Error::usage("Agave cannot load this archive, and needs it to boot")
-                .with_hint("fetch it, recompress it, then restore the result"));
+    /// Whether it is made anew of what was unpacked.
+    pub fn is_made(&self) -> bool {
+        matches!(self.way, Way::Made(..))
+    }
+
+    /// It was made.
+    pub fn set_made(&mut self, archive: Unpublished) {
+        if let Way::Made(made, _) = &mut self.way {
+            *made = Some(archive);
         }
-        let path = file.path().to_path_buf();
-        let source = File::open(&path).or_path("open", &path)?;
-        Ok(Self::new(source, path, 0, Way::Fetched(file), &archive.io_policy))
-    }
-
-    /// An archive that arrives in `copy` while it is restored: it only lacks its name.
-    pub fn of_arriving(archive: &Archive, copy: Unpublished) -> Result<Self> {
-        if !agave_reads(archive) {
-            let message = "Agave cannot load what comes from standard input, and needs its archive to boot";
-            return Err(Error::usage(message).with_hint(Hint::RecompressOnTheWay));
-        }
-        let path = copy.path().to_path_buf();
-        let source = copy.file().try_clone().or_path("open", &path)?;
-        Ok(Self::new(source, path, 0, Way::Cloned(copy), &archive.io_policy))
-    }
-
-    fn new(source: File, source_path: PathBuf, length_bytes: u64, way: Way, io_policy: &IoPolicy) -> Self {
-        Self { source, source_path, length_bytes, way, io_policy: io_policy.clone(), made_of: None }
-    }
-
-    /// The same, of what was made of a download.
-    #[must_use]
-    pub fn made_of(mut self, file: Arc<dyn Publishable>) -> Self {
-        self.made_of = Some(file);
-        self
     }
 
     /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
-            // Converted, it is hardly larger than it was.
-            Way::Copied(_) | Way::Converted(..) => self.length_bytes,
+            // Made anew, it is hardly larger than it was.
+            Way::Copied(..) | Way::Made(..) => self.length_bytes,
         }
     }
 
@@ -146,7 +140,7 @@ impl ArchiveCopy {
             let message = format!("{} exists already, and is not the same archive", path.shown());
             Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two is damaged"))
         };
-        let copy = match self.way {
+        let (copy, download) = match self.way {
             Way::Stays if ArchiveName::from_path(&self.source_path).as_ref() == Some(name) => {
                 return placed(self.source_path, false);
             }
@@ -157,45 +151,27 @@ impl ArchiveCopy {
                 ))
                 .with_hint(format!("rename it to {name}")));
             }
-            Way::Converted(convert, threads, memory_bytes) => {
-                let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
-                let was_there = dir.found(converted.to_string())?.is_some();
-                let (archive, io_policy) = (self.source_path.as_path(), &self.io_policy);
-                let what = ToConvert {
-                    archive,
-                    base: None,
-                    base_slot: None,
-                    incremental: None,
-                    genesis: None,
-                    is_of_firedancer: false,
-                    threads,
-                    memory_bytes,
-                    io_policy,
-                };
-                let sink = Sink::dir(dir.path());
-                let path = convert(&what, sink, progress)?.ok_or_else(|| Error::failed("the archive has no path"))?;
-                return placed(path, !was_there);
-            }
             Way::Fetched(file) => {
                 if is_there(open_file(file.path())?, file.path())? {
                     return placed(path, false);
                 }
                 return placed(file.publish(&name_there)?, true);
             }
-            Way::Cloned(copy) => copy,
-            Way::Copied(copy) => {
+            Way::Made(made, download) => (made.ok_or_else(|| Error::failed("an archive was not made"))?, download),
+            Way::Cloned(copy) => (copy, None),
+            Way::Copied(copy, source) => {
                 progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.io_policy, progress)
+                copy_in_pieces(&source, copy.file(), self.length_bytes, &self.io_policy, progress)
                     .or_path("copy", &self.source_path)?;
-                copy
+                (copy, None)
             }
         };
-        if is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
-            return placed(path, false);
-        }
-        let placed = placed(copy.publish(&name_there, false)?, true)?;
-        if let Some(file) = self.made_of {
-            file.remove()?;
+        let placed = match is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
+            true => placed(path, false)?,
+            false => placed(copy.publish(&name_there, false)?, true)?,
+        };
+        if let Some(download) = download {
+            download.remove()?;
         }
         Ok(placed)
     }
@@ -211,7 +187,17 @@ pub struct PlacedArchive {
     pub new: Option<Found>,
 }
 
-/// Whether Agave loads the archive: it needs that to boot.
+/// Refuses what only Firedancer loads where Agave looks for archives: what is made of it gets the same name.
+fn check_place(archive: &Archive, dir: &Arc<KeptDir>) -> Result<()> {
+    let Some(name) = archive.name.as_ref().map(ToString::to_string) else { return Ok(()) };
+    if dir.found(&name)?.is_none() {
+        return Ok(());
+    }
+    Err(Error::failed(format!("{} is in the place of what Agave loads", dir.path_of(&name).shown()))
+        .with_hint("move it to another directory, and restore it from there"))
+}
+
+/// Whether Agave reads an archive of this compression: it needs one to boot.
 fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
@@ -236,7 +222,7 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
 }
 
 /// Copies in pieces, so that it can be interrupted.
-fn copy_in_pieces(
+pub fn copy_in_pieces(
     from: &File,
     to: &File,
     length_bytes: u64,

@@ -56,7 +56,7 @@ impl Written {
             let missing = || Error::failed("a storage was assigned to no accounts path");
             let at = usize::from(storage.root);
             let (root, count) = self.roots.get(at).zip(counts.get_mut(at)).ok_or_else(missing)?;
-            check_file(root.dir(), &format!("{}.{}", storage.slot, storage.id), Some(storage.content_bytes))?;
+            check_file(root.dir(), &storage.file_name(), Some(storage.content_bytes))?;
             *count += 1;
         }
         for (root, count) in self.roots.iter().zip(counts) {

@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, GENESIS_FILE_NAME, Root};
-use slotpress_read::archive::{Archive, front};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, judge_expected};
 
-use crate::archive::sink::Sink;
-use crate::restore::copies::ArchiveCopy;
+use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::target::Target;
-use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, ToConvert};
+use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
 
 /// What is done with all archives.
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
@@ -68,35 +67,17 @@ impl<'a> Feed<'a> {
     /// Opens one more archive, if there is one; `dir` is the archives directory.
     pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
-        let (archive, copy) = match supply.next()? {
+        let (archive, origin) = match supply.next()? {
             None => {
                 self.more = None;
                 return Ok(false);
             }
             Some(Supplied::Arriving { source, name, file }) => {
-                let mut archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
-                if front::is_of_firedancer(&archive)? {
-                    await_end(&archive, progress)?;
-                    let name = archive.name.take();
-                    archive = Archive::open(file.path(), self.index, &options.io_policy)?;
-                    archive.name = name;
-                    let (archive, copy) = convert(&archive, self.archives.last(), None, dir, options, progress)?;
-                    (archive, copy.made_of(file))
-                } else {
-                    let copy = ArchiveCopy::of_fetched(&archive, file)?;
-                    (archive, copy)
-                }
+                (Archive::of_source(source, name, self.index, &options.io_policy)?, Origin::Fetched(file))
             }
-            Some(Supplied::File(path)) => {
-                let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                if front::is_of_firedancer(&archive)? {
-                    convert(&archive, self.archives.last(), None, dir, options, progress)?
-                } else {
-                    let copy = ArchiveCopy::begin(&archive, dir, options)?;
-                    (archive, copy)
-                }
-            }
+            Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
         };
+        let copy = ArchiveCopy::begin(&archive, origin, dir, options)?;
         archive.warn_of_index(progress);
         self.copies.push(copy);
         self.archives.push(archive);
@@ -116,6 +97,21 @@ impl<'a> Feed<'a> {
     /// Bytes that must still be copied into the archives directory.
     pub fn bytes_to_copy(&self) -> u64 {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
+    }
+
+    /// Whether an archive is Firedancer's, and is converted.
+    pub fn is_converted(&self, number: usize) -> bool {
+        self.copies.get(number).is_some_and(|copy| copy.is_of_firedancer)
+    }
+
+    /// Whether any of those that are open is.
+    pub fn is_any_converted(&self) -> bool {
+        self.copies.iter().any(|copy| copy.is_of_firedancer)
+    }
+
+    /// Whether another archive is made of what is unpacked of one.
+    pub fn is_made(&self, number: usize) -> bool {
+        self.copies.get(number).is_some_and(ArchiveCopy::is_made)
     }
 
     /// The archives, and their ways into the archives directory.
@@ -223,7 +219,7 @@ impl Inputs {
             };
             // The receiver must be told to stop, whatever breaks.
             let result = guarded(|| {
-                let (archives, copies) = self.open_all(arriving.as_ref(), target, options, kept, progress)?;
+                let (archives, copies) = self.open_all(arriving.as_ref(), target, &options.target, kept)?;
                 let (index, expect_roots) = (options.index, options.expect_roots.clone());
                 work(Feed { archives, copies, more: None, index, expect_roots })
             });
@@ -244,108 +240,28 @@ impl Inputs {
         self,
         arriving: Option<&Arc<Arriving>>,
         target: &Target,
-        all_options: &RestoreOptions,
+        options: &RestoreTarget,
         mut kept: Option<Unpublished>,
-        progress: &dyn Progress,
     ) -> Result<(Vec<Archive>, Vec<ArchiveCopy>)> {
-        let options = &all_options.target;
         let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
         for archive in self.0 {
-            let archive = match (archive, arriving) {
-                (Some(archive), _) if options.layout == RestoreLayout::Boot && front::is_of_firedancer(&archive)? => {
-                    if !all_options.expect_roots.is_empty() {
-                        return Err(Error::usage(
-                            "the root of an archive of Firedancer's is not that of what is restored",
-                        )
-                        .with_hint("verify it with its root, then restore it without"));
-                    }
-                    let dir = &target.snapshots_dir;
-                    let newer = all_options
-                        .incremental
-                        .as_deref()
-                        .filter(|path| archives.is_empty() && !is_standard_input(path));
-                    let (archive, copy) = convert(&archive, archives.last(), newer, dir, options, progress)?;
-                    copies.push(copy);
-                    archive
-                }
-                (Some(archive), _) => {
-                    if options.layout == RestoreLayout::Boot {
-                        copies.push(ArchiveCopy::begin(&archive, &target.snapshots_dir, options)?);
-                    }
-                    archive
-                }
+            let (archive, origin) = match (archive, arriving) {
+                (Some(archive), _) => (archive, Some(Origin::File)),
                 (None, Some(arriving)) => {
                     let source: SharedSource = arriving.clone();
                     // A stream is read in order: whether its end is there already must not make a difference.
                     let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.io_policy)?;
-                    if let Some(copy) = kept.take() {
-                        copies.push(ArchiveCopy::of_arriving(&archive, copy)?);
-                    }
-                    archive
+                    (archive, kept.take().map(Origin::Arriving))
                 }
                 (None, None) => return Err(Error::failed("no archive")),
             };
+            if let Some(origin) = origin.filter(|_| options.layout == RestoreLayout::Boot) {
+                copies.push(ArchiveCopy::begin(&archive, origin, &target.snapshots_dir, options)?);
+            }
             archives.push(archive);
         }
         Ok((archives, copies))
     }
-}
-
-/// Waits until all of an archive has arrived.
-fn await_end(archive: &Archive, progress: &dyn Progress) -> Result<()> {
-    let mut bytes = vec![0; AWAITED_BYTES];
-    let mut offset_bytes = 0;
-    loop {
-        progress.check()?;
-        match archive.source.read_up_to(&mut bytes, offset_bytes).or_path("read", archive.path())? {
-            0 => return Ok(()),
-            read => offset_bytes += read as u64,
-        }
-    }
-}
-
-/// Read at a time while an archive arrives.
-const AWAITED_BYTES: usize = 1024 * 1024;
-
-/// Makes of an archive of Firedancer's one that Agave loads, on the full one below it or for the incremental one on it, without
-/// a name yet: that is what is restored, and what gets into the archives directory.
-fn convert(
-    archive: &Archive,
-    base: Option<&Archive>,
-    incremental: Option<&Path>,
-    dir: &Arc<KeptDir>,
-    options: &RestoreTarget,
-    progress: &dyn Progress,
-) -> Result<(Archive, ArchiveCopy)> {
-    let path = archive.path();
-    let make = options.convert.ok_or_else(|| {
-        Error::usage(format!("Agave cannot load {}, which Firedancer wrote", path.shown()))
-            .with_hint("recompress it for Agave first, then restore the result")
-    })?;
-    if let Some(name) = archive.name.as_ref().map(ToString::to_string)
-        && dir.found(&name)?.is_some()
-    {
-        return Err(Error::failed(format!("{} is in the place of what Agave loads", dir.path_of(&name).shown()))
-            .with_hint("move it to another directory, and restore it from there"));
-    }
-    let genesis = Some(options.paths.ledger.join(GENESIS_FILE_NAME)).filter(|genesis| genesis.is_file());
-    let what = ToConvert {
-        archive: path,
-        base: base.map(Archive::path),
-        base_slot: base.and_then(|base| base.name.as_ref()).map(|name| name.slot),
-        incremental,
-        genesis: genesis.as_deref(),
-        is_of_firedancer: true,
-        threads: options.threads,
-        memory_bytes: options.check.memory_bytes,
-        io_policy: &options.io_policy,
-    };
-    let file = Unpublished::create_in(dir)?;
-    make(&what, Sink::unnamed(&file), progress)?;
-    let mut made = Archive::open(file.path(), IndexPolicy::Hint, &options.io_policy)?;
-    made.name.clone_from(&archive.name);
-    let copy = ArchiveCopy::of_arriving(&made, file)?;
-    Ok((made, copy))
 }
 
 fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {

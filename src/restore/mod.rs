@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+mod convert;
 pub mod copies;
 pub mod dry_run;
 mod finish;
@@ -23,11 +24,9 @@ use std::path::PathBuf;
 pub use input::is_standard_input;
 #[cfg(feature = "net")]
 pub use input::{Supplied, Supply};
-pub use options::{
-    ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
-};
+pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
-use slotpress_format::{ArchiveName, BankFile, BankSnapshot, GENESIS_FILE_NAME, Genesis, Root, StorageMapItem};
+use slotpress_format::{ArchiveName, BankFile, BankSnapshot, Genesis, Root, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{
@@ -36,12 +35,13 @@ use slotpress_read::{
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
+use crate::restore::convert::{Conversion, Part};
 use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
 use crate::restore::input::{Feed, Inputs};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::superseded::read_superseded;
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
-use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack};
+use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, unpack};
 
 /// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
 ///
@@ -108,6 +108,8 @@ fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
+    let made = (0..feed.archives.len()).filter(|number| feed.is_made(*number));
+    steps.extend(made.map(|_| Step::new("Archiving", None)));
     steps.push(Step::new("Syncing", Some(0)));
     steps
 }
@@ -156,20 +158,8 @@ fn restore_archives(
     check_space(&feed.archives, target, feed.bytes_to_copy(), progress)?;
     target.delete_existing(progress)?;
     let roots = target.create_partial_roots()?;
-    let bank_snapshot = target.create_partial_bank()?;
-    let unpack_options = UnpackOptions {
-        roots: &roots,
-        bank_snapshot: &bank_snapshot,
-        owner: target.owner,
-        threads: options.threads,
-        hashes: HashCheck::None,
-        refused: match options.layout {
-            RestoreLayout::Boot => Rule::is_refused,
-            RestoreLayout::Archive => is_refused_of_tree,
-        },
-    };
     let restored = loop {
-        match unpack_all(&mut feed, target, &unpack_options, options, progress) {
+        match unpack_all(&mut feed, target, &roots, options, progress) {
             // The tar stream is the truth, the index a hint: once more without it.
             Err(FailedRead { archive: Some(number), error: ReadError::Index(error) })
                 if feed.archives[number].tail.is_some() && number >= feed.expect_roots.len() =>
@@ -189,17 +179,25 @@ fn restore_archives(
             Ok(restored) => break restored,
         }
     };
-    let (archives, copies) = feed.into_parts();
-    let Restored { bank, base_slot, names, storages, assurance } = restored;
+    let (archives, mut copies) = feed.into_parts();
+    let Restored { mut parts, base_slot, mut names, unpacked, assurance } = restored;
+    let Some(newest) = parts.last() else { return Err(Error::failed("no archive")) };
+    let bank = newest.unpacked.bank.clone();
+    let mut storages: Vec<AssignedStorage> = parts.iter().flat_map(|part| part.final_storages(&unpacked)).collect();
+    storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
 
     progress.check()?;
     let mut read_back_report = None;
     if let Some(check) = &options.read_back {
-        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
+        let snapshot = unpacked_snapshot(bank.slot, &newest.bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
         let base_slot = archives[0].base_slot();
         read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
     }
+    let conversion = Conversion { roots: &roots, unpacked: &unpacked, target, options, progress };
+    conversion.make_archives(&parts, &archives, &mut copies, &mut names)?;
+    let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
+    drop(parts);
     let newer = target.newer_archives(bank.slot)?;
     let written = Written { roots, bank_snapshot };
     let (path, archives_placed) = match options.layout {
@@ -228,10 +226,12 @@ fn restore_archives(
 
 /// What was unpacked of all archives, and found to be sound.
 struct Restored {
-    bank: BankFile,
+    /// The archives.
+    parts: Vec<Part>,
     base_slot: Option<u64>,
     names: Vec<ArchiveName>,
-    storages: Vec<AssignedStorage>,
+    /// The storages as they were unpacked.
+    unpacked: Vec<AssignedStorage>,
     assurance: Assurance,
 }
 
@@ -255,22 +255,22 @@ fn check_root(root: Option<Root>, number: usize, expect_roots: &[Root]) -> Resul
     judge_root(expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
 }
 
-/// Unpacks all archives, and checks the state that they make up.
+/// Unpacks all archives, checks the state that they make up, and converts those that are Firedancer's.
 fn unpack_all(
     feed: &mut Feed<'_>,
     target: &Target,
-    unpack_options: &UnpackOptions<'_>,
+    roots: &[PartialDir],
     options: &RestoreTarget,
     progress: &dyn Progress,
 ) -> Result<Restored, FailedRead> {
-    let roots = unpack_options.roots;
-    let checks_state = options.check.checks_state(is_part(feed))?;
+    let is_tree = options.layout == RestoreLayout::Archive;
+    let checks_state = options.check.checks_state(is_part(feed))? || feed.is_any_converted();
     let state = checks_state.then(|| new_state_check(&feed.archives, target, options)).transpose()?;
-    let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
+    let mut assigner = Assigner::new(roots.len() as u16, is_tree);
     let seen_slots = SeenSlots::default();
     let size_limit = SizeLimit::new(options.check.max_bytes);
     let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
-    let mut unpacked: Vec<Unpacked> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     let mut names = Vec::new();
     for number in 0.. {
         if number == feed.archives.len() {
@@ -280,17 +280,35 @@ fn unpack_all(
             check_archive(feed, number)?;
             check_space(&feed.archives[number..], target, 0, progress)?;
         }
+        let is_converted = feed.is_converted(number);
+        if let (Some(full), Some(state)) = (parts.last_mut().filter(|full| full.placed.is_some()), &state) {
+            let subtract = &mut |task: Task<'_>| subtract(state, task, &assigner, roots, options, progress);
+            let finished =
+                state.finish_full(&full.unpacked.bank, options.threads, progress, &mut |task, _| subtract(task));
+            finished.map_err(|error| FailedRead::of(number - 1, error.into()))?;
+            full.accounts = Some(state.found_accounts()?);
+        }
         let archive = &feed.archives[number];
-        let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
+        let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
         input::check_base(archive, base_slot)?;
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
-        unpack_options.bank_snapshot.clear()?;
+        let bank_snapshot = target.create_partial_bank()?;
         let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
         let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
-        let unpack_options = UnpackOptions { hashes, ..*unpack_options };
-        let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-            .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
+        let unpack_options = UnpackOptions {
+            roots,
+            bank_snapshot: &bank_snapshot,
+            owner: target.owner,
+            threads: options.threads,
+            hashes,
+            is_tree,
+            is_converted,
+        };
+        let first = assigner.storages().len() as u32;
+        let full = parts.last().map(|full| &full.unpacked);
+        let unpacked = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
+            .and_then(|one| match check_map(&one, full, base_slot) {
                 Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 => {
                     Err(swapped(archive.path(), feed.archives[1].path()).into())
                 }
@@ -301,30 +319,62 @@ fn unpack_all(
                 true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
                 false => Ok(one),
             })
+            .and_then(|one| match one.bank.is_of_firedancer() == is_converted || is_tree {
+                true => Ok(one),
+                false => Err(Error::damaged("its bank file is not where Firedancer writes it").into()),
+            })
             .map_err(|error| FailedRead::of(number, error))?;
-        names.push(final_name(archive, &one.bank, base_slot));
-        unpacked.push(one);
+        names.push(final_name(archive, &unpacked.bank, base_slot));
+        let storages = first..assigner.storages().len() as u32;
+        let placed = match (is_converted, &state) {
+            (false, _) => None,
+            (true, None) => {
+                let message = "an archive of Firedancer's is converted for Agave only where the state is checked";
+                return Err(Error::usage(message).into());
+            }
+            (true, Some(state)) => {
+                state.are_of_firedancer(storages.clone());
+                Some(assigner.place(base_slot.unwrap_or_default(), unpacked.bank.slot)?)
+            }
+        };
+        parts.push(Part { unpacked, bank_snapshot, storages, placed, accounts: None });
     }
     let archives = &feed.archives;
-    let Some(newest) = unpacked.pop() else { return Err(Error::failed("no archive").into()) };
-    let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
+    let Some(newest) = parts.last() else { return Err(Error::failed("no archive").into()) };
     let outcome = match &state {
         None => StateOutcome::not_asked(),
-        Some(state) => state.finish(&bank, options.threads, progress, &mut |superseded, _| {
-            progress.stage("Subtracting", None);
-            let Task::Subtract(list) = superseded else { return Ok(()) };
-            if list.has_duplicates() {
-                return Err(Error::damaged("an account is twice in one storage"));
-            }
-            let pass = state.pass(superseded);
-            let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
-            read_superseded(list, storages, roots, hint, &pass, options.threads, progress)
+        Some(state) => state.finish(&newest.unpacked.bank, options.threads, progress, &mut |task, _| {
+            subtract(state, task, &assigner, roots, options, progress)
         })?,
     };
-    judge_expected(bank.slot, bank.snapshot_hash(), &options.check)?;
+    judge_expected(newest.unpacked.bank.slot, newest.unpacked.bank.snapshot_hash(), &options.check)?;
+    let unpacked = assigner.into_storages();
+    if let Some(state) = &state {
+        Conversion { roots, unpacked: &unpacked, target, options, progress }.run(&mut parts, state)?;
+    }
     let has_index = archives.iter().all(|archive| archive.tail.is_some());
-    let assurance = Assurance::new(outcome, &bank, has_index);
-    Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
+    let Some([older @ .., newest]) = Some(parts.as_slice()) else { return Err(Error::failed("no archive").into()) };
+    let assurance = Assurance::new(outcome, &newest.unpacked.bank, has_index);
+    let base_slot = older.last().map(|full| full.unpacked.bank.slot);
+    Ok(Restored { parts, base_slot, names, unpacked, assurance })
+}
+
+/// Has superseded records read again from where they were placed.
+fn subtract(
+    state: &StateCheck,
+    task: Task<'_>,
+    assigner: &Assigner,
+    roots: &[PartialDir],
+    options: &RestoreTarget,
+    progress: &dyn Progress,
+) -> Result<()> {
+    progress.stage("Subtracting", None);
+    let Task::Subtract(list) = task else { return Ok(()) };
+    if list.has_duplicates() {
+        return Err(Error::damaged("an account is twice in one storage"));
+    }
+    let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
+    read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)
 }
 
 /// Whether what is restored is an incremental archive without its full one.
@@ -336,7 +386,9 @@ fn is_part(feed: &Feed<'_>) -> bool {
 fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreTarget) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
     let spill_dir = options.check.spill_dir(Some(target.snapshots_dir.path()));
-    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
+    let state = StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)?;
+    // Whether Firedancer wrote the incremental archive is not known yet.
+    Ok(if options.layout == RestoreLayout::Boot { state.keeping_accounts() } else { state })
 }
 
 /// Bytes that an archive unpacks to, as its index tells, or rather too many.
@@ -350,10 +402,7 @@ fn unpacked_bytes(archive: &Archive) -> u64 {
 /// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
 /// ends. One that cannot be read is the validator's to judge.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
-    let path = options.paths.ledger.join(GENESIS_FILE_NAME);
-    if options.layout == RestoreLayout::Archive || !path.is_file() {
-        return Ok(());
-    }
+    let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
     match Genesis::read(&path) {
         Ok(genesis) if !genesis.is_of(bank) => {
             Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))

@@ -1,14 +1,12 @@
 //! What to restore and how, and what was restored.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, IoPolicy, Progress, Result, available_threads, text};
-use slotpress_format::{Hash, LedgerPaths, Root};
+use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
+use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
-
-use crate::archive::sink::Sink;
 
 /// What a restore leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,9 +74,6 @@ pub struct RestoreTarget {
     pub existing_state: ExistingState,
     /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
-    /// Makes what Agave reads of an archive that it does not read, for the archives directory (`recompress_for_agave` does);
-    /// without it, such an archive cannot be restored into a ledger that boots.
-    pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// Read everything back before the ledger is complete: what of it is checked.
@@ -96,7 +91,6 @@ impl RestoreTarget {
             layout: RestoreLayout::default(),
             existing_state: ExistingState::default(),
             threads: available_threads(),
-            convert: None,
             check: CheckOptions::default(),
             read_back: None,
             io_policy: IoPolicy::default(),
@@ -104,32 +98,12 @@ impl RestoreTarget {
     }
 }
 
-/// An archive that Agave does not read.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct ToConvert<'a> {
-    /// The archive.
-    pub archive: &'a Path,
-    /// The full archive below an incremental one of Firedancer's.
-    pub base: Option<&'a Path>,
-    /// The slot of that, for an archive without a name.
-    pub base_slot: Option<u64>,
-    /// The incremental archive that is to go on a full one of Firedancer's, where it is known.
-    pub incremental: Option<&'a Path>,
+impl RestoreTarget {
     /// The chain's `genesis.bin`, where the ledger has it.
-    pub genesis: Option<&'a Path>,
-    /// Whether it is Firedancer's: then its storages and its bank file change.
-    pub is_of_firedancer: bool,
-    /// Threads that work, 1 to 1024.
-    pub threads: usize,
-    /// The most memory for finding superseded records, in bytes.
-    pub memory_bytes: u64,
-    /// How to read and write beside other programs.
-    pub io_policy: &'a IoPolicy,
+    pub(super) fn genesis(&self) -> Option<PathBuf> {
+        Some(self.paths.ledger.join(GENESIS_FILE_NAME)).filter(|path| path.is_file())
+    }
 }
-
-/// Makes of an archive one that Agave reads; returns its path, where it has one.
-pub type ConvertArchive = for<'a> fn(&ToConvert<'_>, Sink<'a>, &'a dyn Progress) -> Result<Option<PathBuf>>;
 
 /// What was restored.
 #[derive(Clone, Debug, Serialize)]

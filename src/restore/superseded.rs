@@ -44,7 +44,7 @@ pub fn read_superseded(
             let missing = || Error::failed(format!("storage number {number} was not placed"));
             let storage = storages.get(number as usize).ok_or_else(missing)?;
             let root = roots.get(usize::from(storage.root)).ok_or_else(missing)?;
-            let name = format!("{}.{}", storage.slot, storage.id);
+            let name = storage.file_name();
             let file = root.open_file(&name)?;
             worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
             for version in versions {

@@ -30,8 +30,10 @@ pub struct UnpackOptions<'a> {
     pub threads: usize,
     /// Which frames are compared with their hashes.
     pub hashes: HashCheck,
-    /// The rules whose breach ends it.
-    pub refused: fn(Rule) -> bool,
+    /// Whether it stays as it is in the archive.
+    pub is_tree: bool,
+    /// Whether it is Firedancer's, and is converted.
+    pub is_converted: bool,
 }
 
 /// What the archives of one state have in common.
@@ -55,7 +57,7 @@ pub struct Unpacked {
 }
 
 /// Whether a breach of the rule ends the restore of the tree of an archive, as it is there: also of one that only Firedancer loads.
-pub fn is_refused_of_tree(rule: Rule) -> bool {
+fn is_refused_of_tree(rule: Rule) -> bool {
     rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
@@ -76,12 +78,17 @@ pub fn unpack(
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { threads, hashes, refused, .. } = *options;
+    let UnpackOptions { threads, hashes, is_tree, is_converted, .. } = *options;
     let Shared { seen_slots, size_limit, state } = *shared;
     let passing =
         (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
     let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-    let findings = Findings::refusing(refused);
+    let findings = Findings::refusing(match (is_tree, is_converted) {
+        (true, _) => is_refused_of_tree,
+        (false, true) => Rule::is_refused_of_source,
+        (false, false) => Rule::is_refused,
+    });
+    assigner.begin(is_converted);
     let records = state.map(StateCheck::first_pass);
     let contents = Unpacking {
         assigner: Mutex::new(assigner),
@@ -102,7 +109,8 @@ pub fn unpack(
     write_behind.finish().or_path("write to", &options.bank_snapshot.path)?;
     let judged = reader.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
-    if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
+    let is_made_good = |rule: &Rule| is_converted && rule.is_refused() && !rule.is_refused_of_source();
+    if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule) && !is_made_good(rule)) {
         let path = archive.path().shown();
         progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
     }
@@ -178,7 +186,7 @@ impl EntrySink for EntryWriter<'_, '_> {
             Destination::Version => (*bank_snapshot, "version".to_string()),
             Destination::StatusCache => (*bank_snapshot, "status_cache".to_string()),
             Destination::BankFile => (*bank_snapshot, BANK_FILE_PARTIAL.to_string()),
-            Destination::Storage { root, slot, id } => (&roots[usize::from(root)], format!("{slot}.{id}")),
+            Destination::Storage(storage) => (&roots[usize::from(storage.root)], storage.file_name()),
         };
         self.current = Some((dir.create_file(&name, owner, self.unpacking.is_shared)?, dir.path.join(&name)));
         Ok(())

@@ -1,6 +1,7 @@
 //! `slotpress bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on this machine only.
 
 mod works {
+    mod firedancer;
     mod ledgers;
     mod servers;
     mod sources;

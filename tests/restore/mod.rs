@@ -10,11 +10,13 @@ mod works {
 }
 mod refused {
     mod damage;
+    mod firedancer;
     mod links;
     mod state;
     mod targets;
 }
 mod survives {
+    mod firedancer;
     mod kills;
     mod left_behind;
     mod replaced;

@@ -81,8 +81,6 @@ hints! {
     OtherPins: "one `publish` serves all targets; to run a second one, give it another directory of `pins`",
     /// Keep pins on the file system of the archives, since they are hard links.
     PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",
-    /// Recompress a stream before it is restored.
-    RecompressOnTheWay: "recompress it on the way, and restore from the stream that comes out",
     /// Choose other directories to restore into.
     OtherDirectories:
         "remove the link or the mount, or choose directories on that file system with `snapshots` and `accounts`",

@@ -15,6 +15,7 @@
 
 pub mod archive;
 pub mod catalog;
+pub mod conversion;
 pub mod inspect;
 pub mod plan;
 pub mod rules;

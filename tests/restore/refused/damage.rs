@@ -6,10 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use slotpress::{
-    CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, Sink,
-    ToConvert, restore,
+    CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore,
 };
-use slotpress_base::{NoProgress, Progress};
+use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
 use tempfile::TempDir;
 
@@ -17,16 +16,10 @@ use crate::common::*;
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
-/// What is damaged is found before anything is converted.
-fn convert(_: &ToConvert<'_>, _: Sink<'_>, _: &dyn Progress) -> Result<Option<PathBuf>, Error> {
-    Err(Error::failed("a damaged archive was to be converted"))
-}
-
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
     let target = RestoreTarget::new(to)
         .layout(layout)
         .threads(2)
-        .convert(Some(convert))
         // The small archive is a part of a state.
         .check(CheckOptions::default().mode(match layout {
             RestoreLayout::Archive => CheckMode::Frames,

@@ -148,7 +148,7 @@ fn a_ledger_that_another_slotpress_restores() {
     let mut other = other.spawn().expect("starts");
     let is_begun = || {
         let mut entries = fs::read_dir(&target.ledger).into_iter().flatten().flatten();
-        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+        entries.any(|entry| name(&entry.path()).starts_with("tmp-snapshot-archive-slotpress-"))
     };
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     other.stdin.as_mut().expect("a pipe").write_all(&bytes[..bytes.len() / 2]).expect("written");

@@ -42,7 +42,7 @@ fn bank_snapshots_swapped_for_an_empty_directory() {
     let mut child = command.spawn().expect("starts");
     let is_begun = || {
         let mut entries = fs::read_dir(&ledger).into_iter().flatten().flatten();
-        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+        entries.any(|entry| name(&entry.path()).starts_with("tmp-snapshot-archive-slotpress-"))
     };
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let (first, rest) = bytes.split_at(bytes.len() / 2);

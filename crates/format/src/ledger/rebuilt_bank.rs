@@ -12,7 +12,7 @@ use slotpress_base::{Error, Hint, Result, to_usize};
 use crate::ledger::activation::StakeHistory;
 use crate::ledger::bank_file::BankPlaces;
 use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
-use crate::{BankFile, Delegation, FieldReader, Genesis, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
+use crate::{BankFile, Delegation, FieldReader, Genesis, Hash, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
 /// Accounts of a state from which its stakes follow.
 #[derive(Clone, Debug, Default)]
@@ -70,9 +70,7 @@ impl RebuiltBank {
     /// # Errors
     /// Something that Agave requires cannot be determined.
     pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
-        let ScheduledLeader::Node(leader) = bank.scheduled_leader else {
-            return Err(cannot("the leader of its slot: the epoch stakes do not tell it"));
-        };
+        let leader = leader_of(bank)?;
         let epoch = bank.epoch();
         let StakedAccounts { vote_accounts, delegations, history, reduced_since, seconds_of_epoch } = accounts;
         let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
@@ -142,6 +140,16 @@ impl RebuiltBank {
         Ok(Self { source, delegations, pieces })
     }
 
+    /// Refuses a bank file that no accounts would help.
+    ///
+    /// # Errors
+    /// Something that Agave asks for cannot be had.
+    pub fn check(source: &[u8], bank: &BankFile, genesis: Option<&Genesis>) -> Result<()> {
+        leader_of(bank)?;
+        genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
+        rebuild_epoch_stakes(source, bank, &BTreeMap::new()).map(drop)
+    }
+
     pub fn length_bytes(&self) -> u64 {
         let bytes = |piece: &Piece| match piece {
             Piece::Kept(range) => range.len(),
@@ -166,6 +174,13 @@ impl RebuiltBank {
             }
         }
         Ok(())
+    }
+}
+
+fn leader_of(bank: &BankFile) -> Result<Hash> {
+    match bank.scheduled_leader {
+        ScheduledLeader::Node(leader) => Ok(leader),
+        _ => Err(cannot("the leader of its slot: the epoch stakes do not tell it")),
     }
 }
 

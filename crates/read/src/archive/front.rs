@@ -32,16 +32,27 @@ pub struct Front {
 pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     match &archive.tail {
         Some(_) => by_index(archive)?.slot_time,
-        None => parse(&in_order(archive).ok()??)?.slot_time,
+        None => parse(&in_order(archive, FRONT_BYTES).ok()??)?.slot_time,
     }
 }
 
-/// True if Firedancer wrote the bank file, as far as [`bank`] can tell.
+/// Bytes of Firedancer's bank file that are held: of mainnet it has some 10 MB, all in the stakes of two or three epochs.
+pub const FIREDANCER_BANK_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The bank file, where Firedancer wrote it; as of [`bank`].
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
-pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
-    Ok(bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()))
+/// The disk fails, or memory does not suffice; it is too long.
+pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
+    if !bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()) {
+        return Ok(None);
+    }
+    match in_order(archive, FIREDANCER_BANK_BYTES_MAX)? {
+        Some((entry, _)) if entry.content_bytes > FIREDANCER_BANK_BYTES_MAX as u64 => {
+            Err(Error::failed(format!("a bank file of more than {FIREDANCER_BANK_BYTES_MAX} bytes")))
+        }
+        found => Ok(found.map(|(_, bank_file)| bank_file)),
+    }
 }
 
 /// The fields of the bank file before its stakes; `None` if a short read does not reach them. Damage is not reported
@@ -52,7 +63,7 @@ pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
 pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
     let front = match &archive.tail {
         Some(tail) => read_by_index(archive, tail),
-        None => in_order(archive)?,
+        None => in_order(archive, FRONT_BYTES)?,
     };
     Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
 }
@@ -125,23 +136,24 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, split_at_most(front, FRONT_BYTES).0.to_vec()))
 }
 
-/// Decodes from the start of the archive, up to [`TAR_BYTES_MAX`].
-fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
-    let (mut bank, mut front, mut is_enough) = (None, Vec::new(), false);
+/// So many bytes of it, from the archive's beginning on, for so long as that is little.
+fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
+    let (mut bank, mut front, mut is_over, mut is_enough) = (None, Vec::new(), false, false);
     let mut parser = EntryParser::tolerant();
     let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             match event {
                 TarEvent::Begin(entry) if matches!(entry.kind, EntryKind::BankFile(_)) => bank = Some(entry),
-                TarEvent::Content { bytes, .. } if bank.is_some() => {
-                    front.extend_from_slice(split_at_most(bytes, FRONT_BYTES.saturating_sub(front.len())).0);
+                TarEvent::Content { bytes, .. } if bank.is_some() && !is_over => {
+                    front.extend_from_slice(split_at_most(bytes, front_bytes.saturating_sub(front.len())).0);
                 }
+                TarEvent::End(_) => is_over = bank.is_some(),
                 _ => {}
             }
             Ok(())
         })?;
-        let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(FRONT_BYTES as u64));
-        is_enough = is_whole || parser.position() >= TAR_BYTES_MAX;
+        let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(front_bytes as u64));
+        is_enough = is_whole || parser.position() >= TAR_BYTES_MAX.saturating_add(front_bytes as u64);
         if is_enough { Err(Error::failed("enough was read")) } else { Ok(()) }
     });
     match result {

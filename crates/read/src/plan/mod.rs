@@ -37,7 +37,9 @@ pub struct PlannedFile {
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedStorage {
     pub file: StorageFile,
-    /// Length of the entry in bytes: the file up to its last record, without obsolete records.
+    /// Its id in the archive, which may differ from the file's.
+    pub id: u32,
+    /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
     pub content_bytes: u64,
     /// Bytes of padding at the end of the entry that are not in the file: 0 to 7.
     pub padding_bytes: u8,
@@ -50,7 +52,7 @@ pub struct PlannedStorage {
 
 impl PlannedStorage {
     pub fn entry(&self) -> Entry {
-        let kind = EntryKind::Storage { slot: self.file.slot, id: self.file.id };
+        let kind = EntryKind::Storage { slot: self.file.slot, id: self.id };
         Entry { kind, content_bytes: self.content_bytes }
     }
 }
@@ -159,6 +161,43 @@ impl Plan {
             obsolete_bytes,
             whole_storages,
             io_hint: options.io_policy.io_hint,
+        })
+    }
+
+    /// Plans the archive of what was unpacked from one: of all storages there, those whose ids in it `id_of` tells, as they
+    /// are.
+    pub fn of_unpacked(
+        bank: BankFile,
+        snapshot: BankSnapshot,
+        id_of: &dyn Fn(&StorageFile) -> Option<u32>,
+        io_hint: IoHint,
+    ) -> Result<Self> {
+        let planned = |file: &StorageFile| {
+            let (id, content_bytes) = (id_of(file)?, file.file_bytes);
+            let (padding_bytes, obsolete_list_offset, obsolete_count) = (0, 0, 0);
+            let checkpoints = (0, 0);
+            let file = *file;
+            Some(PlannedStorage {
+                file,
+                id,
+                content_bytes,
+                padding_bytes,
+                obsolete_list_offset,
+                obsolete_count,
+                checkpoints,
+            })
+        };
+        Ok(Self {
+            bank,
+            files: plan_files(&snapshot)?,
+            storages: snapshot.storages.iter().filter_map(planned).collect(),
+            roots: snapshot.roots,
+            obsolete_accounts: None,
+            checkpoints: Vec::new(),
+            obsolete_records: 0,
+            obsolete_bytes: 0,
+            whole_storages: 0,
+            io_hint,
         })
     }
 
@@ -295,6 +334,7 @@ fn plan_storages(
             planned.checkpoints.extend(length.checkpoints);
             planned.storages.push(PlannedStorage {
                 file: **file,
+                id: file.id,
                 content_bytes: length.content_bytes,
                 padding_bytes: length.padding_bytes,
                 obsolete_list_offset: obsolete.list_offset,

@@ -401,7 +401,14 @@ impl Rule {
         !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
 
-    /// A restriction for a client that loads an archive that breaks the rule, as seen with Agave's own archivers.
+    /// True if no other archive may be made of an archive that breaks the rule: as with a restore, but for windows and empty storages, which the result does
+    /// not have, and for what only Firedancer writes; and an order of entries, which the result has too.
+    pub fn is_refused_of_source(self) -> bool {
+        let is_made_good = self.is_of_firedancer() || matches!(self, Self::WindowRefused | Self::EmptyStorage);
+        self.is_refused() && !is_made_good || self == Self::Order
+    }
+
+    /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),

@@ -17,7 +17,7 @@ use crate::state::second_pass::{SecondPass, StateWorker, SupersededMarks};
 use crate::state::stakes::StakeAccounts;
 use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
-use crate::state::versions::{KnownAccounts, VersionLog};
+use crate::state::versions::{KnownAccounts, Log, VersionLog};
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
 #[derive(Clone, Debug, Default)]
@@ -114,7 +114,7 @@ impl Accounts {
 
     /// Notes that Firedancer wrote the older storages.
     pub fn older_are_of_firedancer(&self) {
-        self.stakes.lose_rent_epochs_from(self.older_storages);
+        self.stakes.are_of_firedancer(self.older_storages..u32::MAX);
     }
 
     /// The merged sums; complete once all workers have ended.
@@ -122,7 +122,12 @@ impl Accounts {
         self.sums.lock().clone()
     }
 
-    /// Bytes that were spilled to disk.
+    /// Puts sums back to what they were.
+    pub fn set_sums(&self, sums: Sums) {
+        *self.sums.lock() = sums;
+    }
+
+    /// Bytes that did not fit in memory.
     pub fn spilled_bytes(&self) -> u64 {
         self.log.spilled_bytes()
     }
@@ -135,10 +140,15 @@ impl Accounts {
         }
     }
 
-    /// Finds superseded records, in rounds that fit in memory.
-    pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
+    /// Finds superseded records, in rounds that fit in memory. The log goes, or stays for what is still to be read.
+    pub fn find_superseded(
+        &self,
+        threads: usize,
+        log: Log,
+        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
+    ) -> Result<()> {
         let storages = self.storages.read();
-        self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
+        self.log.find_superseded(threads, log, &|storage| slot_of(&storages, storage), on_round)
     }
 
     /// Marks superseded records, in at most `marks_bytes_max` bytes.

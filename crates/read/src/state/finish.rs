@@ -9,6 +9,7 @@ use slotpress_format::BankFile;
 use super::accounts::{Accounts, Sums, Task};
 use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
+use super::versions::Log;
 use crate::{Check, Findings, Place, Rule};
 
 /// Lower estimate of a record's length, from which the needed disk space follows.
@@ -43,6 +44,7 @@ pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
     findings: &Findings,
+    log: Log,
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
@@ -52,7 +54,7 @@ pub fn finish_check(
         findings.skip(Check::State, "no bank file could be read");
     }
     progress.stage("Sorting", None);
-    accounts.find_superseded(threads, &mut |mut round| {
+    accounts.find_superseded(threads, log, &mut |mut round| {
         progress.check()?;
         counted.accounts += round.accounts;
         counted.superseded += round.count;
@@ -71,7 +73,6 @@ pub fn finish_check(
     accounts.check()?;
     if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
         judge_state(accounts, &accounts.sums(), bank, findings)?;
-        judge_stakes(accounts, bank, findings)?;
     }
     counted.superseded += accounts.sums().skipped;
     Ok(counted)
@@ -96,7 +97,6 @@ pub fn finish_visit(
     let sums = accounts.sums();
     if let Some(bank) = checked_bank {
         judge_state(accounts, &sums, bank, findings)?;
-        judge_stakes(accounts, bank, findings)?;
     }
     Ok(StateCounts { accounts: second_pass.marked.accounts, superseded: second_pass.marked.superseded + sums.skipped })
 }
@@ -144,7 +144,8 @@ fn judge_cached_slots(
     }
 }
 
-fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
+/// The state against a bank file.
+pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
         findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports)?;
@@ -154,11 +155,9 @@ fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Fin
     } else if let Some(cached) = &bank.cached_slots {
         judge_cached_slots(cached, accounts.stakes.newest_slots(), bank, findings)?;
     }
-    match sums.lattice == bank.lattice_hash {
-        true => Ok(()),
-        false => {
-            let found = sums.lattice.snapshot_hash();
-            findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found)
-        }
+    if sums.lattice != bank.lattice_hash {
+        let found = sums.lattice.snapshot_hash();
+        findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found)?;
     }
+    judge_stakes(accounts, bank, findings)
 }

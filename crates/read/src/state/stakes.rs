@@ -5,8 +5,9 @@
 //! Whether an even newer version exists is known when superseded records are ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{Result, to_usize};
@@ -67,9 +68,9 @@ pub struct FoundAccounts {
     pub staked: StakedAccounts,
     /// Storage number and offset of each vote account's record.
     pub vote_records: BTreeMap<[u8; 32], (u32, u64)>,
-    /// From this storage number on, rent epochs are lost; larger than all numbers if none are.
-    pub rent_epochs_lost_from: u32,
-    /// The newest slots with a block, newest first, as many as a status cache can hold.
+    /// The storages that Firedancer wrote: their rent epochs are lost.
+    pub of_firedancer: Vec<Range<u32>>,
+    /// The newest slots that have a block, as many as a status cache holds, newest first.
     pub newest_slots: Vec<u64>,
     /// True while the rewards of the last epoch are being paid out.
     pub are_rewards_active: bool,
@@ -87,19 +88,14 @@ pub struct StakeAccounts {
     count: AtomicUsize,
     /// Bytes of accounts that are kept whole; `None` if none are to be kept.
     kept_bytes: Option<AtomicUsize>,
-    /// Storages from this number on were written by Firedancer, which does not keep rent epochs.
-    rent_epochs_lost_from: AtomicU32,
+    /// The storages that Firedancer wrote: their rent epochs are not what Agave has.
+    of_firedancer: Mutex<Vec<Range<u32>>>,
 }
 
 impl Default for StakeAccounts {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self {
-            shards,
-            count: AtomicUsize::default(),
-            kept_bytes: None,
-            rent_epochs_lost_from: AtomicU32::new(u32::MAX),
-        }
+        Self { shards, count: AtomicUsize::default(), kept_bytes: None, of_firedancer: Mutex::default() }
     }
 }
 
@@ -109,9 +105,9 @@ impl StakeAccounts {
         Self { kept_bytes: Some(AtomicUsize::default()), ..Self::default() }
     }
 
-    /// Notes that Firedancer wrote the storages from this number on: their rent epochs are meaningless.
-    pub fn lose_rent_epochs_from(&self, storage: u32) {
-        self.rent_epochs_lost_from.store(storage, Relaxed);
+    /// Firedancer wrote these storages: their rent epochs tell nothing.
+    pub fn are_of_firedancer(&self, storages: Range<u32>) {
+        self.of_firedancer.lock().push(storages);
     }
 
     fn shard(&self, address: &[u8; 32]) -> MutexGuard<'_, Shard> {
@@ -142,29 +138,52 @@ impl StakeAccounts {
             _ => return,
         };
         let Some(staked) = staked else { return };
-        let staked_bytes = staked.kept_bytes();
-        if let Some(kept_bytes) = &self.kept_bytes
-            && kept_bytes.fetch_add(staked_bytes, Relaxed).saturating_add(staked_bytes) > KEPT_BYTES_MAX
-        {
-            return;
-        }
-        let found = Found { staked, slot: storage.slot, storage: storage.number, fingerprint };
+        let mut found = Found { staked, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&header.pubkey);
         match shard.get_mut(&header.pubkey) {
-            // Among storages of one slot, the later one in the archive counts.
-            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
+            // Of storages of one slot, the later in the archive.
+            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => {
+                self.release(&known.staked);
+                self.count_kept(&mut found.staked);
+                *known = found;
+            }
             Some(_) => {}
             None if self.count.fetch_add(1, Relaxed) < ACCOUNTS_MAX => {
+                self.count_kept(&mut found.staked);
                 shard.insert(header.pubkey, found);
             }
             None => {}
         }
     }
 
+    /// Counts what is kept whole; of a vote account that is too much, only what is compared stays.
+    fn count_kept(&self, staked: &mut Staked) {
+        let Some(kept_bytes) = &self.kept_bytes else { return };
+        let bytes = staked.kept_bytes();
+        if kept_bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > KEPT_BYTES_MAX
+            && let Staked::Vote(_, kept) = staked
+        {
+            // It stays counted: no bank file is made of these.
+            *kept = None;
+        }
+    }
+
+    fn release(&self, staked: &Staked) {
+        if let Some(kept_bytes) = &self.kept_bytes {
+            kept_bytes.fetch_sub(staked.kept_bytes(), Relaxed);
+        }
+    }
+
     pub fn drop_superseded(&self, superseded: &ByStorage) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.retain(|_, found| !is_listed(superseded.of_storage(found.storage), &found.fingerprint));
+            shard.retain(|_, found| {
+                let is_superseded = is_listed(superseded.of_storage(found.storage), &found.fingerprint);
+                if is_superseded {
+                    self.release(&found.staked);
+                }
+                !is_superseded
+            });
         }
     }
 
@@ -172,23 +191,23 @@ impl StakeAccounts {
     /// dropped.
     ///
     /// # Errors
-    /// There are more accounts than are kept, or a sysvar is missing.
-    pub fn into_accounts(self) -> Result<FoundAccounts> {
-        let is_over = self.kept_bytes.is_none_or(|bytes| bytes.into_inner() > KEPT_BYTES_MAX);
-        if is_over || self.count.into_inner() > ACCOUNTS_MAX {
+    /// There are more than are looked at, or one is missing.
+    pub fn found(&self) -> Result<FoundAccounts> {
+        let is_over = self.kept_bytes.as_ref().is_none_or(|bytes| bytes.load(Relaxed) > KEPT_BYTES_MAX);
+        if is_over || self.count.load(Relaxed) > ACCOUNTS_MAX {
             return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
         }
         let (mut staked, mut others, mut vote_records) = (StakedAccounts::default(), HashMap::new(), BTreeMap::new());
-        for shard in self.shards {
-            for (address, found) in shard.into_inner() {
-                match found.staked {
-                    Staked::Delegation(delegation) => staked.delegations.push((address, delegation)),
+        for shard in &self.shards {
+            for (address, found) in &*shard.lock() {
+                match &found.staked {
+                    Staked::Delegation(delegation) => staked.delegations.push((*address, *delegation)),
                     Staked::Vote(_, Some((account, offset_bytes))) => {
-                        staked.vote_accounts.insert(address, account);
-                        vote_records.insert(address, (found.storage, offset_bytes));
+                        staked.vote_accounts.insert(*address, account.clone());
+                        vote_records.insert(*address, (found.storage, *offset_bytes));
                     }
                     Staked::Vote(_, None) => {}
-                    Staked::Other(account) => drop(others.insert(address, account.data)),
+                    Staked::Other(account) => drop(others.insert(*address, account.data.clone())),
                 }
             }
         }
@@ -202,9 +221,9 @@ impl StakeAccounts {
         let slots = others.get(&SLOT_HISTORY).ok_or_else(|| cannot("the sysvar SlotHistory"))?;
         let newest_slots = parse_newest_slots(slots, to_usize(STATUS_CACHE_SLOTS_MAX))?;
         let rewards = others.get(&EPOCH_REWARDS).map(|data| parse_rewards_active(data)).transpose()?;
-        let rent_epochs_lost_from = self.rent_epochs_lost_from.into_inner();
+        let of_firedancer = self.of_firedancer.lock().clone();
         let are_rewards_active = rewards == Some(true);
-        Ok(FoundAccounts { staked, vote_records, rent_epochs_lost_from, newest_slots, are_rewards_active })
+        Ok(FoundAccounts { staked, vote_records, of_firedancer, newest_slots, are_rewards_active })
     }
 
     pub fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
@@ -248,11 +267,12 @@ impl StakeAccounts {
         // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another rule.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
-        let lost_from = self.rent_epochs_lost_from.load(Relaxed);
+        let of_firedancer = self.of_firedancer.lock().clone();
         for (address, account) in voters {
             let found = match self.found_vote_account(address) {
                 Some((found, storage)) if found.digest == account.digest => {
-                    if found.rent_epoch != account.rent_epoch && storage < lost_from {
+                    let is_lost = of_firedancer.iter().any(|storages| storages.contains(&storage));
+                    if found.rent_epoch != account.rent_epoch && !is_lost {
                         let rent_epoch = account.rent_epoch.to_string();
                         add(Rule::StakesRentEpoch, address, rent_epoch, &found.rent_epoch.to_string())?;
                     }
@@ -408,14 +428,19 @@ mod tests {
             let mut stakes = StakeAccounts::keeping_accounts();
             stakes.kept_bytes = Some(AtomicUsize::new(before));
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
-            let error = stakes.into_accounts().expect_err("neither is all that is asked for").to_string();
+            let error = stakes.found().expect_err("neither is all that is asked for").to_string();
             assert_eq!(error.contains("too many"), !is_kept, "{error}");
         }
+        // Of many versions, one is kept.
+        let mut stakes = StakeAccounts::keeping_accounts();
+        stakes.kept_bytes = Some(AtomicUsize::new(KEPT_BYTES_MAX - 40));
+        (5..9).for_each(|slot| look_at(&stakes, [8; 32], CLOCK, (slot, slot as u32), &[1; 40]));
+        assert!(!stakes.found().expect_err("not all that is asked for").to_string().contains("too many"));
         let stakes = StakeAccounts::keeping_accounts();
         stakes.count.store(ACCOUNTS_MAX + 1, Relaxed);
-        assert!(stakes.into_accounts().expect_err("too many").to_string().contains("too many"));
+        assert!(stakes.found().expect_err("too many").to_string().contains("too many"));
         let stakes = StakeAccounts::keeping_accounts();
         stakes.count.store(ACCOUNTS_MAX, Relaxed);
-        assert!(stakes.into_accounts().expect_err("no Clock").to_string().contains("Clock"));
+        assert!(stakes.found().expect_err("no Clock").to_string().contains("Clock"));
     }
 }

@@ -58,6 +58,15 @@ pub struct VersionLog {
     spill: Spill,
 }
 
+/// What becomes of the log when it is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// Nothing is left in it.
+    Goes,
+    /// All of it: more is to be read.
+    Stays,
+}
+
 #[derive(Default)]
 struct Partition {
     chunks: Vec<Vec<Version>>,
@@ -133,29 +142,37 @@ impl VersionLog {
         Ok(())
     }
 
-    /// Takes all records of one partition out of the log and into `sorted`, grouped by account.
-    fn take_sorted(&self, partition: &Mutex<Partition>, sorted: &mut Vec<Version>) -> Result<()> {
+    /// Puts everything in one partition into `sorted`, by account.
+    fn sort(&self, partition: &Mutex<Partition>, log: Log, sorted: &mut Vec<Version>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
-        self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
+        let held = chunks.len();
         let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
-        for offset in spilled {
-            self.spill.read(offset, &mut bytes)?;
+        for offset in &spilled {
+            self.spill.read(*offset, &mut bytes)?;
             chunks.push(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes).collect());
         }
         group_by_account(&chunks, sorted);
+        match log {
+            Log::Goes => drop(self.held_bytes.fetch_sub((held * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed)),
+            Log::Stays => {
+                chunks.truncate(held);
+                *partition.lock() = Partition { chunks, spilled };
+            }
+        }
         Ok(())
     }
 
-    /// Passes superseded records on in rounds that fit in memory, and empties the log. `slot_of` gives the slot of a
+    /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
     /// storage.
     pub fn find_superseded(
         &self,
         threads: usize,
+        log: Log,
         slot_of: &(dyn Fn(u32) -> u64 + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
-        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
+        self.for_each_partition(threads, log, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
             round.add(found);
             match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
                 true => on_round(std::mem::take(&mut round).sorted()),
@@ -165,11 +182,12 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Sorts each non-empty partition on one of `threads` threads, calls `read` on it there, and passes the result to
-    /// `on_result`. All versions of an account are in one partition. Empties the log.
+    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
+    /// All versions of an account are in one partition.
     pub fn for_each_partition<R: Send>(
         &self,
         threads: usize,
+        log: Log,
         read: &(dyn Fn(&[Version]) -> R + Sync),
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
@@ -185,7 +203,7 @@ impl VersionLog {
             rest = after;
             let read_one = |partition: &&Mutex<Partition>| {
                 let mut sorted = spare().pop().unwrap_or_default();
-                self.take_sorted(partition, &mut sorted)?;
+                self.sort(partition, log, &mut sorted)?;
                 let result = read(&sorted);
                 spare().push(sorted);
                 Ok(result)
@@ -272,8 +290,10 @@ mod tests {
                 prop_assert!(known.contains(&printer.of(&[*key; 32])));
             }
             prop_assert!(!known.contains(&printer.of(&[200; 32])));
-            let mut found = Superseded::default();
-            log.find_superseded(2, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
+            let [mut first, mut found] = [Superseded::default(), Superseded::default()];
+            log.find_superseded(2, Log::Stays, &slot_of, &mut |round| { first.add(round); Ok(()) }).expect("found");
+            log.find_superseded(2, Log::Goes, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
+            prop_assert_eq!(&first, &found, "the log stayed");
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
             let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -310,7 +330,7 @@ mod tests {
             |partition: &Mutex<Partition>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
         assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
-        log.find_superseded(2, &u64::from, &mut |round| {
+        log.find_superseded(2, Log::Goes, &u64::from, &mut |round| {
             superseded += round.record_count();
             found += round.accounts;
             Ok(())
@@ -370,7 +390,7 @@ mod tests {
                 counts.push(round.record_count());
                 Ok(())
             };
-            log.find_superseded(1, &u64::from, &mut on_round).expect("found");
+            log.find_superseded(1, Log::Goes, &u64::from, &mut on_round).expect("found");
             assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}: {counts:?}");
         }
     }
@@ -409,7 +429,7 @@ mod tests {
         log.append(&mut batch).expect("appended");
         assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
         let mut found = Superseded::default();
-        log.find_superseded(2, &u64::from, &mut |round| {
+        log.find_superseded(2, Log::Goes, &u64::from, &mut |round| {
             found.add(round);
             Ok(())
         })

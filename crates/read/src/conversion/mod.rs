@@ -1,0 +1,195 @@
+//! An archive of Firedancer's into one that Agave loads: what its accounts tell, once they have been read.
+//!
+//! Firedancer writes all storages under the snapshot's slot, a bank file without stakes, and a status cache of one slot. Agave
+//! loads one storage of a slot, takes the stakes from the bank file, and wants every slot of the slot history in the status
+//! cache. All of that follows from the accounts. The state stays as it is, and so do its hash and the archive's name.
+
+pub mod place;
+
+use std::io::Cursor;
+use std::ops::Range;
+use std::path::Path;
+
+use slotpress_base::{Progress, Result};
+use slotpress_format::ledger::rebuilt_bank::cannot;
+use slotpress_format::{
+    BankFile, FieldReader, Genesis, RebuiltBank, RentEpochs, STATUS_CACHE_SLOTS_MAX, parse_bank_file_and_end,
+};
+
+use crate::FoundAccounts;
+use crate::archive::{Archive, front};
+
+/// What an index says of an archive that was made of one of Firedancer's.
+pub const CONVERTED: &str = "converted-from=firedancer";
+
+/// Whether an archive is Firedancer's, and to be converted for Agave: the one question of all that read one for that.
+///
+/// # Errors
+/// Its bank file alone tells that it cannot be converted.
+pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> {
+    let Some(source) = front::bank_file_of_firedancer(archive)? else { return Ok(false) };
+    let fields = FieldReader::new(Cursor::new(&source), source.len() as u64, "the bank file");
+    // What is damaged is for those to report who read it with the rest.
+    if let Ok((bank, None)) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true) {
+        RebuiltBank::check(&source, &bank, genesis.map(Genesis::read).transpose()?.as_ref())?;
+    }
+    Ok(true)
+}
+
+/// An archive of Firedancer's of which everything has been read, and the state checked.
+pub struct ReadOfFiredancer<'a> {
+    /// The bytes of its bank file.
+    pub bank_file: Vec<u8>,
+    /// The same, parsed.
+    pub bank: &'a BankFile,
+    /// What the accounts of its state tell.
+    pub accounts: FoundAccounts,
+    /// Its own storages, by their numbers.
+    pub storages: Range<u32>,
+    /// The rent epochs that the incremental archive on it expects.
+    pub rent_epochs: RentEpochs,
+    /// The chain's genesis, where it is known.
+    pub genesis: Option<&'a Genesis>,
+    /// Whether an incremental archive goes on it.
+    pub is_base: bool,
+}
+
+/// What takes the place of what it has.
+#[derive(Debug)]
+pub struct ForAgave {
+    /// The bank file.
+    pub bank: RebuiltBank,
+    /// What takes the place of the first 8 bytes of the status cache.
+    pub status_cache_front: Vec<u8>,
+    /// The rent epochs of vote accounts in its own storages, by storage and offset.
+    pub rent_epochs: Vec<RentEpochPlace>,
+}
+
+/// The rent epoch of a vote account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RentEpochPlace {
+    /// The number of its storage.
+    pub storage: u32,
+    /// Where in the storage it is.
+    pub offset_bytes: u64,
+    /// What it is.
+    pub epoch: u64,
+}
+
+/// The count of slots that a status cache begins with, in bytes.
+pub const STATUS_CACHE_COUNT_BYTES: usize = 8;
+
+/// Where the rent epoch of a record is.
+const RENT_EPOCH_AT: u64 = 56;
+
+impl ReadOfFiredancer<'_> {
+    /// Makes what Agave asks for.
+    ///
+    /// # Errors
+    /// Something of that cannot be had.
+    pub fn convert(self, progress: &dyn Progress) -> Result<ForAgave> {
+        let Self { bank_file, bank, mut accounts, storages, rent_epochs, genesis, is_base } = self;
+        if accounts.are_rewards_active && is_base {
+            progress.warn(
+                "rewards were being paid out, and to whom is not in the archive: use it with its incremental archive only",
+            );
+        } else if accounts.are_rewards_active {
+            return Err(cannot(
+                "rewards: those of the last epoch were being paid out, and to whom is not in the archive",
+            )
+            .with_hint("take an archive of a later slot: the payment takes the first minutes of an epoch"));
+        }
+        let cached = bank.cached_slots.as_deref().unwrap_or_default();
+        let status_cache_front = status_cache_front(cached, &accounts.newest_slots, bank.slot)?;
+        let rent_epochs = set_rent_epochs(&mut accounts, &storages, &rent_epochs);
+        let bank = RebuiltBank::new(bank_file, bank, accounts.staked, genesis)?;
+        Ok(ForAgave { bank, status_cache_front, rent_epochs })
+    }
+}
+
+/// Gives the vote accounts that Firedancer wrote their rent epochs; returns where those of the archive's `own` storages are.
+/// Of a full archive of Firedancer's below it, the conversion does the same.
+fn set_rent_epochs(accounts: &mut FoundAccounts, own: &Range<u32>, epochs: &RentEpochs) -> Vec<RentEpochPlace> {
+    let mut places = Vec::new();
+    for (address, account) in &mut accounts.staked.vote_accounts {
+        let Some((storage, offset_bytes)) = accounts.vote_records.get(address).copied() else { continue };
+        let is_own = own.contains(&storage);
+        if !is_own && !accounts.of_firedancer.iter().any(|storages| storages.contains(&storage)) {
+            continue;
+        }
+        account.rent_epoch = epochs.of(address);
+        if is_own {
+            let offset_bytes = offset_bytes.saturating_add(RENT_EPOCH_AT);
+            places.push(RentEpochPlace { storage, offset_bytes, epoch: account.rent_epoch });
+        }
+    }
+    places.sort_unstable();
+    places
+}
+
+/// What takes the place of the count that a status cache of `cached` slots begins with: a larger count, and an empty item for
+/// each of the newest slots that it lacks. Agave wants them all (`verify_slot_deltas` in the `solana-runtime` crate), and none
+/// that the slot history does not know.
+fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
+    if newest.first() != Some(&bank_slot) {
+        return Err(cannot("the status cache: the slot history does not end at the bank's slot"));
+    }
+    if let Some(slot) = cached.iter().find(|slot| !newest.contains(slot)) {
+        return Err(cannot(&format!("the status cache: its slot {slot} is not in the slot history")));
+    }
+    let lacking: Vec<u64> = newest.iter().copied().filter(|slot| !cached.contains(slot)).collect();
+    debug_assert!(newest.len() as u64 <= STATUS_CACHE_SLOTS_MAX);
+    let mut front = (cached.len().saturating_add(lacking.len()) as u64).to_le_bytes().to_vec();
+    for slot in lacking {
+        front.extend_from_slice(&slot.to_le_bytes());
+        front.push(1); // a root
+        front.extend_from_slice(&0u64.to_le_bytes());
+    }
+    Ok(front)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of the archive itself, and of a full one of Firedancer's below it; Agave's full archive stays as it is.
+    #[test]
+    fn vote_accounts_get_rent_epochs() {
+        use slotpress_format::{StakedAccounts, Stakes, StoredAccount, VoteAccount};
+        let account =
+            |rent_epoch| StoredAccount { lamports: 1, is_executable: false, rent_epoch, data: Box::default() };
+        // Of two storages and a base of one.
+        let records = [([1; 32], (1, 800)), ([2; 32], (1, 8)), ([3; 32], (0, 16)), ([4; 32], (2, 0))];
+        let stakes = Stakes {
+            vote_accounts: vec![([1; 32], VoteAccount::new(1, &[0; 32], false, 7, &[]))],
+            ..Stakes::default()
+        };
+        for (of_firedancer, of_base) in [(0..2, 5), (0..u32::MAX, u64::MAX)] {
+            let vote_accounts = records.iter().map(|(address, _)| (*address, account(5))).collect();
+            let mut accounts = FoundAccounts {
+                staked: StakedAccounts { vote_accounts, ..StakedAccounts::default() },
+                vote_records: records.into_iter().collect(),
+                of_firedancer: vec![of_firedancer],
+                newest_slots: Vec::new(),
+                are_rewards_active: false,
+            };
+            let places = set_rent_epochs(&mut accounts, &(0..2), &RentEpochs::of_stakes(&stakes));
+            let found: Vec<u64> = accounts.staked.vote_accounts.values().map(|it| it.rent_epoch).collect();
+            assert_eq!(found, [7, u64::MAX, u64::MAX, of_base]);
+            let expected = [(0, 72, u64::MAX), (1, 64, u64::MAX), (1, 856, 7)];
+            assert_eq!(
+                places,
+                expected.map(|(storage, offset_bytes, epoch)| RentEpochPlace { storage, offset_bytes, epoch })
+            );
+        }
+    }
+
+    #[test]
+    fn the_status_cache_gets_the_slots_that_it_lacks() {
+        let front = status_cache_front(&[9], &[9, 7, 3], 9).expect("made");
+        let item = |slot: u64| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat();
+        assert_eq!(front, [&3u64.to_le_bytes()[..], &item(7), &item(3)].concat());
+        assert!(status_cache_front(&[9], &[8, 7], 9).is_err(), "a history of another slot");
+        assert!(status_cache_front(&[9, 5], &[9, 7], 9).is_err(), "a slot without a block");
+    }
+}

@@ -1,0 +1,151 @@
+//! A slot for each storage of an archive of Firedancer's, which has them all under one. Pure.
+
+use slotpress_base::{Result, to_usize};
+use slotpress_format::ledger::rebuilt_bank::cannot;
+use slotpress_format::{Entry, EntryKind, STORAGE_BYTES_MAX};
+
+/// A storage of Firedancer's as a part of a new one: all of it, as long as there are slots enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoragePart {
+    /// The new storage.
+    pub entry: Entry,
+    /// Whether this is its first part.
+    pub begins: bool,
+    /// Whether this is its last part.
+    pub ends: bool,
+}
+
+/// A storage is no longer than this as long as there are slots for more.
+const STORAGE_BYTES_AIM: u64 = 64 * 1024 * 1024;
+
+/// Gives each storage a slot of its own, in ascending order, the last of which is `slot`; all are above `base_slot`. Where there
+/// are more storages than slots, neighbours become one. Of the records of an account the last in the stream is then that of
+/// the highest slot, as it is for Firedancer.
+pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Vec<Option<StoragePart>>> {
+    let slots = slot.saturating_sub(base_slot);
+    let mut aim_bytes = STORAGE_BYTES_AIM;
+    let alone = groups(entries, 0)?;
+    let (groups, count) = match alone {
+        (_, count) if count <= slots => alone,
+        _ => loop {
+            let found = groups(entries, aim_bytes)?;
+            match found.1 <= slots {
+                true => break found,
+                false if aim_bytes >= STORAGE_BYTES_MAX => {
+                    return Err(cannot(&format!("slots: there are {slots} for all storages")));
+                }
+                false => aim_bytes = aim_bytes.saturating_mul(2).min(STORAGE_BYTES_MAX),
+            }
+        },
+    };
+    // Of each new storage: its first part, its last, its length.
+    let mut spans = vec![(usize::MAX, 0usize, 0u64); to_usize(count)];
+    for (at, (entry, group)) in entries.iter().zip(&groups).enumerate() {
+        if let Some((first, last, bytes)) = group.and_then(|group| spans.get_mut(to_usize(group))) {
+            (*first, *last, *bytes) = (at.min(*first), at, bytes.saturating_add(entry.content_bytes));
+        }
+    }
+    let first_slot = slot.saturating_sub(count).saturating_add(1);
+    let part = |(at, group): (usize, &Option<u64>)| {
+        let group = (*group)?;
+        let (first, last, content_bytes) = *spans.get(to_usize(group))?;
+        let id = u32::try_from(group).ok()?.checked_add(1)?;
+        let kind = EntryKind::Storage { slot: first_slot.saturating_add(group), id };
+        Some(StoragePart { entry: Entry { kind, content_bytes }, begins: at == first, ends: at == last })
+    };
+    Ok(groups.iter().enumerate().map(part).collect())
+}
+
+/// For each entry the number of the new storage that it goes into, and how many of those there are: neighbours together as
+/// long as they have `aim_bytes` at most.
+fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> {
+    let (mut count, mut group_bytes, mut is_open) = (0u64, 0u64, false);
+    let mut groups = Vec::with_capacity(entries.len());
+    for entry in entries {
+        if !matches!(entry.kind, EntryKind::Storage { .. }) {
+            is_open = false;
+            groups.push(None);
+            continue;
+        }
+        if entry.content_bytes == 0 {
+            groups.push(None);
+            continue;
+        }
+        // Records start at multiples of 8.
+        let both_bytes = group_bytes.saturating_add(entry.content_bytes);
+        let fits = is_open && group_bytes.is_multiple_of(8) && both_bytes <= aim_bytes;
+        if !fits {
+            (count, group_bytes, is_open) = (count.saturating_add(1), 0, true);
+        }
+        group_bytes = group_bytes.saturating_add(entry.content_bytes);
+        if u32::try_from(count).is_err() {
+            return Err(cannot("ids for all storages"));
+        }
+        groups.push(count.checked_sub(1));
+    }
+    Ok((groups, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn storages(lengths: &[u64]) -> Vec<Entry> {
+        let storage =
+            |(id, length): (u32, &u64)| Entry { kind: EntryKind::Storage { slot: 100, id }, content_bytes: *length };
+        (0..).zip(lengths).map(storage).collect()
+    }
+
+    /// Slot, length, and how many parts it has, of each new storage.
+    fn placed(entries: &[Entry], base_slot: u64, slot: u64) -> Vec<(u64, u64, usize)> {
+        let parts = place_storages(entries, base_slot, slot).expect("placed");
+        let mut placed: Vec<(u64, u64, usize)> = Vec::new();
+        let mut is_open = false;
+        for StoragePart { entry, begins, ends } in parts.into_iter().flatten() {
+            let EntryKind::Storage { slot, id } = entry.kind else { panic!("a storage") };
+            assert_eq!(begins, !is_open);
+            is_open = !ends;
+            if begins {
+                assert_eq!(id as usize, placed.len() + 1);
+                placed.push((slot, entry.content_bytes, 0));
+            }
+            placed.last_mut().expect("begun").2 += 1;
+        }
+        assert!(!is_open);
+        placed
+    }
+
+    #[test]
+    fn each_storage_has_a_slot() {
+        assert_eq!(placed(&storages(&[8, 0, 16]), 0, 100), [(99, 8, 1), (100, 16, 1)]);
+        assert_eq!(placed(&storages(&[8, 16, 24]), 97, 100), [(98, 8, 1), (99, 16, 1), (100, 24, 1)]);
+        // More storages than slots: neighbours together.
+        assert_eq!(placed(&storages(&[8, 16, 24]), 99, 100), [(100, 48, 3)]);
+        const M: u64 = 1 << 20;
+        assert_eq!(placed(&storages(&[32 * M; 5]), 97, 100), [(98, 64 * M, 2), (99, 64 * M, 2), (100, 32 * M, 1)]);
+        assert_eq!(placed(&storages(&[32 * M; 5]), 98, 100), [(99, 128 * M, 4), (100, 32 * M, 1)]);
+        // A record does not begin where it would not be found.
+        assert!(place_storages(&storages(&[9, 16]), 99, 100).is_err());
+        assert!(place_storages(&storages(&[STORAGE_BYTES_MAX, 8]), 99, 100).is_err(), "no storage is so long");
+        assert!(place_storages(&storages(&[8]), 100, 100).is_err(), "no slot");
+        let mut apart = storages(&[8, 8]);
+        apart.insert(1, Entry { kind: EntryKind::StatusCache, content_bytes: 1 });
+        assert!(place_storages(&apart, 99, 100).is_err(), "something between them");
+    }
+
+    proptest! {
+        /// Whatever lengths there are, what is placed is all of it, in its order, in slots that are free.
+        #[test]
+        fn nothing_is_lost(lengths in proptest::collection::vec(0u64..1000, 1..60), slots in 1u64..80) {
+            let entries = storages(&lengths.iter().map(|length| length * 8).collect::<Vec<_>>());
+            let placed = placed(&entries, 100 - slots, 100);
+            prop_assert!(placed.len() as u64 <= slots);
+            prop_assert_eq!(placed.iter().map(|it| it.1).sum::<u64>(), entries.iter().map(|it| it.content_bytes).sum::<u64>());
+            prop_assert_eq!(placed.iter().map(|it| it.2).sum::<usize>(), lengths.iter().filter(|it| **it > 0).count());
+            prop_assert!(placed.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0));
+            prop_assert!(placed.last().is_none_or(|it| it.0 == 100));
+        }
+    }
+}
