@@ -1,10 +1,11 @@
-//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify what was downloaded,
-//! recompress what a validator wrote, measure compression levels, fetch and serve archives.
+//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify downloaded archives,
+//! recompress a validator's archives, measure compression levels, fetch and serve archives.
 //!
-//! This is the library behind the program `slotpress`. Nothing in it prints, reads flags, or exits: long work reports
-//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so; a [`CancelToken`]
-//! does that alone, or beside a display of progress ([`CancelToken::with`]). What fails is an [`Error`], whose
-//! [`ErrorKind`] tells damage from a failing disk or network, and whose [`Hint`] says what to do next.
+//! This is the library behind the program `slotpress`. It never prints, reads flags or exits. Long work reports through
+//! [`Progress`], and ends early with an error when [`Progress::is_interrupted`] returns true; a [`CancelToken`] is a
+//! `Progress` for that alone, or beside a display ([`CancelToken::with`]). Functions block the calling thread until they
+//! are done. The [`ErrorKind`] of an [`Error`] tells damage from a failing disk or network; its [`Hint`] says what to do
+//! next.
 //!
 //! # Archive a ledger
 //!
@@ -34,13 +35,14 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress()`] makes another archive of an archive, [`inspect`] looks inside. [`plan_archive`], [`plan_restore`] and, with the
-//! feature `net`, `plan_bootstrap` find out what would be done, and whether there is room; executing the plan does exactly that.
+//! [`recompress()`] writes an archive again with other compression, [`inspect`] lists the content of an archive or ledger.
+//! [`plan_archive`], [`plan_restore`] and, with the feature `net`, `plan_bootstrap` check everything that can be checked
+//! without writing, also free space. The plan they return can be shown first and executed later.
 //!
 //! # Accounts
 //!
-//! [`visit_accounts`] shows the newest version of every account to one visitor per worker: of an archive, of a full and an
-//! incremental archive together, or of a ledger. It returns the visitors, unless the state is not what it should be:
+//! [`visit_accounts`] reads an archive, a pair of full and incremental archive, or a ledger. It passes the newest version
+//! of every account to one visitor per worker. It returns the visitors only if the state passed its checks:
 //!
 //! ```no_run
 //! use slotpress::{
@@ -69,14 +71,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is on a server is read by ranges: `archive_at_url`, of the feature `net`, gives what [`verify`], [`inspect::inspect_archive`] and
-//! [`visit_accounts`] take.
+//! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a [`NamedArchive`] that
+//! [`verify`], [`inspect::inspect_archive`] and [`visit_accounts`] read by HTTP range requests.
 //!
 //! # Fetch, bootstrap, serve
 //!
-//! With the features `net` and `serve`, which are on unless default features are turned off: `find` ranks servers by
-//! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads; they share a
-//! `Client`. `serve::run` is the server for all of these.
+//! With the default features `net` and `serve`: `find` ranks servers by the age that the state will have at boot, `fetch`
+//! downloads archives and resumes interrupted downloads, `bootstrap` restores while it downloads. All use a `Client`.
+//! `serve::run` serves a directory of archives to them.
 //!
 #![cfg_attr(
     feature = "net",
@@ -97,22 +99,23 @@ for archive in &fetched.archives {
 //!
 //! # Directories of archives
 //!
-//! [`catalog`] says what a directory holds, which archives a node would choose, which are not usable and which may go, and
-//! finds downloads that did not end.
+//! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones, those that can be pruned,
+//! and unfinished downloads.
 //!
 //! # Stores
 //!
-//! With the feature `stores`, a `stores::Store` is a directory or a bucket that archives go to (`Sink::store`), and with
-//! `stores::S3Options` in `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of servers.
+//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`, `Sink::store`). With
+//! `stores::S3Options` in `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of HTTP servers.
 //!
 //! # Measure levels
 //!
-//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level on all cores, as [`archive()`] would.
+//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level on all cores, with
+//! the code of [`archive()`], and reports sizes and times.
 //!
 //! # What is stable
 //!
-//! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The crates
-//! `slotpress-…` that this one is made of promise nothing of their own.
+//! The items on this page. Options and reports may gain fields: make options by `new` or `default` and setters. The crates
+//! `slotpress-…` below this one are internal; their interfaces may change with any version.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
@@ -159,7 +162,7 @@ pub use slotpress_read::{
 #[doc(inline)]
 pub use slotpress_read::{verify_archives as verify, verify_ledger};
 
-/// Codecs, levels, and what compressing takes of memory.
+/// Compression formats, levels and frame sizes, and the memory that compression needs.
 pub mod codec {
     pub use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FrameSpan};
 
@@ -172,7 +175,7 @@ pub mod codec {
     pub use crate::recompress::decoding_side_bytes;
 }
 
-/// The machine: cores, memory, priority, and what its file systems can do.
+/// Memory, CPU and disk priority of the process, load of other processes, file system features.
 pub mod machine {
     pub use slotpress_base::files::open_file;
     pub use slotpress_base::io::has_cachestat;
@@ -183,7 +186,7 @@ pub mod machine {
     };
 }
 
-/// The files of a ledger, and what they hold.
+/// The files of a ledger: bank snapshots, bank files, storages, locks.
 pub mod ledger {
     pub use slotpress_format::ledger::blockhash_queue::BlockhashQueue;
     pub use slotpress_format::ledger::names::Extension;
@@ -194,7 +197,7 @@ pub mod ledger {
     };
 }
 
-/// Archives as they are read: from files, servers, or a source of your own.
+/// Sources of archive bytes: files, servers, or an implementation of [`source::Source`].
 pub mod source {
     #[cfg(feature = "net")]
     pub use slotpress_net::UrlSource;
@@ -205,7 +208,7 @@ pub mod source {
     pub use slotpress_read::{Compression, IndexPolicy};
 }
 
-/// What was checked of a state, and how a result is read back.
+/// Results of checking a state, and of reading an output back.
 pub mod check {
     pub use slotpress_read::verify::report::{Counts, ObsoleteTotals};
     pub use slotpress_read::{
@@ -213,7 +216,7 @@ pub mod check {
     };
 }
 
-/// The rules that clients enforce, and what breaks them.
+/// Rules that Agave and Firedancer enforce when they load an archive, and violations that were found.
 pub mod rules {
     pub use slotpress_read::{
         Check, Client as SnapshotClient, ClientReading, ClientVerdict, Failure, Place, Rule, lines_of, names_of,
@@ -221,7 +224,7 @@ pub mod rules {
     };
 }
 
-/// Directories of archives: what they hold, what a node would choose, what may go.
+/// Directories of archives: content, a node's choice, pruning, unfinished downloads.
 pub mod catalog {
     pub use slotpress_format::{LATEST, PATH};
     pub use slotpress_read::catalog::listed::parse as parse_list;
@@ -235,7 +238,7 @@ pub mod catalog {
     };
 }
 
-/// What an archive or a ledger contains, without unpacking it.
+/// Contents of archives and ledgers, read in place without unpacking.
 pub mod inspect {
     pub use slotpress_read::inspect::EntrySummary;
     pub use slotpress_read::inspect::visit::{Visit, VisitReport};
@@ -246,7 +249,7 @@ pub mod inspect {
     };
 }
 
-/// Servers: how they are reached, what they offer, and how old it is.
+/// Servers of archives: addresses, offers and their age, download limits.
 #[cfg(feature = "net")]
 pub mod net {
     pub use slotpress_net::find::Refused;
@@ -261,7 +264,7 @@ pub mod net {
     pub use crate::bootstrap::trust::Vouchers;
 }
 
-/// A server of archives.
+/// HTTP server for a directory of archives.
 #[cfg(feature = "serve")]
 pub mod serve {
     pub use slotpress_serve::{
@@ -270,7 +273,7 @@ pub mod serve {
     };
 }
 
-/// Directories and buckets that archives go to.
+/// Directories and buckets to write archives to.
 #[cfg(feature = "stores")]
 pub mod stores {
     pub use slotpress_stores::{
@@ -278,7 +281,7 @@ pub mod stores {
     };
 }
 
-/// Ledgers and archives made up, for practice, tests and measurements.
+/// Synthetic ledgers and archives for practice, tests and measurements.
 #[cfg(feature = "synth")]
 pub mod synth {
     pub use slotpress_synth::{
