@@ -27,18 +27,20 @@ scratch() {
     trap 'rm -rf "$work"' EXIT
 }
 
-# Runs a command and appends its seconds to $work/times/NAME and its peak memory in KiB to $work/memory/NAME.
+# Runs a command and appends its seconds to $work/times/NAME, its CPU seconds to $work/times/NAME-cpu, and its peak memory
+# in KiB to $work/memory/NAME.
 timed() {
     local name=$1
     shift
     mkdir -p "$work/times" "$work/memory"
-    /usr/bin/time -f '%e %M' -o "$work/time" "$@" >"$work/stdout" 2>"$work/stderr" || {
+    /usr/bin/time -f '%e %M %U %S' -o "$work/time" "$@" >"$work/stdout" 2>"$work/stderr" || {
         cat "$work/stderr" >&2
         echo "failed: $*" >&2
         exit 1
     }
     cut -d' ' -f1 "$work/time" >>"$work/times/$name"
     cut -d' ' -f2 "$work/time" >>"$work/memory/$name"
+    awk '{print $3+$4}' "$work/time" >>"$work/times/$name-cpu"
 }
 
 median() { sort -g "$1" | awk '{v[NR]=$1} END {print NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }

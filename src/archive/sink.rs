@@ -22,6 +22,7 @@ pub(crate) enum Place<'a> {
     Kept(Arc<KeptDir>),
     #[cfg(feature = "stores")]
     Store(&'a Store),
+    #[cfg_attr(not(all(feature = "serve", feature = "stores")), allow(dead_code))]
     Unnamed(&'a Unpublished),
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -44,6 +45,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Writes into a file that the caller names afterwards, or discards.
+    #[cfg_attr(not(all(feature = "serve", feature = "stores")), allow(dead_code))]
     pub(crate) fn unnamed(file: &'a Unpublished) -> Self {
         Self { place: Place::Unnamed(file), replace: false }
     }

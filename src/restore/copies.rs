@@ -126,7 +126,7 @@ impl ArchiveCopy {
             if is_new {
                 owner.take_name(dir, &file_name)?;
             }
-            Ok(PlacedArchive { path, name: file_name, new })
+            Ok(PlacedArchive { path, name: file_name, new, made_of: None })
         };
         // Another archive of this name is not replaced.
         let is_there = |source: File, source_path: &Path| {
@@ -170,10 +170,7 @@ impl ArchiveCopy {
             true => placed(path, false)?,
             false => placed(copy.publish(&name_there, false)?, true)?,
         };
-        if let Some(download) = download {
-            download.remove()?;
-        }
-        Ok(placed)
+        Ok(PlacedArchive { made_of: download, ..placed })
     }
 }
 
@@ -185,6 +182,8 @@ pub struct PlacedArchive {
     pub name: String,
     /// What it is, where it was put there.
     pub new: Option<Found>,
+    /// The download that it was made of, which is of no use when the ledger is complete.
+    pub made_of: Option<Arc<dyn Publishable>>,
 }
 
 /// Refuses what only Firedancer loads where Agave looks for archives: what is made of it gets the same name.

@@ -105,7 +105,7 @@ pub fn finish_boot_layout(
     let mark = Location::new_below(bank_snapshots, vec![slot.into()], MARK);
     let mut journal = Journal::new(snapshots_dir, mark);
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
-    let mut archives = Vec::new();
+    let (mut archives, mut used) = (Vec::new(), Vec::new());
     for (copy, name) in copies {
         let stays = copy.is_download();
         let placed = copy.finish(&name, snapshots_dir, owner, progress)?;
@@ -113,6 +113,7 @@ pub fn finish_boot_layout(
             journal.add(Kind::File, new.inode, Location::new(snapshots_dir, &placed.name));
         }
         archives.push(placed.path);
+        used.extend(placed.made_of);
     }
     progress.stage("Syncing", None);
     for dir in written.dirs() {
@@ -168,6 +169,8 @@ pub fn finish_boot_layout(
     write_mark(dir, owner)?;
     journal.finish();
     written.keep();
+    // Best effort: the ledger is complete, and no validator looks at what stays.
+    used.into_iter().for_each(|download| drop(download.remove()));
     Ok((bank_snapshots.path_of(slot), archives))
 }
 

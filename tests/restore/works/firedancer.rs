@@ -146,3 +146,25 @@ fn an_archive_of_an_old_format_gets_one_that_agave_reads() {
         ["snapshots", "accounts"].iter().for_each(|name| fs::remove_dir_all(ledger.join(name)).expect("removed"));
     }
 }
+
+/// Over several accounts paths, with storages that become one.
+#[test]
+fn over_several_accounts_paths() {
+    let (dir, agave) = (temp_dir(), "agave-4.2.2");
+    let archives = [("snapshot-26-", 5), ("incremental-", 40)]
+        .map(|(prefix, compressors)| as_firedancer_writes(&fixture_of(agave, prefix), compressors, 0, dir.path()));
+    let accounts = ["one", "two"].map(|name| dir.path().join(name));
+    let [single, spread] = ["single", "spread"].map(|name| empty_ledger_of(agave, dir.path(), name));
+    assert_eq!(run(command("restore").args(&archives).arg("--ledger").arg(&single)).0, 0);
+    let mut restore = command("restore");
+    for path in &accounts {
+        restore.arg("--accounts").arg(path);
+    }
+    let (code, _, stderr) = run(restore.args(&archives).arg("--ledger").arg(&spread));
+    assert_eq!(code, 0, "{stderr}");
+    let files = |dir: &Path| tree(&dir.join("run"));
+    let (mut found, wanted) = (files(&accounts[0]), files(&single.join("accounts")));
+    assert!(!files(&accounts[1]).is_empty());
+    found.extend(files(&accounts[1]));
+    assert!(found == wanted);
+}
