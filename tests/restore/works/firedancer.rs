@@ -84,6 +84,13 @@ fn in_one_pass_as_of_converted_archives() {
         cases.push((agave[0], vec![full, agave_newer.clone()]));
         cases.push((agave[0], vec![agave_full.clone(), newer]));
     }
+    // By its index, too.
+    let indexed = sources.path().join("indexed");
+    fs::create_dir(&indexed).expect("made");
+    let mut recompress = command("recompress");
+    recompress.arg(full(CHAINS[0].0)).args(["--frame-size", "64KiB", "-o"]).arg(&indexed);
+    assert_eq!(run(&mut recompress).0, 0);
+    cases.push((agave[0], vec![indexed.join(name(&full(CHAINS[0].0))), incremental(CHAINS[0].0)]));
     for (number, (agave, archives)) in cases.iter().enumerate() {
         let dir = temp_dir();
         let expected = restored_of_converted(agave, archives, dir.path());
