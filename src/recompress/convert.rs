@@ -4,7 +4,6 @@
 //! source is read twice: here for what they tell, and then as ever, with the entries changed on their way.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -55,18 +54,18 @@ pub struct Conversion {
     pub outcome: StateOutcome,
 }
 
-/// The rent epochs that vote accounts get, by the entry's number: the offset of each, in ascending order, and its value.
+/// The rent epochs that vote accounts get, in ascending order; the number of a storage is that of its entry.
 #[derive(Debug, Default)]
-pub struct RentEpochPlaces(HashMap<u32, Vec<(u64, u64)>>);
+pub struct RentEpochPlaces(Vec<RentEpochPlace>);
 
 impl RentEpochPlaces {
     /// Puts the rent epochs of vote accounts into a piece of an entry's content.
     pub fn put<'b>(&self, number: u32, offset_bytes: u64, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         let mut bytes = Cow::Borrowed(bytes);
-        let epochs = self.0.get(&number).map(Vec::as_slice).unwrap_or_default();
         let end = offset_bytes + bytes.len() as u64;
-        let first = epochs.partition_point(|(at, _)| at + 8 <= offset_bytes);
-        for (at, epoch) in epochs[first..].iter().take_while(|(at, _)| *at < end) {
+        let first = self.0.partition_point(|it| (it.storage, it.offset_bytes + 8) <= (number, offset_bytes));
+        let is_in = |it: &&RentEpochPlace| (it.storage, it.offset_bytes) < (number, end);
+        for RentEpochPlace { offset_bytes: at, epoch, .. } in self.0[first..].iter().take_while(is_in) {
             for (at, byte) in (*at..).zip(epoch.to_le_bytes()).filter(|(at, _)| (offset_bytes..end).contains(at)) {
                 bytes.to_mut()[to_usize(at - offset_bytes)] = byte;
             }
@@ -181,11 +180,8 @@ fn read(
         is_base: options.incremental.is_some(),
     };
     drop(state);
-    let ForAgave { bank: bank_file, status_cache_front, rent_epochs: places } = read.convert(progress)?;
-    let mut rent_epochs: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
-    for RentEpochPlace { storage, offset_bytes, epoch } in places {
-        rent_epochs.entry(storages[storage as usize]).or_default().push((offset_bytes, epoch));
-    }
+    let ForAgave { bank: bank_file, status_cache_front, mut rent_epochs } = read.convert(progress)?;
+    rent_epochs.iter_mut().for_each(|place| place.storage = storages[place.storage as usize]);
     let parts = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
     let fate = |(entry, part): (&Entry, &Option<StoragePart>)| match (entry.kind, part) {
         (_, Some(part)) => Fate::Storage(*part),
@@ -255,7 +251,8 @@ mod tests {
         ) {
             let places: Vec<(u64, u64)> =
                 gaps.iter().scan(0, |at, gap| { *at += gap * 8; Some((*at, u64::MAX - *at)) }).collect();
-            let rent_epochs = RentEpochPlaces(HashMap::from([(7, places.clone())]));
+            let place = |(offset_bytes, epoch): &(u64, u64)| RentEpochPlace { storage: 7, offset_bytes: *offset_bytes, epoch: *epoch };
+            let rent_epochs = RentEpochPlaces(places.iter().map(place).collect());
             let content = vec![1; 200];
             let mut expected = content.clone();
             for (at, epoch) in &places {

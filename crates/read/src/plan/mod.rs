@@ -173,18 +173,14 @@ impl Plan {
         io_hint: IoHint,
     ) -> Result<Self> {
         let planned = |file: &StorageFile| {
-            let (id, content_bytes) = (id_of(file)?, file.file_bytes);
-            let (padding_bytes, obsolete_list_offset, obsolete_count) = (0, 0, 0);
-            let checkpoints = (0, 0);
-            let file = *file;
             Some(PlannedStorage {
-                file,
-                id,
-                content_bytes,
-                padding_bytes,
-                obsolete_list_offset,
-                obsolete_count,
-                checkpoints,
+                file: *file,
+                id: id_of(file)?,
+                content_bytes: file.file_bytes,
+                padding_bytes: 0,
+                obsolete_list_offset: 0,
+                obsolete_count: 0,
+                checkpoints: (0, 0),
             })
         };
         Ok(Self {
