@@ -146,7 +146,7 @@ pub use restore::{
 };
 #[doc(inline)]
 pub use slotpress_base::{
-    CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Progress,
+    Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Progress,
     ProgressEvent, Result, Space, Step,
 };
 #[doc(inline)]

@@ -1,21 +1,18 @@
 //! Archives only: fetched into a directory, checked as far as they can be while they arrive, and named.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Elapsed, Error, ErrorKind, Forward, Hint, KeptDir, Progress, ProgressEvent, Result, Stopwatch};
+use slotpress_base::{Elapsed, Error, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::{
-    Client, Download, Ended, Fetched, FindOptions, Limits, Offer, Place, SourceArg, Url, accept_file, fetch_whole,
-    patient_offers, remove_left_journal, take_up,
-};
+use slotpress_net::{Client, Fetched, FindOptions, Limits, SourceArg, Url};
+use slotpress_read::Publishable;
 
-use super::choose::{Choice, Places};
 use super::expected::Expected;
+use super::getting::{Getting, Got, Wanted, Wish};
 use super::trust::{self, Vouchers};
-use super::{TRIES_MAX, choose, choose_full, look_in, told};
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]
@@ -105,156 +102,43 @@ pub struct FetchReport {
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
-    KeptDir::open_or_make(&options.dir, &mut |_, _| {})?;
-    let mut archives = Vec::new();
-    let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
-    let mut vouching = Vec::new();
-    if !options.find.sources.is_empty() && options.find.sources.iter().all(is_exact) {
-        let choices = exact_choices(client, options, progress)?;
-        if let Some(newest) = choices.last() {
-            vouching = trust::require(client, &options.trusted, &newest.name, progress)?;
-        }
-        for choice in choices {
-            archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
-        }
-    } else {
-        let mut report = look_in(client, &options.find, options.wants_incremental, &options.dir, progress)?;
-        report.require_candidate()?;
-        if let Some(expected) = options.limits.expect_root {
-            // Who says that it has another one need not be asked for it.
-            report.candidates.retain(|candidate| candidate.full.root.is_none_or(|root| root == expected));
-            if report.candidates.is_empty() {
-                return Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
-                    .with_hint(Hint::UseFind));
-            }
-        }
-        let mut tries = 0;
-        let full = loop {
-            let choice = choose_full(&report.candidates, &options.dir)?;
-            tries += 1;
-            let newest = choose::newest_name(&report.candidates, &choice.name, Expected::default());
-            vouching = trust::require(client, &options.trusted, &newest, progress)?;
-            match fetch_one(client, &choice, options, progress) {
-                Ok(full) => break full,
-                Err(Ended::Lost(error) | Ended::Wrong(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
-                    progress.warn(&format!("{error}: another one is fetched"));
-                    super::drop_server(&mut report.candidates, &choice);
-                    if report.candidates.is_empty() {
-                        return Err(error);
-                    }
-                }
-                Err(ended) => return Err(told(&ended)),
-            }
-        };
-        let full_name = full.name.clone();
-        archives.push(full);
-        let mut newest = match options.wants_incremental {
-            true => newest_incremental(client, options, full_name.slot, progress)?,
-            false => None,
-        };
-        if let Some(choice) = &newest {
-            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
-            if vouching.is_empty() && !options.trusted.is_empty() {
-                let name = &choice.name;
-                progress
-                    .warn(&format!("{name} has appeared meanwhile, and is not fetched: no trusted server confirms it"));
-                newest = None;
-            }
-        }
-        match newest {
-            Some(choice) => archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?),
-            None => vouching = trust::require(client, &options.trusted, &full_name, progress)?,
-        }
-    }
-    let vouchers = Vouchers { is_expected: false, servers: vouching };
-    Ok(FetchReport { archives, vouchers, elapsed: stopwatch.elapsed() })
-}
-
-/// The archives whose URLs were given; several of one name are mirrors of it.
-fn exact_choices(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<Vec<Choice>> {
-    let mut choices: Vec<Choice> = Vec::new();
-    for source in &options.find.sources {
-        for Offer { name, place, length_bytes, .. } in
-            patient_offers(client, source, options.limits.give_up_after, progress, progress)?
-        {
-            let Place::Remote(remote) = place else { continue };
-            match choices.iter_mut().find(|choice| choice.name == name) {
-                Some(Choice { place: Places::Servers(remotes), .. }) => remotes.push(remote),
-                _ => choices.push(Choice { name, length_bytes, place: Places::Servers(vec![remote]) }),
-            }
-        }
-    }
-    choices.sort_by_key(|choice| (choice.name.base_slot.is_some(), choice.name.slot));
-    Ok(choices)
-}
-
-fn newest_incremental(
-    client: &Client,
-    options: &FetchOptions,
-    base_slot: u64,
-    progress: &dyn Progress,
-) -> Result<Option<Choice>> {
-    let report = look_in(client, &options.find, true, &options.dir, progress)?;
-    Ok(choose::incremental_of(&report.candidates, base_slot, Expected::default()))
-}
-
-fn fetch_one(
-    client: &Client,
-    choice: &Choice,
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<FetchedArchive, Ended> {
-    let name = choice.name.to_string();
-    let done = |path, fetched, root| FetchedArchive { name: choice.name.clone(), path: Some(path), fetched, root };
-    let remotes = match &choice.place {
-        Places::Local(_) => Vec::new(),
-        Places::Servers(remotes) => remotes.clone(),
-    };
-    if let Some(path) = found(choice, &options.dir) {
-        match accept_file(&path, options.limits.expect_root, &Forward::new(progress, input_only)) {
-            Ok(accepted) => {
-                remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
-                return Ok(done(path, None, accepted.root));
-            }
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                take_up(client, &path, &remotes, &error, progress).map_err(Ended::Failed)?;
-            }
-            Err(error) => return Err(Ended::Failed(error)),
-        }
-    }
-    progress.tell(&format!("Fetching {name} from {}", choice.shown()));
-    let on_begin = &mut |download: &Download| {
-        super::tell_where_it_stands(&name, download, progress);
-        progress.stage("Fetching", download.length_bytes());
-        progress.advance(download.kept_bytes(), 0);
-    };
-    let (path, fetched) = fetch_whole(
+    let wanted = Wanted {
         client,
-        &options.dir,
-        &name,
-        remotes,
-        &options.limits,
-        &Forward::new(progress, input_only),
-        on_begin,
-    )?;
-    let root = fetched.root;
-    Ok(done(path, Some(fetched), root))
+        find: options.find.clone(),
+        wants_incremental: options.wants_incremental,
+        limits: &options.limits,
+        trusted: &options.trusted,
+        expected: Expected::default(),
+        dir: &options.dir,
+        accepts_files: true,
+    };
+    let mut getting = Getting::new(wanted.clone(), progress)?;
+    let names = getting.named()?;
+    let mut archives = Vec::new();
+    let servers = if let Some(newest) = names.last() {
+        let servers = trust::require(client, &options.trusted, newest, progress)?;
+        for name in &names {
+            archives.push(name_it(getting.whole(Wish::Named(name))?)?.archive);
+        }
+        servers
+    } else {
+        let report = wanted.look(progress)?;
+        report.require_candidate()?;
+        getting.use_found(&report)?;
+        let full = name_it(getting.whole(Wish::Full)?)?;
+        let incremental = getting.incremental_on(&full)?.map(|got| name_it(Some(got))).transpose()?;
+        let servers = incremental.as_ref().unwrap_or(&full).vouching.clone();
+        archives.extend([Some(full), incremental].into_iter().flatten().map(|got| got.archive));
+        servers
+    };
+    Ok(FetchReport { archives, vouchers: Vouchers { is_expected: false, servers }, elapsed: stopwatch.elapsed() })
 }
 
-/// The archive, where it is on a local disk: in the directory, or where it was found.
-fn found(choice: &Choice, dir: &Path) -> Option<PathBuf> {
-    let in_place = choice.name.path_in(dir);
-    match &choice.place {
-        _ if in_place.symlink_metadata().is_ok() => Some(in_place),
-        Places::Local(path) => Some(path.clone()),
-        Places::Servers(_) => None,
+/// Gives an archive its name, where it came from a server.
+fn name_it(got: Option<Got>) -> Result<Got> {
+    let mut got = got.ok_or_else(|| Error::failed("no source has the archive"))?;
+    if let Some(download) = &got.download {
+        got.archive.path = Some(download.file().publish(&got.archive.name.to_string())?);
     }
-}
-
-/// Counts what is read alone: nothing is compressed.
-fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
-    Some(match event {
-        ProgressEvent::Bytes { input, .. } => ProgressEvent::Bytes { input, output: 0 },
-        event => event,
-    })
+    Ok(got)
 }

@@ -48,11 +48,11 @@ impl Choice {
 
     /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
     /// is longer. Who says that it has another root has other bytes under the same name.
-    fn of(best: &Offer, all: &[&Offer]) -> Self {
+    fn of(best: &Offer, all: &[Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
         };
-        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
+        let same = || std::iter::once(best).chain(all).filter(|offer| is_same(offer));
         let is_cut = |local: &Offer| {
             let mut remote = same().filter(|offer| matches!(offer.place, Place::Remote(_)));
             remote.any(|remote| remote.length_bytes.zip(local.length_bytes).is_some_and(|(all, local)| local < all))
@@ -98,33 +98,36 @@ impl Choice {
     }
 }
 
-/// The full archive of the best candidate; of several that were begun before, the best of those.
-pub fn full(candidates: &[Candidate], is_begun: impl Fn(&ArchiveName) -> bool) -> Option<Choice> {
-    let begun = candidates.iter().find(|candidate| is_begun(&candidate.full.name));
-    let best = begun.or(candidates.first())?;
-    let all: Vec<&Offer> = candidates.iter().map(|candidate| &candidate.full).collect();
-    Some(Choice::of(&best.full, &all))
+/// The archives of candidates: the full ones in their order, and the incremental ones.
+pub fn offers_of(candidates: &[Candidate]) -> Vec<Offer> {
+    let fulls = candidates.iter().map(|candidate| &candidate.full);
+    fulls.chain(candidates.iter().filter_map(|candidate| candidate.incremental.as_ref())).cloned().collect()
 }
 
-/// The name of the newest archive of the state that a full one of these candidates is part of.
-pub fn newest_name(candidates: &[Candidate], full: &ArchiveName, expected: Expected) -> ArchiveName {
+/// The first full archive; of several that were begun before, the first of those.
+pub fn full(offers: &[Offer], is_begun: impl Fn(&ArchiveName) -> bool) -> Option<Choice> {
+    let fulls = || offers.iter().filter(|offer| offer.name.base_slot.is_none());
+    let best = fulls().find(|offer| is_begun(&offer.name)).or(fulls().next())?;
+    Some(Choice::of(best, offers))
+}
+
+/// The archive of a name.
+pub fn named(offers: &[Offer], name: &ArchiveName) -> Option<Choice> {
+    Some(Choice::of(offers.iter().find(|offer| offer.name == *name)?, offers))
+}
+
+/// The name of the newest archive of the state that a full one is part of.
+pub fn newest_name(offers: &[Offer], full: &ArchiveName, expected: Expected) -> ArchiveName {
     if expected.is_any() && expected.is_named(full) {
         return full.clone();
     }
-    incremental_of(candidates, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
+    incremental(offers, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
 }
 
-/// The newest incremental archive on a full one, of what these candidates have; or that of the state that is expected.
-pub fn incremental_of(candidates: &[Candidate], base_slot: u64, expected: Expected) -> Option<Choice> {
-    let offers: Vec<Offer> = candidates.iter().filter_map(|candidate| candidate.incremental.clone()).collect();
-    incremental(&offers, base_slot, expected)
-}
-
-/// The newest incremental archive on a full one, of all that sources offer; or that of the state that is expected.
+/// The newest incremental archive on a full one, or that of the state that is expected.
 pub fn incremental(offers: &[Offer], base_slot: u64, expected: Expected) -> Option<Choice> {
     let is_fit = |offer: &&Offer| offer.name.base_slot == Some(base_slot) && expected.is_named(&offer.name);
-    let fits: Vec<&Offer> = offers.iter().filter(is_fit).collect();
-    let newest = fits.iter().map(|offer| offer.name.slot).max()?;
-    let best = fits.iter().find(|offer| offer.name.slot == newest)?;
-    Some(Choice::of(best, &fits))
+    let newest = offers.iter().filter(is_fit).map(|offer| offer.name.slot).max()?;
+    let best = offers.iter().filter(is_fit).find(|offer| offer.name.slot == newest)?;
+    Some(Choice::of(best, offers))
 }

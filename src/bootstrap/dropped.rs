@@ -2,7 +2,7 @@
 
 use slotpress_base::{Error, one_line};
 use slotpress_format::ArchiveName;
-use slotpress_net::{Candidate, Offer};
+use slotpress_net::Offer;
 
 /// Archives in an error message.
 const TOLD_MAX: usize = 8;
@@ -43,11 +43,6 @@ impl Dropped {
     pub fn faults_of(&self, offer: &Offer) -> usize {
         let Some(server) = server_of(&offer.shown()) else { return 0 };
         self.0.iter().filter(|(wrong, _)| server_of(&wrong.place).as_ref() == Some(&server)).count()
-    }
-
-    /// Leaves out candidates whose full archive is not used again.
-    pub fn remove_from(&self, candidates: &mut Vec<Candidate>) {
-        candidates.retain(|candidate| self.allows(&candidate.full, None));
     }
 
     /// No archive is left: `last` with what became of the others.

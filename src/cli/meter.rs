@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use slotpress::Step;
+use slotpress::{Arriving, Step};
 
+use super::arrival::Arrival;
 use super::lines::cut;
 use super::values;
 
@@ -35,6 +36,7 @@ struct MeterState {
     stage_start: Instant,
     total_bytes: Option<u64>,
     note: String,
+    arrival: Option<Arrival>,
     steps: Vec<Step>,
     steps_start: Option<Instant>,
     /// Index of the running step in `steps`; `None` during a stage that was not announced.
@@ -68,6 +70,7 @@ impl Meter {
             stage_start: Instant::now(),
             total_bytes: None,
             note: String::new(),
+            arrival: None,
             steps: Vec::new(),
             steps_start: None,
             step: None,
@@ -119,9 +122,15 @@ impl Meter {
         self.state().stage_start.elapsed()
     }
 
-    /// Sets the text shown in place of the rate.
-    pub fn note(&self, text: &str) {
-        self.state().note = text.to_string();
+    /// Words how a download goes on, in place of the rate.
+    pub fn arriving(&self, now: &Arriving<'_>) {
+        let mut state = self.state();
+        match state.arrival.as_ref().map(|before| before.note(now)) {
+            Some(None) => return,
+            Some(Some(note)) => state.note = note,
+            None => {}
+        }
+        state.arrival = Some(Arrival::new(now));
     }
 
     pub fn read(&self) -> MeterReading {

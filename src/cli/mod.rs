@@ -6,6 +6,7 @@
 
 mod archive;
 mod arguments;
+mod arrival;
 mod bootstrap;
 mod check;
 mod codec;

@@ -355,7 +355,7 @@ impl Progress for Ui {
             ProgressEvent::Steps(steps) => self.meter.steps(steps),
             ProgressEvent::Stage { name, input_bytes } => self.begin_stage(name, input_bytes),
             ProgressEvent::Bytes { input, output } => self.count(input, output),
-            ProgressEvent::Note(text) => self.meter.note(text),
+            ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
             ProgressEvent::Status(message) => self.status(message),
             ProgressEvent::Detail(message) if self.is_verbose => self.status(message),
             ProgressEvent::Warning(message) => self.warning(message),

@@ -59,14 +59,27 @@ pub enum ProgressEvent<'a> {
         /// Bytes that were written; for operations that only read, bytes decompressed.
         output: u64,
     },
-    /// A few words to show beside the figures of the stage, until the next note.
-    Note(&'a str),
+    /// A download goes on, whose bytes are read while they arrive: told about twice a second.
+    Arriving(Arriving<'a>),
     /// A line that tells what is going to happen.
     Status(&'a str),
     /// A detail of the plan, for verbose output.
     Detail(&'a str),
     /// Something that the operator should know although the operation continues.
     Warning(&'a str),
+}
+
+/// The state of a download.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arriving<'a> {
+    /// Bytes that can be read.
+    pub there_bytes: u64,
+    /// The length of the archive, where it is known.
+    pub length_bytes: Option<u64>,
+    /// Servers, and the bytes that each gave.
+    pub given: &'a [(String, u64)],
+    /// The time that readers have waited for bytes.
+    pub waited: Duration,
 }
 
 /// Receives the events of long operations, and tells whether to stop. Implement [`Progress::event`],
@@ -92,10 +105,6 @@ pub trait Progress: Sync {
     /// Reports [`ProgressEvent::Bytes`].
     fn advance(&self, input: u64, output: u64) {
         self.event(ProgressEvent::Bytes { input, output });
-    }
-    /// Reports [`ProgressEvent::Note`].
-    fn note(&self, text: &str) {
-        self.event(ProgressEvent::Note(text));
     }
     /// Reports [`ProgressEvent::Status`].
     fn tell(&self, message: &str) {

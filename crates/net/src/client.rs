@@ -286,7 +286,7 @@ mod tests {
     use slotpress_base::NoProgress;
 
     use super::*;
-    use crate::{Ended, Limits, fetch_whole};
+    use crate::{Download, Limits, PartialFile};
 
     /// Names that are not found for so many lookups, and then are those of this machine.
     #[derive(Clone, Default)]
@@ -349,12 +349,14 @@ mod tests {
             away.0.store(failures, Relaxed);
             let limits = Limits::default().give_up_after(give_up_after);
             let remotes = vec![remote.clone()];
-            fetch_whole(&client, dir.path(), name, remotes, &limits, &NoProgress, &mut |_| {}).map(drop)
+            let file = Arc::new(PartialFile::open(dir.path(), name).expect("a file"));
+            let download = Download::begin(client.clone(), file, remotes, limits, &NoProgress).expect("begins");
+            download.run(&NoProgress).map(drop)
         };
         fetch(5, Duration::from_secs(60)).expect("fetched, when the name is found again");
         assert_eq!(away.0.load(Relaxed), 0);
         let ended = fetch(usize::MAX, Duration::from_millis(300));
-        assert!(matches!(&ended, Err(Ended::Failed(error)) if error.kind().exit_code() == 4), "{ended:?}");
+        assert!(matches!(&ended, Err(error) if error.kind().exit_code() == 4), "{ended:?}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum NetErrorKind {
     Gone,
     /// The file is not the one that was there before.
     Changed,
+    /// The server said that it sends ranges, and sent none.
+    NoRanges,
     /// The transfer ended early.
     Truncated {
         /// Bytes that came before.

@@ -44,7 +44,7 @@ pub use client::Client;
 pub use error::{NetError, NetErrorKind};
 pub use fetch::accept::accept_file;
 pub use fetch::partial::{PartialFile, remove_left_journal};
-pub use fetch::{Download, Ended, Fetched, GivenBytes, Limits, STREAMS_DEFAULT, STREAMS_MAX, fetch_whole, take_up};
+pub use fetch::{Download, Fault, Fetched, GivenBytes, Limits, STREAMS_DEFAULT, STREAMS_MAX, take_up};
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
 pub use options::ClientOptions;
 pub use remote::Remote;

@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use slotpress_base::progress::{self};
 use slotpress_base::quantity::{clock, rate};
 use slotpress_base::{Progress, Result};
 
+use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
-use super::{NetError, NetErrorKind};
 
 /// The pause after the first failure, as a part of the time in which a server is given up: half a second of two minutes. It
 /// doubles.
@@ -17,16 +18,16 @@ const PAUSE_FIRST: u32 = 240;
 /// The longest pause, unless the server asks for a longer one.
 const PAUSE_MAX: u32 = 4;
 
-/// What becomes of a server that failed.
+/// The end of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is asked again, after a pause.
+    /// The server is asked again, after a pause.
     Again,
-    /// The same, and the operator should be told.
+    /// The server is asked again, and the operator should be told.
     Tell(Duration),
-    /// It is not asked again: that cannot help.
+    /// Asking again cannot help.
     Useless,
-    /// It is not asked again: it has failed for too long.
+    /// The server has failed for too long.
     TooLong,
 }
 
@@ -34,90 +35,95 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Patience {
     give_up_after: Duration,
-    /// Failures one after the other; those of streams that fail while it is left alone anyway are one.
-    failures: u32,
-    /// When the first of them was.
-    failing_since: Option<Instant>,
+    failures: Mutex<Failures>,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    /// Failures of streams that fail in one pause count as one.
+    count: u32,
+    since: Option<Instant>,
     pause_until: Option<Instant>,
 }
 
 impl Patience {
-    /// None yet. It may fail for so long.
+    /// A server may fail for so long.
     pub fn new(give_up_after: Duration) -> Self {
-        Self { give_up_after, failures: 0, failing_since: None, pause_until: None }
+        Self { give_up_after, failures: Mutex::default() }
     }
 
-    /// Enough of use came.
-    pub fn renew(&mut self) {
-        *self = Self::new(self.give_up_after);
+    /// Forgets all failures: enough of use came.
+    pub fn renew(&self) {
+        *self.failures.lock() = Failures::default();
     }
 
-    /// A request failed.
-    pub fn failed(&mut self, error: &NetError, now: Instant) -> Verdict {
+    /// Counts a failed request.
+    pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
         if !error.is_retryable() {
             return Verdict::Useless;
         }
-        let since = *self.failing_since.get_or_insert(now);
+        let mut failures = self.failures.lock();
+        let since = *failures.since.get_or_insert(now);
         let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
         if left.is_zero() {
             return Verdict::TooLong;
         }
-        if self.pause_until.is_some_and(|until| now < until) {
+        if failures.pause_until.is_some_and(|until| now < until) {
             return Verdict::Again;
         }
-        self.failures = self.failures.saturating_add(1);
+        failures.count = failures.count.saturating_add(1);
         let part = |part| self.give_up_after.checked_div(part).unwrap_or_default();
-        let pause = part(PAUSE_FIRST).saturating_mul(1 << self.failures.saturating_sub(1).min(16));
+        let pause = part(PAUSE_FIRST).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
         // The last try is when its time is up.
         let pause = pause.min(part(PAUSE_MAX)).max(error.retry_after().unwrap_or_default()).min(left);
-        self.pause_until = now.checked_add(pause);
+        failures.pause_until = now.checked_add(pause);
         // The first failure is an accident.
-        if self.failures == 2 { Verdict::Tell(pause) } else { Verdict::Again }
+        if failures.count == 2 { Verdict::Tell(pause) } else { Verdict::Again }
     }
 
-    /// What to tell of a failure.
-    pub fn told(&self, error: &NetError, pause: Duration) -> String {
-        let (now, pause, end) = (clock(SystemTime::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
-        format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success")
+    /// Counts a failed request, and tells the operator. Returns true if the server is asked again.
+    pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        let verdict = self.failed(error, Instant::now());
+        if let Verdict::Tell(pause) = verdict {
+            let (now, pause, end) = (clock(SystemTime::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
+            progress
+                .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
+        }
+        matches!(verdict, Verdict::Again | Verdict::Tell(_))
     }
 
-    /// Why a server is given up.
-    pub fn why_given_up(&self) -> String {
+    /// Adds to a server's last error why the server is given up.
+    pub fn explained(&self, error: NetError) -> NetError {
+        if !error.is_retryable() {
+            return error;
+        }
         let least = rate(BYTES_PER_SECOND_MIN as f64);
-        format!("less than {least} of it was kept for {} s", self.give_up_after.as_secs_f32())
+        error.and(&format!("less than {least} of it was kept for {} s", self.give_up_after.as_secs_f32()))
     }
 
-    /// How long it must not be asked.
+    /// Returns how long the server must not be asked.
     pub fn pause(&self) -> Duration {
-        self.pause_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+        let until = self.failures.lock().pause_until;
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// For tests: until when.
+    /// Asks until there is an answer, asking again cannot help, or the server has failed for too long.
+    ///
+    /// # Errors
+    /// The last that was asked for; or the user asked to stop.
+    pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            progress::wait(progress, self.pause());
+            progress.check()?;
+            match ask() {
+                Err(error) if NetError::of(&error).is_some_and(|cause| self.is_asked_after(cause, progress)) => {}
+                answer => return answer,
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn pause_until(&self) -> Option<Instant> {
-        self.pause_until
-    }
-}
-
-/// Asks until there is an answer, or asking again cannot help, or nothing but failures came for so long.
-///
-/// # Errors
-/// The last that was asked for; or the user asked to stop.
-pub fn patiently<T>(give_up_after: Duration, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut patience = Patience::new(give_up_after);
-    loop {
-        let error = match ask() {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        let Some(cause) = NetError::of(&error) else { return Err(error) };
-        match patience.failed(cause, Instant::now()) {
-            _ if cause.kind() == NetErrorKind::Interrupted => return Err(error),
-            Verdict::Useless | Verdict::TooLong => return Err(error),
-            Verdict::Tell(pause) => progress.warn(&patience.told(cause, pause)),
-            Verdict::Again => {}
-        }
-        progress::wait(progress, patience.pause());
-        progress.check()?;
+        self.failures.lock().pause_until
     }
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use derive_setters::Setters;
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::patience::patiently;
+use slotpress_net::patience::Patience;
 use slotpress_net::{Client, NetError, Url, UrlSource, below, shown};
 use slotpress_read::{SharedSource, already_exists};
 
@@ -131,7 +131,7 @@ impl InBucket {
         progress: &dyn Progress,
         ask: impl Fn() -> F,
     ) -> Result<T> {
-        patiently(self.options.give_up_after, progress, || Ok(self.client.wait(progress, ask())?))
+        Patience::new(self.options.give_up_after).ask(progress, || Ok(self.client.wait(progress, ask())?))
     }
 
     pub fn url_of(&self, name: &str) -> Url {

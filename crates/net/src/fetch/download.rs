@@ -10,18 +10,21 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, Progress, ProgressEvent, Result, panic_point, range_bytes};
+use slotpress_base::{Arriving, Error, ErrorKind, Progress, ProgressEvent, Result, panic_point, range_bytes};
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
 use super::journal::Identity;
-use super::mirrors::Mirror;
+use super::mirrors::{Mirror, Standing};
 use super::partial::{PartialFile, Patient};
-use super::{Ended, Fetched, GivenBytes, Limits, in_order, ranged};
+use super::{Fault, Fetched, GivenBytes, Limits, in_order, ranged};
 use crate::{Client, Remote};
 
 /// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// How often the rate is looked at, and over how long.
 const RATE_WINDOW: Duration = Duration::from_secs(15);
@@ -51,13 +54,12 @@ impl Download {
         remotes: Vec<Remote>,
         limits: Limits,
         progress: &dyn Progress,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self> {
         let Some(first) = remotes.first() else {
-            return Err(Ended::Failed(Error::failed("no server to fetch from")));
+            return Err(Error::failed("no server to fetch from"));
         };
         if let Some(length_bytes) = first.length_bytes.filter(|length| *length > limits.max_bytes) {
-            let error = in_order::too_long(limits.max_bytes);
-            return Err(Ended::Lost(error.within(bytes(length_bytes))));
+            return Err(in_order::too_long(first, limits.max_bytes).within(bytes(length_bytes)));
         }
         let before = file.identity();
         let now = Identity {
@@ -81,7 +83,7 @@ impl Download {
         }
         // What comes in order is not compared with hashes before all of it is there.
         let root = before.root.filter(|_| keeps && is_ranged(first));
-        file.begin(Identity { root, ..now }, keeps).map_err(Ended::Failed)?;
+        file.begin(Identity { root, ..now }, keeps)?;
         let (left, failed_check) = file.unchecked();
         let kept_bytes =
             if failed_check.is_none() { left.iter().map(range_bytes).fold(0, u64::saturating_add) } else { 0 };
@@ -92,6 +94,11 @@ impl Download {
         }
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
         Ok(Self { client, file, mirrors, limits, kept_bytes })
+    }
+
+    /// The file that it fills.
+    pub fn file(&self) -> &Arc<PartialFile> {
+        &self.file
     }
 
     /// Bytes that an earlier run left and that are not fetched again.
@@ -109,21 +116,23 @@ impl Download {
 
     /// Fetches what is missing. However it ends, readers of the file are told, and what has arrived is on disk, with a
     /// journal that says so.
-    pub fn run(&self, progress: &dyn Progress) -> Result<Fetched, Ended> {
+    ///
+    /// # Errors
+    /// [`Fault`] tells what they mean for the source.
+    pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait until they are told how it ended, even by a panic.
-        let result = guarded_ended(|| self.run_to_end(progress));
-        self.file.end(result.as_ref().map(drop).map_err(Ended::error));
+        let result = guarded(|| self.run_to_end(progress));
+        self.file.end(result.as_ref().map(drop).map_err(Clone::clone));
         result
     }
 
-    fn run_to_end(&self, progress: &dyn Progress) -> Result<Fetched, Ended> {
+    fn run_to_end(&self, progress: &dyn Progress) -> Result<Fetched> {
         panic_point("download");
         let started = Instant::now();
-        let is_over = AtomicBool::new(false);
         let stopping =
             Stopping { progress, file: &self.file, too_slow: AtomicBool::new(false), damage: OnceLock::new() };
         let result = std::thread::scope(|scope| {
-            let clerk = spawn(scope, || guarded(|| self.keep_journal(&is_over, &stopping.too_slow)));
+            let clerk = spawn(scope, || guarded(|| self.keep_journal(&stopping)));
             // Right behind what arrives, while it is in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
@@ -134,58 +143,50 @@ impl Download {
                 }
                 walked
             });
-            let fetched = guarded_ended(|| self.fetch(&stopping));
-            is_over.store(true, Relaxed);
-            if let Ok(clerk) = &clerk {
-                clerk.thread().unpark();
-            }
-            // Who reads to the end waits until it is told that this is it.
-            self.file.end(fetched.as_ref().map(drop).map_err(Ended::error));
+            let fetched = guarded(|| self.fetch(&stopping));
+            // The clerk ends, and whoever reads to the end is told that this is it.
+            self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             let kept = clerk.and_then(|clerk| clerk.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             let walked =
                 walker.and_then(|walker| walker.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             let compared = fetched?;
-            kept.map_err(Ended::Failed)?;
+            kept?;
             let shape = walked.map_err(|error| match error.kind() {
                 // It waited for bytes when its reader ended with an error of its own, which says more.
-                ErrorKind::Failed if self.file.is_unwanted() => Ended::Failed(Error::interrupted()),
-                _ => Ended::of_check(error),
+                ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
+                _ => error,
             })?;
             let wanted = Wanted { name: self.file.archive_name(), root: self.limits.expect_root };
-            accept(&*self.file, &shape, wanted, &compared, progress).map_err(Ended::of_check)
+            accept(&*self.file, &shape, wanted, &compared, progress)
         });
         let result = match (result, stopping.damage.into_inner()) {
-            (Err(Ended::Failed(_)), Some(damage)) => Err(Ended::Wrong(damage)),
+            (Err(error), Some(damage)) if matches!(Fault::of(&error), None | Some(Fault::Failed)) => Err(damage),
             (Err(_), _) if stopping.too_slow.load(Relaxed) => {
                 let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
                 let message = format!("slower than the least rate, {rate}/s, for {} s", RATE_WINDOW.as_secs());
-                Err(Ended::Failed(Error::new(ErrorKind::Network, message)))
+                Err(Error::new(ErrorKind::Network, message))
             }
             (other, _) => other,
         };
         let synced = match &result {
-            Err(Ended::Wrong(error)) => self.file.check_failed(&error.to_string()),
+            Err(error) if Fault::of(error) == Some(Fault::Wrong) => self.file.check_failed(&error.to_string()),
             _ => self.file.sync(),
         };
-        let accepted: Accepted = match (result, synced) {
-            (Ok(_), Err(error)) => return Err(Ended::Failed(error)),
-            (result, _) => result?,
-        };
+        let accepted: Accepted = result?;
+        synced?;
         self.file.accept(accepted);
         Ok(Fetched {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root: accepted.root,
-            servers: self.given().into_iter().filter(|given| given.bytes > 0).collect(),
+            servers: self.given().filter(|given| given.bytes > 0).collect(),
             elapsed: started.elapsed(),
         })
     }
 
     /// Fetches all of it; returns what was compared with frame hashes.
-    fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>, Ended> {
-        let Some(first) = self.mirrors.first() else {
-            return Err(Ended::Failed(Error::failed("no server to fetch from")));
-        };
+    fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>> {
+        let Some(first) = self.mirrors.first() else { return Err(Error::failed("no server to fetch from")) };
         match first.remote.length_bytes {
             Some(length_bytes) if is_ranged(&first.remote) => {
                 ranged::fetch_ranges(&self.client, &self.file, &self.mirrors, length_bytes, &self.limits, progress)
@@ -197,8 +198,8 @@ impl Download {
         }
     }
 
-    /// Syncs and writes the journal, every second or when much has come, and watches the rate.
-    fn keep_journal(&self, is_over: &AtomicBool, too_slow: &AtomicBool) -> Result<()> {
+    /// Syncs and writes the journal, every second or when much has come, tells progress, and watches the rate.
+    fn keep_journal(&self, stopping: &Stopping<'_>) -> Result<()> {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
         // What is not in the journal is fetched again after a kill: no more than about one request of each connection.
@@ -206,11 +207,8 @@ impl Download {
         let unsynced_max = piece_bytes.saturating_mul(self.limits.streams as u64) / 2;
         loop {
             panic_point("journal");
-            if is_over.load(Relaxed) {
-                return Ok(());
-            }
-            std::thread::park_timeout(Duration::from_millis(20));
-            let unsynced_bytes = self.file.unsynced_bytes();
+            let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };
+            self.tell(stopping.progress);
             if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
                 self.file.sync()?;
                 synced = Instant::now();
@@ -220,11 +218,18 @@ impl Download {
             {
                 let bytes = self.given_bytes();
                 if (bytes.saturating_sub(bytes_before) as f64) < min_rate as f64 * window.elapsed().as_secs_f64() {
-                    too_slow.store(true, Relaxed);
+                    stopping.too_slow.store(true, Relaxed);
                 }
                 (bytes_before, window) = (bytes, Instant::now());
             }
         }
+    }
+
+    fn tell(&self, progress: &dyn Progress) {
+        let given: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
+        let (there_bytes, length_bytes) = (self.file.done_bytes(), self.length_bytes());
+        let arriving = Arriving { there_bytes, length_bytes, given: &given, waited: self.file.waited() };
+        progress.event(ProgressEvent::Arriving(arriving));
     }
 
     /// Bytes of servers that were kept.
@@ -232,33 +237,21 @@ impl Download {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
 
-    /// The same by server.
-    pub fn given(&self) -> Vec<GivenBytes> {
-        let given = |mirror: &Mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() };
-        self.mirrors.iter().map(given).collect()
+    fn given(&self) -> impl Iterator<Item = GivenBytes> {
+        self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
     }
 
     /// Servers whose bytes failed a check.
     pub fn rejected(&self) -> Vec<String> {
-        self.mirrors.iter().filter(|mirror| mirror.is_wrong()).map(Mirror::shown).collect()
+        let is_wrong =
+            |mirror: &&Mirror| matches!(mirror.standing(), Standing::Dropped(why) if why.kind() == ErrorKind::Damaged);
+        self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
     }
 }
 
 /// Whether ranges of it can be fetched.
 fn is_ranged(remote: &Remote) -> bool {
     remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
-}
-
-fn guarded_ended<R>(work: impl FnOnce() -> Result<R, Ended>) -> Result<R, Ended> {
-    let mut ended = None;
-    let result = guarded(|| {
-        work().map_err(|why| {
-            let error = why.error();
-            ended = Some(why);
-            error
-        })
-    });
-    result.map_err(|error| ended.unwrap_or(Ended::Failed(error)))
 }
 
 /// Whether what is there is what a server has that does not say whether its file has changed: samples are compared.
@@ -268,7 +261,7 @@ fn is_same(
     remote: &Remote,
     limits: &Limits,
     progress: &dyn Progress,
-) -> Result<bool, Ended> {
+) -> Result<bool> {
     let mirror = Mirror::new(remote.clone(), limits.give_up_after);
     let done = file.done();
     let ends = done.iter().flat_map(|range| {
@@ -278,7 +271,7 @@ fn is_same(
     let mut buffer = Vec::new();
     for range in ends.take(SAMPLES_MAX) {
         let mut is_same = true;
-        let transfer = mirror.patiently(progress, || {
+        let transfer = mirror.ask(progress, || {
             client.get(remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
                 is_same &= file.compare(offset_bytes, bytes, &mut buffer).is_ok_and(|same| same == bytes.len());
                 if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

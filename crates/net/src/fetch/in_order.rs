@@ -9,11 +9,11 @@ use slotpress_base::bytes::count;
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Hint, Progress, Result, split_at_most, to_usize};
 
+use super::Limits;
 use super::lease::Lease;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
-use super::{Ended, Limits};
-use crate::{Client, Outcome};
+use crate::{Client, NetError, NetErrorKind, Outcome, Remote};
 
 /// Marked at a time: readers are woken so often.
 const MARK_BYTES: u64 = 256 * 1024;
@@ -25,19 +25,19 @@ pub fn fetch_in_order(
     mirror: &Mirror,
     limits: &Limits,
     progress: &dyn Progress,
-) -> Result<(), Ended> {
+) -> Result<()> {
     let lease = file.lease(0..u64::MAX, &mirror.shown());
     let mut buffer = Vec::new();
     // What readers may have read; and what the longest try brought.
     let (mut shown_bytes, mut most_bytes) = (0, 0u64);
     let mut trouble = None;
-    let transfer = mirror.patiently(progress, || {
+    let transfer = mirror.ask(progress, || {
         let (mut marked_bytes, mut giving) = (0u64, mirror.giving());
         let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
             let end = offset_bytes.saturating_add(bytes.len() as u64);
             let written = match end > limits.max_bytes {
-                true => Err(Ended::Failed(too_long(limits.max_bytes))),
-                false => put(&lease, offset_bytes, bytes, shown_bytes, &mut buffer),
+                true => Err(too_long(&mirror.remote, limits.max_bytes)),
+                false => put(&lease, mirror, offset_bytes, bytes, shown_bytes, &mut buffer),
             };
             if let Err(error) = written {
                 trouble = Some(error);
@@ -66,49 +66,49 @@ pub fn fetch_in_order(
     }
     let transfer = transfer?;
     if transfer.outcome != Outcome::Whole || !transfer.is_complete {
-        return Err(Ended::Failed(Error::failed("the transfer was ended")));
+        return Err(Error::failed("the transfer was ended"));
     }
     // What an earlier run left behind the end is of another archive.
-    file.forget_from(transfer.got_bytes).map_err(Ended::Failed)?;
-    file.truncate(transfer.got_bytes).map_err(Ended::Failed)
+    file.forget_from(transfer.got_bytes)?;
+    file.truncate(transfer.got_bytes)
 }
 
 /// Compares with what is there, and writes what differs. Of what readers have seen, nothing may differ.
 fn put(
     lease: &Lease<'_>,
+    mirror: &Mirror,
     offset_bytes: u64,
     bytes: &[u8],
     shown_bytes: u64,
     buffer: &mut Vec<u8>,
-) -> Result<(), Ended> {
+) -> Result<()> {
     slotpress_base::threads::panic_point("whole file");
     let file = lease.file();
     let (mut at, mut bytes) = (offset_bytes, bytes);
     // What is kept may have gaps.
     while !bytes.is_empty() {
         let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(at)));
-        let same = file.compare(at, kept, buffer).map_err(Ended::Failed)?;
+        let same = file.compare(at, kept, buffer)?;
         count(&mut at, same as u64);
         bytes = split_at_most(bytes, same).1;
         if same < kept.len() {
             if at < shown_bytes {
-                return Err(Ended::Lost(Error::new(
-                    slotpress_base::error::ErrorKind::Network,
-                    format!("the server sends another archive under the same name now: byte {at} differs"),
-                )));
+                let why = format!("sends another archive under the same name now: byte {at} differs");
+                return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
             }
-            file.forget_from(at).map_err(Ended::Failed)?;
+            file.forget_from(at)?;
         }
         let (missing, rest) = split_at_most(bytes, to_usize(file.missing_from(at)));
-        lease.put(at, missing).map_err(Ended::Failed)?;
+        lease.put(at, missing)?;
         count(&mut at, missing.len() as u64);
         bytes = rest;
     }
     Ok(())
 }
 
-/// The error for more than an operator wants.
-pub fn too_long(max_bytes: u64) -> Error {
-    Error::failed(format!("the archive is longer than {}, which is the limit", bytes(max_bytes)))
-        .with_hint(Hint::RaiseMaxBytes)
+/// An archive is longer than the operator wants: another one may not be.
+pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
+    let why = format!("the archive is longer than {}, which is the limit", bytes(max_bytes));
+    let error = NetError::new(NetErrorKind::TooLong, &remote.url, &why);
+    Error::failed(why).with_hint(Hint::RaiseMaxBytes).caused_by(error)
 }

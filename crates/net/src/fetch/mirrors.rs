@@ -1,4 +1,4 @@
-//! The servers that have one archive: who is well, who has failed how often, and who gave how much.
+//! The servers that have one archive: who is well, who is given up, and who gave how much.
 //!
 //! Servers whose archives have the same name need not have the same bytes. Only those of which it is known give bytes to
 //! one file.
@@ -7,13 +7,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
-use slotpress_base::{Progress, Result, one_line};
+use slotpress_base::{Error, Progress, Result};
 
-use super::Ended;
 use crate::options::BYTES_PER_SECOND_MIN;
-use crate::patience::{Patience, Verdict};
+use crate::patience::Patience;
 use crate::{NetError, NetErrorKind, Remote, shown};
 
 /// A transfer that goes on tells something of its server when it has brought what must come in so long.
@@ -27,143 +26,84 @@ const ENOUGH_BYTES: f64 = 16.0;
 pub struct Mirror {
     /// The file there.
     pub remote: Remote,
-    /// Bytes that it gave.
-    pub given_bytes: AtomicU64,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Whether its bytes may go into the file.
-    standing: Standing,
     /// Its failures since enough of it was kept.
-    patience: Patience,
-    /// Whether its file is gone, or another one.
-    is_lost: bool,
-    /// Whether its bytes failed a check.
-    is_wrong: bool,
+    pub patience: Patience,
+    given_bytes: AtomicU64,
+    standing: Mutex<Standing>,
 }
 
-/// Whether a server may give bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The right of a server to give bytes.
+#[derive(Clone, Debug, Default)]
 pub enum Standing {
-    /// It is not known yet whether it has the same bytes.
+    /// The server's archive is not compared yet.
     #[default]
     Unknown,
-    /// It may.
+    /// The server has the bytes of the file.
     Good,
-    /// It may not, and why.
-    Dropped(String),
+    /// The server is given up, for this.
+    Dropped(Error),
 }
 
 impl Mirror {
     /// A server of which nothing is known but what it says of the file.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
-        let patience = Patience::new(give_up_after);
-        let state = State { standing: Standing::default(), patience, is_lost: false, is_wrong: false };
-        Self { remote, given_bytes: AtomicU64::default(), state: Mutex::new(state) }
+        let (patience, given_bytes) = (Patience::new(give_up_after), AtomicU64::default());
+        Self { remote, patience, given_bytes, standing: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
-    /// How messages call it.
+    /// Names the server in messages.
     pub fn shown(&self) -> String {
         shown(&self.remote.url)
     }
 
-    /// Whether it may give bytes.
+    /// Returns its right to give bytes.
     pub fn standing(&self) -> Standing {
-        self.lock().standing.clone()
+        self.standing.lock().clone()
     }
 
-    /// It has the bytes of the file.
+    /// Takes its bytes from now on.
     pub fn approve(&self) {
-        self.lock().standing = Standing::Good;
+        *self.standing.lock() = Standing::Good;
     }
 
-    /// It must not give bytes any more.
-    pub fn drop_for(&self, why: &str) {
-        let mut state = self.lock();
-        if !matches!(state.standing, Standing::Dropped(_)) {
-            state.standing = Standing::Dropped(one_line(why));
+    /// Takes no more of its bytes. The first reason stays.
+    pub fn drop_for(&self, why: impl Into<Error>) {
+        let mut standing = self.standing.lock();
+        if !matches!(*standing, Standing::Dropped(_)) {
+            *standing = Standing::Dropped(why.into());
         }
     }
 
-    /// Its bytes failed a check: it must not give any more.
-    pub fn reject(&self, why: &str) {
-        self.drop_for(why);
-        self.lock().is_wrong = true;
+    /// Counts a failed request, and drops the server where it is not asked again. Returns true if it is.
+    pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        let is_asked = self.patience.is_asked_after(error, progress);
+        if !is_asked {
+            self.drop_for(self.patience.explained(error.clone()));
+        }
+        is_asked
     }
 
-    /// Whether its bytes failed a check.
-    pub fn is_wrong(&self) -> bool {
-        self.lock().is_wrong
+    /// Asks until there is an answer, or the server is given up.
+    ///
+    /// # Errors
+    /// The last failure; or the user asked to stop.
+    pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T, NetError>) -> Result<T> {
+        let answer = self.patience.ask(progress, || Ok(ask()?));
+        answer.map_err(|error| match NetError::of(&error) {
+            Some(cause) => self.patience.explained(cause.clone()).into(),
+            None => error,
+        })
     }
 
-    /// Whether its file is gone, or another one: asking again later does not help.
-    pub fn is_lost(&self) -> bool {
-        self.lock().is_lost
-    }
-
-    /// A transfer begins.
+    /// Begins a transfer.
     pub fn giving(&self) -> Giving<'_> {
         Giving { mirror: self, begun: Instant::now(), kept_bytes: 0 }
     }
 
-    /// A request failed: it is asked again after a pause, unless that cannot help, or nothing has been kept of it for too
-    /// long.
-    pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
-        let mut state = self.lock();
-        state.is_lost |= matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
-        let verdict = state.patience.failed(error, now);
-        let why = match verdict {
-            Verdict::TooLong => format!("{error}; {}", state.patience.why_given_up()),
-            Verdict::Useless => error.to_string(),
-            Verdict::Again | Verdict::Tell(_) => return verdict,
-        };
-        if !matches!(state.standing, Standing::Dropped(_)) {
-            state.standing = Standing::Dropped(one_line(&why));
-        }
-        verdict
-    }
-
-    /// The same, and what is to be told is told. Whether it is asked again.
-    pub fn failed_with(&self, error: &NetError, progress: &dyn Progress) -> bool {
-        let verdict = self.failed(error, Instant::now());
-        if let Verdict::Tell(pause) = verdict {
-            let told = self.lock().patience.told(error, pause);
-            progress.warn(&told);
-        }
-        matches!(verdict, Verdict::Again | Verdict::Tell(_))
-    }
-
-    /// Asks until there is an answer, or the server is given up.
-    pub fn patiently<T>(
-        &self,
-        progress: &dyn Progress,
-        mut ask: impl FnMut() -> Result<T, NetError>,
-    ) -> Result<T, Ended> {
-        loop {
-            super::pause(self.pause(), progress).map_err(Ended::Failed)?;
-            match ask() {
-                Ok(answer) => return Ok(answer),
-                Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
-                Err(error) => {
-                    if !self.failed_with(&error, progress) {
-                        let is_too_long = error.is_retryable();
-                        let why = self.lock().patience.why_given_up();
-                        return Err(Ended::of_net(if is_too_long { error.and(&why) } else { error }));
-                    }
-                }
-            }
-        }
-    }
-
-    /// How long it must not be asked.
-    pub fn pause(&self) -> Duration {
-        self.lock().patience.pause()
+    /// The server sent everything for a range.
+    pub fn no_ranges(&self) -> NetError {
+        let why = "the server sends no ranges although it said so";
+        NetError::new(NetErrorKind::NoRanges, &self.remote.url, why)
     }
 
     /// Bytes that it gave.
@@ -176,19 +116,19 @@ impl Mirror {
 pub struct Giving<'a> {
     mirror: &'a Mirror,
     begun: Instant,
-    /// What was kept so far.
+    /// Bytes that were kept so far.
     pub kept_bytes: u64,
 }
 
 impl Giving<'_> {
-    /// Bytes came, and so many of them were kept.
+    /// Counts bytes that came and were kept.
     pub fn gave(&mut self, kept_bytes: u64) {
         count(&mut self.kept_bytes, kept_bytes);
         self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
         self.renew(GIVING_FOR);
     }
 
-    /// It is over, whatever ended it.
+    /// Ends the transfer.
     pub fn end(&self) {
         self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
     }
@@ -196,15 +136,18 @@ impl Giving<'_> {
     fn renew(&self, time_min: Duration) {
         let time = self.begun.elapsed().max(time_min);
         if self.kept_bytes as f64 >= time.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {
-            self.mirror.lock().patience.renew();
+            self.mirror.patience.renew();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use slotpress_base::NoProgress;
+
     use super::*;
     use crate::Url;
+    use crate::patience::Verdict;
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
@@ -218,16 +161,18 @@ mod tests {
         let mut tries = 0;
         let mut at = start;
         // Asked each time that it may be asked; eight streams fail at the same moment.
-        while mirror.failed(&timeout(), at) != Verdict::TooLong {
+        while mirror.patience.failed(&timeout(), at) != Verdict::TooLong {
             for _ in 0..7 {
-                assert_eq!(mirror.failed(&timeout(), at), Verdict::Again);
+                assert_eq!(mirror.patience.failed(&timeout(), at), Verdict::Again);
             }
             tries += 1;
-            at = mirror.lock().patience.pause_until().expect("a pause");
+            at = mirror.patience.pause_until().expect("a pause");
         }
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
-        assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.contains("120 s")));
+        let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
+        assert!(!mirror.is_asked_after(&timeout(), &NoProgress));
+        assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.to_string().contains("kept for 0 s")));
         // What is kept sets the clock back, if it is enough for the time that it took.
         for (kept_bytes, time, verdict) in [
             (100_000, Duration::from_secs(60), Verdict::Again),
@@ -236,14 +181,13 @@ mod tests {
             (1, Duration::ZERO, Verdict::TooLong),
         ] {
             let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
-            mirror.failed(&timeout(), start);
+            mirror.patience.failed(&timeout(), start);
             let begun = Instant::now().checked_sub(time).expect("a time");
             Giving { mirror: &mirror, begun, kept_bytes }.end();
-            assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{kept_bytes}");
+            assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{kept_bytes}");
         }
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();
-        assert_eq!(mirror.failed(&error(NetErrorKind::Gone), start), Verdict::Useless, "at once");
-        assert!(mirror.is_lost());
+        assert_eq!(mirror.patience.failed(&error(NetErrorKind::Gone), start), Verdict::Useless, "at once");
     }
 }

@@ -1,9 +1,9 @@
 //! Downloads that resume: an archive from one server or several into a partial file, which can be read while it
 //! arrives.
 //!
-//! [`fetch_whole`] fetches an archive until it has its name; [`Download`] is one attempt at it. [`PartialFile`] is where
+//! [`Download`] is one attempt at an archive, and [`Fault`] says what its failure means for the source. [`PartialFile`] is where
 //! the bytes are; `ranged` and `in_order` are the two ways to get them, and [`accept`] decides whether they are the
-//! archive. Not here: how servers are spoken to ([`net`](crate)), and which archive is worth having.
+//! archive. Not here: how servers are spoken to ([`net`](crate)), which archive is worth having, and what follows on a failure.
 
 pub mod accept;
 mod download;
@@ -16,7 +16,7 @@ mod pieces;
 mod ranged;
 mod receive;
 mod tail;
-mod whole;
+pub mod take_up;
 
 use std::time::Duration;
 
@@ -26,10 +26,9 @@ pub use download::Download;
 pub use journal::Identity;
 pub use partial::{PartialFile, remove_left_journal};
 use serde::Serialize;
-use slotpress_base::progress::{self};
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind};
 use slotpress_format::Root;
-pub use whole::{fetch_whole, take_up};
+pub use take_up::take_up;
 
 use crate::{NetError, NetErrorKind};
 
@@ -84,39 +83,29 @@ impl Default for Limits {
     }
 }
 
-/// Why a download ended without the archive. What arrived is kept in the partial file.
-#[derive(Debug)]
-pub enum Ended {
-    /// These bytes are not to be had any more: only another archive helps.
-    Lost(Error),
-    /// What came is not the archive that was asked for, or damaged: only another server helps.
-    Wrong(Error),
-    /// The first server does not do, and there are others.
-    First(Error),
+/// The meaning of a failed download for its source. Bytes that arrived are kept in the partial file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The source has the archive no more, or has another one under its name.
+    Lost,
+    /// The bytes are not the archive that was asked for, or damaged.
+    Wrong,
     /// The server sends no ranges although it said so.
     NoRanges,
-    /// Anything else; the same again may help.
-    Failed(Error),
+    /// The server failed for too long, or makes no sense.
+    Failed,
 }
 
-impl Ended {
-    fn of_net(error: NetError) -> Self {
-        match error.kind() {
-            NetErrorKind::Gone | NetErrorKind::Changed => Self::Lost(error.into()),
-            _ => Self::Failed(error.into()),
-        }
-    }
-
-    /// What a check of the bytes said.
-    fn of_check(error: Error) -> Self {
-        if error.kind() == ErrorKind::Damaged { Self::Wrong(error) } else { Self::Failed(error) }
-    }
-
-    /// As an error.
-    pub fn error(&self) -> Error {
-        match self {
-            Self::Lost(error) | Self::Wrong(error) | Self::First(error) | Self::Failed(error) => error.clone(),
-            Self::NoRanges => Error::new(ErrorKind::Network, "the server sends no ranges although it said so"),
+impl Fault {
+    /// Classifies a failure; `None` where another source would fail in the same way.
+    pub fn of(error: &Error) -> Option<Self> {
+        match (NetError::of(error).map(NetError::kind), error.kind()) {
+            (Some(NetErrorKind::Gone | NetErrorKind::Changed), _) => Some(Self::Lost),
+            (Some(NetErrorKind::NoRanges), _) => Some(Self::NoRanges),
+            (Some(NetErrorKind::InsideRuntime), _) => None,
+            (_, ErrorKind::Damaged) => Some(Self::Wrong),
+            (Some(_), _) | (_, ErrorKind::Network) => Some(Self::Failed),
+            _ => None,
         }
     }
 }
@@ -152,10 +141,4 @@ impl Fetched {
     pub fn fetched_bytes(&self) -> u64 {
         self.servers.iter().map(|given| given.bytes).sum()
     }
-}
-
-/// Waits, unless the user asks to stop.
-fn pause(time: Duration, progress: &dyn Progress) -> Result<()> {
-    progress::wait(progress, time);
-    progress.check()
 }

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub use naming::{kept_bytes, remove_left_journal};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -49,6 +50,8 @@ pub struct PartialFile {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
+    /// More than a killed run should lose has come.
+    is_due: Condvar,
     /// One at a time writes the journal.
     journal: Mutex<()>,
     /// Who may write what.
@@ -68,10 +71,13 @@ struct State {
     error: Option<Error>,
     /// It is no longer wanted.
     is_unwanted: bool,
-    /// Readers that wait for bytes.
+    /// Readers that wait for bytes, since when, and how long any did before.
     waiting: usize,
-    /// Bytes that are not in the journal yet.
+    waiting_since: Option<Instant>,
+    waited: Duration,
+    /// Bytes that are not in the journal yet, and from how many on it is due.
     unsynced_bytes: u64,
+    unsynced_max: u64,
     /// Bytes that an earlier run left: not read before it is known that they are of this archive, and right.
     unchecked: RangeSet<u64>,
     /// All of it was checked.
@@ -113,7 +119,17 @@ impl PartialFile {
         journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
         let (journal, leases) = (Mutex::default(), Leases::default());
-        Ok(Self { dir: dir.clone(), name, path, file, state, changed: Condvar::new(), journal, leases })
+        Ok(Self {
+            dir: dir.clone(),
+            name,
+            path,
+            file,
+            state,
+            changed: Condvar::new(),
+            is_due: Condvar::new(),
+            journal,
+            leases,
+        })
     }
 
     fn write_journal(&self, journal: &Journal) -> Result<()> {
@@ -189,6 +205,8 @@ impl PartialFile {
         state.journal.failed_check = None;
         state.unchecked.clear();
         state.journal.ranges.extend(right);
+        let given_up: Vec<Range<u64>> = state.journal.ranges.gaps(&(0..u64::MAX)).collect();
+        given_up.into_iter().for_each(|gap| state.journal.given.remove(gap));
         self.changed.notify_all();
     }
 
@@ -221,19 +239,21 @@ impl PartialFile {
         self.lock().is_in_order = true;
     }
 
-    /// Puts bytes at their place, but where others are marked. They count when they are marked. Returns how many were put.
+    /// Puts bytes at their place, but where others are marked. They are read when they are marked. Returns how many came there for
+    /// the first time.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let missing: Vec<Range<u64>> = self.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
-        let mut put = 0;
+        let mut new = 0;
         for gap in missing {
             let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
             let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
-            count(&mut put, part.len() as u64);
-            self.lock().journal.given.insert(gap, source);
+            let mut state = self.lock();
+            state.journal.given.gaps(&gap).for_each(|gap| count(&mut new, range_bytes(&gap)));
+            state.journal.given.insert(gap, source);
         }
-        Ok(put)
+        Ok(new)
     }
 
     /// The number that stands for a source.
@@ -275,6 +295,9 @@ impl PartialFile {
         count(&mut state.unsynced_bytes, range_bytes(&range));
         state.confirmed_bytes = state.confirmed_bytes.max(range.end);
         state.journal.ranges.insert(range);
+        if state.unsynced_bytes >= state.unsynced_max {
+            self.is_due.notify_one();
+        }
         self.changed.notify_all();
     }
 
@@ -307,9 +330,15 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Bytes that a killed run would lose.
-    pub fn unsynced_bytes(&self) -> u64 {
-        self.lock().unsynced_bytes
+    /// Waits until a killed run would lose so many bytes, but no longer than this. Returns how many it would lose; `None` when no
+    /// more comes.
+    pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
+        let mut state = self.lock();
+        state.unsynced_max = bytes;
+        let is_over = |state: &State| state.is_complete || state.error.is_some();
+        let is_early = |state: &mut State| !is_over(state) && state.unsynced_bytes < bytes;
+        self.is_due.wait_while_for(&mut state, is_early, time);
+        (!is_over(&state)).then_some(state.unsynced_bytes)
     }
 
     /// Puts on disk what has arrived, then says so in the journal.
@@ -343,6 +372,7 @@ impl PartialFile {
             Ok(()) => state.is_complete = true,
             Err(error) => state.error = Some(error),
         }
+        self.is_due.notify_all();
         self.changed.notify_all();
     }
 
@@ -352,9 +382,10 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Whether a reader waits for bytes that have not arrived: the network is the slowest part then.
-    pub fn is_waited_for(&self) -> bool {
-        self.lock().waiting > 0
+    /// How long readers have waited for bytes: the network was the slowest part then.
+    pub fn waited(&self) -> Duration {
+        let state = self.lock();
+        state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     /// Whether it is no longer wanted.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point};
+use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
 use super::mirrors::{Mirror, Standing};
@@ -20,8 +20,8 @@ use super::partial::PartialFile;
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{Receiver, Receiving, Trouble};
 use super::tail::{Frames, check_kept, fetch_tail, mark_tail};
-use super::{Ended, Limits};
-use crate::{Client, NetErrorKind};
+use super::{Fault, Limits};
+use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer of which so much was kept ended early, and did not fail.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;
@@ -49,8 +49,8 @@ pub fn fetch_ranges(
     length_bytes: u64,
     limits: &Limits,
     progress: &dyn Progress,
-) -> Result<RangeSet<u64>, Ended> {
-    let Some(first) = mirrors.first() else { return Err(Ended::Failed(Error::failed("no server to fetch from"))) };
+) -> Result<RangeSet<u64>> {
+    let Some(first) = mirrors.first() else { return Err(Error::failed("no server to fetch from")) };
     first.approve();
     let (tail, fetched) = fetch_tail(client, file, first, length_bytes, (limits, mirrors.len() > 1), progress)?;
     let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
@@ -58,16 +58,16 @@ pub fn fetch_ranges(
     if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
         let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
         let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
-        return Err(Ended::Wrong(Error::damaged(message)));
+        return Err(Error::damaged(message));
     }
     let is_known = root.is_some() && file.identity().root == root;
     let frames = Frames::new(tail.as_ref());
-    check_kept(file, frames.as_ref(), is_known, first, progress).map_err(Ended::Failed)?;
+    check_kept(file, frames.as_ref(), is_known, first, progress)?;
     // From now on, what is marked has been compared with the hashes that it stands for.
     if let Some(root) = root.filter(|_| frames.is_some()) {
         file.set_root(root);
     }
-    mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
+    mark_tail(file, frames.as_ref(), &fetched, progress)?;
     let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
     let ranges = match &frames {
         Some(frames) => {
@@ -114,14 +114,14 @@ struct Fetching<'a> {
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
-    ended: Mutex<Option<Ended>>,
+    ended: Mutex<Option<Error>>,
     /// Nothing is missing any more: who still compares or reads need not.
     is_complete: AtomicBool,
     started: Instant,
 }
 
 impl Fetching<'_> {
-    fn run(&self, streams: usize) -> Result<(), Ended> {
+    fn run(&self, streams: usize) -> Result<()> {
         // Also when another connection has ended the download, or fetched what was missing.
         let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
@@ -129,8 +129,7 @@ impl Fetching<'_> {
             for number in 0..streams.max(1) {
                 let stopping = &stopping;
                 // Told at once: the others would wait for the piece of one that has died.
-                let stream =
-                    move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(Ended::Failed(error)));
+                let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
                 match spawn(scope, stream) {
                     Ok(thread) => threads.push(thread),
                     // Fewer do as well.
@@ -140,20 +139,16 @@ impl Fetching<'_> {
             }
             for thread in threads {
                 if let Err(payload) = thread.join() {
-                    self.end(Ended::Failed(panicked(payload.as_ref())));
+                    self.end(panicked(payload.as_ref()));
                 }
             }
             Ok(())
-        })
-        .map_err(Ended::Failed)?;
-        if let Some(ended) = self.ended.lock().take() {
-            return Err(ended);
-        }
-        Ok(())
+        })?;
+        self.ended.lock().take().map_or(Ok(()), Err)
     }
 
-    fn end(&self, ended: Ended) {
-        self.ended.lock().get_or_insert(ended);
+    fn end(&self, why: impl Into<Error>) {
+        self.ended.lock().get_or_insert(why.into());
         self.changed.notify_all();
     }
 
@@ -161,7 +156,7 @@ impl Fetching<'_> {
         self.ended.lock().is_some()
     }
 
-    /// One connection: piece after piece, until all are there.
+    /// Fetches piece after piece over one connection, until all are there.
     fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.to.progress.check()?;
@@ -169,15 +164,15 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
-                let is_undecided = |mirror: &Mirror| mirror.standing() == Standing::Unknown;
-                if !self.mirrors.iter().any(is_undecided) && !self.is_ended() {
+                if !self.mirrors.iter().any(|mirror| matches!(mirror.standing(), Standing::Unknown)) {
                     self.end(self.nobody_left());
                 }
-                super::pause(LOOK_AGAIN, stopping).ok();
+                progress::wait(stopping, LOOK_AGAIN);
                 continue;
             };
-            if !mirror.pause().is_zero() {
-                super::pause(mirror.pause().min(LOOK_AGAIN), stopping).ok();
+            let pause = mirror.patience.pause();
+            if !pause.is_zero() {
+                progress::wait(stopping, pause.min(LOOK_AGAIN));
                 continue;
             }
             let job = {
@@ -207,29 +202,32 @@ impl Fetching<'_> {
         }
     }
 
-    /// The server for a connection: they are spread over all that are good, and best not to be left alone now.
+    /// Chooses the server for a connection: they are spread over all that are good, and best not to be left alone now.
     fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
-        let ready = all().filter(|(_, mirror)| mirror.pause().is_zero()).find(|(_, mirror)| {
-            if mirror.standing() == Standing::Unknown {
+        let is_good = |mirror: &Mirror| matches!(mirror.standing(), Standing::Good);
+        let ready = all().filter(|(_, mirror)| mirror.patience.pause().is_zero()).find(|(_, mirror)| {
+            if let Standing::Unknown = mirror.standing() {
                 self.compare(mirror, stopping);
             }
-            mirror.standing() == Standing::Good
+            is_good(mirror)
         });
-        ready.or_else(|| all().find(|(_, mirror)| mirror.standing() == Standing::Good))
+        ready.or_else(|| all().find(|(_, mirror)| is_good(mirror)))
     }
 
-    /// Whether another server has the same archive: its hashes of all frames must be the same.
+    /// Compares another server's hashes of all frames: where they differ, so may bytes.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
+        const ANOTHER: &str = "another archive of the same name: not used";
+        let other = |why| NetError::new(NetErrorKind::BadAnswer, &mirror.remote.url, why);
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
-            return mirror
-                .drop_for("not used: without frame hashes, it is not known whether its archive has the same bytes");
+            let why = "not used: without frame hashes, it is not known whether its archive has the same bytes";
+            return mirror.drop_for(other(why));
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
-            return mirror.drop_for("another archive of the same name");
+            return mirror.drop_for(other(ANOTHER));
         }
         let mut buffer = Vec::new();
         let (mut at, mut is_same) = (start, true);
@@ -242,11 +240,12 @@ impl Fetching<'_> {
         match result {
             Ok(_) if is_same && at == self.length_bytes => mirror.approve(),
             Ok(_) => {
-                self.to.progress.warn(&format!("{}: another archive of the same name: not used", mirror.shown()));
-                mirror.drop_for("another archive of the same name");
+                let error = other(ANOTHER);
+                self.to.progress.warn(&error.to_string());
+                mirror.drop_for(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => drop(mirror.failed_with(&error, self.to.progress)),
+            Err(error) => drop(mirror.is_asked_after(&error, self.to.progress)),
         }
     }
 
@@ -269,13 +268,13 @@ impl Fetching<'_> {
         match (trouble, result) {
             (Some(Trouble::Disk(error)), _) => return Err(error),
             (Some(Trouble::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
-            (None, Ok(transfer)) if transfer.were_ranges_ignored => self.end(Ended::NoRanges),
+            (None, Ok(transfer)) if transfer.were_ranges_ignored => self.end(mirror.no_ranges()),
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
             // What ends a long transfer does not keep the next one waiting.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
-                if !mirror.failed_with(&error, self.to.progress) && self.mirrors.len() > 1 {
+                if !mirror.is_asked_after(&error, self.to.progress) && self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
             }
@@ -283,36 +282,36 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    /// A frame does not match its hash. Where several servers gave it, it is unknown which of them was wrong: it comes once
+    /// Handles a frame that does not match its hash. Where several servers gave it, it is unknown which of them was wrong: it comes once
     /// more, from one.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
         let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
-        match is_alone {
-            true => {
-                self.to.progress.warn(&format!("{why}: this server is no longer used"));
-                mirror.reject(&why);
-            }
-            false => self
-                .to
-                .progress
-                .warn(&format!("{why}, and came from several servers: it is fetched again from this one")),
+        let then = match is_alone {
+            true => ": this server is no longer used",
+            false => ", and came from several servers: it is fetched again from this one",
+        };
+        self.to.progress.warn(&format!("{why}{then}"));
+        if is_alone {
+            mirror.drop_for(Error::damaged(why));
         }
         self.to.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
-    /// Why no server is left to fetch from.
-    fn nobody_left(&self) -> Ended {
+    /// Explains that no server is left to fetch from, by the gravest of their faults.
+    fn nobody_left(&self) -> Error {
         let whys = self.mirrors.iter().filter_map(|mirror| match mirror.standing() {
             Standing::Dropped(why) => Some(why),
             _ => None,
         });
-        let whys: Vec<String> = whys.take(8).collect();
-        let message = format!("no server is left: {}", whys.join("; "));
+        let whys: Vec<Error> = whys.collect();
+        let told: Vec<String> = whys.iter().take(8).map(ToString::to_string).collect();
+        let message = format!("no server is left: {}", told.join("; "));
+        let is_any = |fault| whys.iter().any(|why| Fault::of(why) == Some(fault));
         match () {
-            () if self.mirrors.iter().any(Mirror::is_wrong) => Ended::Wrong(Error::damaged(message)),
-            () if self.mirrors.iter().any(Mirror::is_lost) => Ended::Lost(Error::new(ErrorKind::Network, message)),
-            () => Ended::Failed(Error::new(ErrorKind::Network, message)),
+            () if is_any(Fault::Wrong) => Error::damaged(message),
+            () if is_any(Fault::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
+            () => Error::new(ErrorKind::Network, message),
         }
     }
 }

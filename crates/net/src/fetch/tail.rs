@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rangemap::RangeSet;
-use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, quantity, range_bytes, to_usize};
+use slotpress_base::{ErrorKind, Forward, Progress, Result, quantity, range_bytes, to_usize};
 use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail, first_read_at};
 
+use super::Limits;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
-use super::{Ended, Limits};
-use crate::Client;
+use crate::{Client, NetError, NetErrorKind};
 
 /// The longest frame that a connection holds in memory until its hash is known: one of 32 MiB of tar that zstd cannot
 /// compress, with its mark, takes less. Archives with longer ones are fetched without a look at their hashes.
@@ -30,7 +30,7 @@ pub fn fetch_tail(
     length_bytes: u64,
     (limits, has_others): (&Limits, bool),
     progress: &dyn Progress,
-) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
+) -> Result<(Option<Tail>, RangeSet<u64>)> {
     let mut fetched = RangeSet::new();
     let mut start = first_read_at(length_bytes);
     // An index that is longer than the first read is asked for once more.
@@ -57,7 +57,7 @@ pub fn fetch_tail(
             Err(error) if error.kind() == ErrorKind::Damaged => break,
             Err(error) => match arrived.wanted.into_inner() {
                 Some(wanted) if wanted < start => start = wanted,
-                _ => return Err(Ended::Failed(error)),
+                _ => return Err(error),
             },
         }
     }
@@ -78,45 +78,35 @@ fn fetch_range(
     mut range: Range<u64>,
     time_max: Option<Duration>,
     progress: &dyn Progress,
-) -> Result<(), Ended> {
+) -> Result<()> {
     let start = Instant::now();
     let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
     let until = Forward::until(progress, is_late);
     let lease = file.lease(range.clone(), &mirror.shown());
     while !range.is_empty() {
-        let mut trouble = None;
-        let transfer = mirror.patiently(&until, || {
+        let mut written = Ok(());
+        let transfer = mirror.ask(&until, || {
             let mut giving = mirror.giving();
             let transfer = client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
                 if offset_bytes != range.start {
                     return ControlFlow::Break(());
                 }
-                match lease.put(offset_bytes, bytes) {
-                    Ok(kept) => giving.gave(kept.unwrap_or_default()),
-                    Err(error) => {
-                        trouble = Some(error);
-                        return ControlFlow::Break(());
-                    }
-                }
+                written = lease.put(offset_bytes, bytes).map(|kept| giving.gave(kept.unwrap_or_default()));
                 range.start = offset_bytes.saturating_add(bytes.len() as u64);
-                ControlFlow::Continue(())
+                if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             giving.end();
             transfer
         });
-        let transfer = match transfer {
-            Err(Ended::Failed(_)) if is_late() && !progress.is_interrupted() => {
-                let (server, seconds) = (mirror.shown(), time_max.unwrap_or_default().as_secs());
-                let message = format!("{server}: the end of the archive did not come within {seconds} s");
-                return Err(Ended::First(Error::new(ErrorKind::Network, message)));
+        written?;
+        match transfer {
+            Ok(transfer) if transfer.were_ranges_ignored => return Err(mirror.no_ranges().into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
+                let seconds = time_max.unwrap_or_default().as_secs();
+                let why = format!("the end of the archive did not come within {seconds} s");
+                return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
             }
-            transfer => transfer?,
-        };
-        if let Some(error) = trouble {
-            return Err(Ended::Failed(error));
-        }
-        if transfer.were_ranges_ignored {
-            return Err(Ended::NoRanges);
+            transfer => drop(transfer?),
         }
     }
     Ok(())

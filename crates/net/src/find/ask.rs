@@ -17,7 +17,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, Front, IndexPolicy, look_for_slot_time};
 
 use super::FindOptions;
-use crate::patience::patiently;
+use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
 
 /// Servers that are asked at the same time.
@@ -171,7 +171,7 @@ pub fn patient_offers(
     stop: &dyn Progress,
 ) -> Result<Vec<Offer>> {
     let mut busy = None;
-    let answer = patiently(time_max, waiting, || match client.offers(source, stop) {
+    let answer = Patience::new(time_max).ask(waiting, || match client.offers(source, stop) {
         Err(error) if NetError::of(&error).is_some_and(is_busy) => {
             busy = Some(error.clone());
             Err(error)

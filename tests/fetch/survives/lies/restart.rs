@@ -3,11 +3,12 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use slotpress_base::{NoProgress, Until};
-use slotpress_net::{Client, ClientOptions, Ended, Limits, fetch_whole, parse_url};
+use slotpress_base::{Error, NoProgress, Progress, Until};
+use slotpress_net::{Client, ClientOptions, Download, Limits, PartialFile, Remote, parse_url};
 
 use super::stage::{Archive, Kind};
 use crate::common::strace::number_of;
@@ -75,6 +76,19 @@ fn a_fetch_outlives_its_server() {
     }
 }
 
+/// A download that fails.
+fn fails(
+    client: &Client,
+    (dir, name): (&Path, &str),
+    remote: Remote,
+    limits: Limits,
+    progress: &dyn Progress,
+) -> Error {
+    let file = Arc::new(PartialFile::open(dir, name).expect("a file"));
+    let download = Download::begin(client.clone(), file, vec![remote], limits, progress).expect("begins");
+    download.run(progress).expect_err("no archive")
+}
+
 /// Nobody listens any more: the run ends when its time is up, with what came.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
@@ -89,8 +103,7 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
     let limits = Limits::default().give_up_after(Duration::from_millis(700));
-    let ended = fetch_whole(&client, dir.path(), &archive.name, vec![remote], &limits, &NoProgress, &mut |_| {});
-    let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
+    let error = fails(&client, (dir.path(), &archive.name), remote, limits, &NoProgress);
     assert_eq!(error.kind().exit_code(), 4, "{error}");
     assert!(!dir.path().join(&archive.name).exists());
 }
@@ -115,8 +128,7 @@ fn a_server_that_is_too_slow_is_given_up() {
         let limits = Limits::default().give_up_after(Duration::from_millis(900));
         let start = Instant::now();
         let until = Until(|| start.elapsed() > Duration::from_secs(60));
-        let ended = fetch_whole(&client, dir.path(), &archive.name, vec![remote], &limits, &until, &mut |_| {});
-        let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
+        let error = fails(&client, (dir.path(), &archive.name), remote, limits, &until);
         let said = error.to_string();
         assert!(error.kind().exit_code() == 4 && said.contains("1 KiB/s") && said.contains("0.9 s"), "{said}");
         assert!(!dir.path().join(&archive.name).exists());

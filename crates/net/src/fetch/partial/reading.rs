@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Instant;
 
 use slotpress_base::{at_most_mut, to_usize};
 use slotpress_read::Source;
@@ -54,8 +55,16 @@ impl PartialFile {
                 return Err(io::Error::other("the download was ended"));
             }
             state.waiting = state.waiting.saturating_add(readers);
+            if state.waiting > 0 {
+                state.waiting_since.get_or_insert_with(Instant::now);
+            }
             self.changed.wait(&mut state);
             state.waiting = state.waiting.saturating_sub(readers);
+            if state.waiting == 0
+                && let Some(since) = state.waiting_since.take()
+            {
+                state.waited = state.waited.saturating_add(since.elapsed());
+            }
         }
     }
 }

@@ -1,0 +1,542 @@
+//! The one way to get archives, for `fetch` and `bootstrap`: what is wanted, whom to ask, and what follows on a failure.
+//!
+//! A server that fails for a moment is asked again by `patience` (in `slotpress_net`). Here is what comes after: the source is given
+//! up for this run, and the next one is asked; what was published again begins again. Nothing here knows what becomes of the bytes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, ErrorKind, Forward, Hint, KeptDir, Progress, ProgressEvent, Result, ShowPath};
+use slotpress_format::ArchiveName;
+use slotpress_net::fetch::partial::kept_bytes;
+use slotpress_net::find::find;
+use slotpress_net::patience::Patience;
+use slotpress_net::{
+    Client, Download, Fault, FindOptions, FindReport, Limits, NetError, Offer, PartialFile, Remote, SourceArg, Url,
+    accept_file, patient_offers, remove_left_journal, take_up,
+};
+
+use super::archives::FetchedArchive;
+use super::choose::{self, Choice, Places};
+use super::dropped::{Dropped, Wrong};
+use super::expected::Expected;
+use super::trust;
+
+/// Advice where a download did not end well.
+pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
+
+/// Advice where sources send what is wrong.
+const SOURCES_HINT: &str = "give other sources, or try again later";
+
+/// An archive is begun so often at most, when sources vanish, publish again, or send what is wrong: each time may cost a whole download.
+const ATTEMPTS_MAX: usize = 8;
+
+/// The wishes of a command.
+#[derive(Clone)]
+pub struct Wanted<'a> {
+    pub client: &'a Client,
+    /// The sources, and the oldest state.
+    pub find: FindOptions,
+    pub wants_incremental: bool,
+    /// The bounds of each download.
+    pub limits: &'a Limits,
+    /// Servers that vouch for archives.
+    pub trusted: &'a [Url],
+    pub expected: Expected,
+    /// The directory of the archives.
+    pub dir: &'a Path,
+    /// Archives that are there already are accepted here: nothing else looks at them.
+    pub accepts_files: bool,
+}
+
+impl Wanted<'_> {
+    /// Asks the sources what they have, and looks at what is there already.
+    pub fn look(&self, progress: &dyn Progress) -> Result<FindReport> {
+        // What is not measured is fetched the sooner.
+        let mut options = self.find.clone().wants_incremental(self.wants_incremental).measures_single(false);
+        let is_full =
+            |entry: &fs::DirEntry| ArchiveName::from_path(&entry.path()).is_some_and(|name| name.base_slot.is_none());
+        // A full archive that is there need not be fetched.
+        if fs::read_dir(self.dir).is_ok_and(|entries| entries.flatten().any(|entry| is_full(&entry))) {
+            options.sources.push(SourceArg::LocalDir(self.dir.to_path_buf()));
+        }
+        let mut report = find(self.client, &options, progress)?;
+        self.expected.choose_from(&mut report.candidates)?;
+        Ok(report)
+    }
+
+    /// The full archive to fetch, of these; one that was begun before comes first.
+    pub fn full_of(&self, offers: &[Offer]) -> Result<Choice> {
+        choose::full(offers, |name| kept_bytes(self.dir, &name.to_string()) > 0)
+            .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
+    }
+}
+
+/// One archive that is wanted.
+#[derive(Clone, Copy)]
+pub enum Wish<'w> {
+    /// The best full one.
+    Full,
+    /// The one of this name.
+    Named(&'w ArchiveName),
+    /// The newest incremental one on a full one.
+    IncrementalOn(&'w Got),
+}
+
+/// An archive that was got, or is on its way.
+pub struct Got {
+    pub archive: FetchedArchive,
+    /// Its place and name, should it turn out to be wrong.
+    pub source: Wrong,
+    /// Servers that vouch for it.
+    pub vouching: Vec<String>,
+    /// Its download; `None` where it was there.
+    pub download: Option<Arc<Download>>,
+}
+
+/// The state of getting archives into a directory.
+pub struct Getting<'a> {
+    wanted: Wanted<'a>,
+    dir: Arc<KeptDir>,
+    progress: &'a dyn Progress,
+    /// Archives that sources have, the best first.
+    offers: Vec<Offer>,
+    /// Sources that have answered in this run: only these are waited for.
+    answering: BTreeSet<String>,
+    /// Servers that say that they send ranges, and do not.
+    unranged: BTreeSet<String>,
+    dropped: Dropped,
+    /// The archive that servers were asked for last.
+    asked: Option<Asked>,
+    /// Failures of what is wanted now.
+    failures: usize,
+}
+
+struct Asked {
+    source: Wrong,
+    remotes: Vec<Remote>,
+    download: Option<Arc<Download>>,
+    /// An earlier run, or an earlier attempt, has left bytes of it.
+    had_bytes: bool,
+}
+
+impl<'a> Getting<'a> {
+    /// Makes the directory, so that what is fetched has a place; what fails later finds what has arrived there again.
+    pub fn new(wanted: Wanted<'a>, progress: &'a dyn Progress) -> Result<Self> {
+        let dir = KeptDir::open_or_make(wanted.dir, &mut |_, _| {})?;
+        let (offers, dropped) = (Vec::new(), Dropped::default());
+        let (answering, unranged) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Self { wanted, dir, progress, offers, answering, unranged, dropped, asked: None, failures: 0 })
+    }
+
+    /// The archives whose URLs the sources are, the full ones first; none where any source is something else.
+    pub fn named(&mut self) -> Result<Vec<ArchiveName>> {
+        if !self.is_exact() {
+            return Ok(Vec::new());
+        }
+        self.look()?;
+        let mut names: Vec<ArchiveName> = Vec::new();
+        for offer in &self.offers {
+            if !names.contains(&offer.name) {
+                names.push(offer.name.clone());
+            }
+        }
+        names.sort_by_key(|name| (name.base_slot.is_some(), name.slot));
+        Ok(names)
+    }
+
+    fn is_exact(&self) -> bool {
+        let sources = &self.wanted.find.sources;
+        let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
+        self.wanted.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
+    }
+
+    /// Asks the sources what they have.
+    pub fn look(&mut self) -> Result<()> {
+        if !self.is_exact() {
+            let report = self.wanted.look(self.progress)?;
+            return self.use_found(&report);
+        }
+        let Wanted { client, find, limits, .. } = &self.wanted;
+        let ask = |source| patient_offers(client, source, limits.give_up_after, self.progress, self.progress);
+        let mut offers = Vec::new();
+        for source in &find.sources {
+            match ask(source) {
+                Ok(found) => offers.extend(found),
+                // The others may still have it.
+                Err(_) if self.asked.is_some() && !self.progress.is_interrupted() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.offers = offers;
+        self.leave_out_useless()
+    }
+
+    /// Uses what was found.
+    pub fn use_found(&mut self, report: &FindReport) -> Result<()> {
+        self.answering.extend(report.candidates.iter().map(|candidate| candidate.source.clone()));
+        self.offers = choose::offers_of(&report.candidates);
+        self.leave_out_useless()
+    }
+
+    fn leave_out_useless(&mut self) -> Result<()> {
+        self.leave_out_dropped();
+        let Some(expected) = self.wanted.limits.expect_root.filter(|_| !self.offers.is_empty()) else { return Ok(()) };
+        // Who says that it has another one need not be asked for it.
+        self.offers.retain(|offer| offer.root.is_none_or(|root| root == expected));
+        match self.offers.is_empty() {
+            true => Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
+                .with_hint(Hint::UseFind)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gets an archive whole, with as many attempts as make sense; `None` where there is no incremental one to be had.
+    pub fn whole(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
+        let before = std::mem::take(&mut self.failures);
+        let got = self.attempts_at(wish);
+        self.failures = before;
+        got
+    }
+
+    fn attempts_at(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
+        let mut last = None;
+        loop {
+            let failure = match self.begin(wish).and_then(|got| got.map(|got| self.run(got)).transpose()) {
+                Err(error) if self.asked.is_some() => self.failed(error, wish),
+                Ok(None) => break,
+                got => return got,
+            };
+            match (failure, wish) {
+                (Ok(error), _) => last = Some(error),
+                // The full archive alone is a state, too.
+                (Err(error), Wish::IncrementalOn(_)) if Fault::of(&error).is_some() => {
+                    last = Some(error);
+                    break;
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        let (Some(error), Wish::IncrementalOn(full)) = (last, wish) else { return Ok(None) };
+        if self.wanted.expected.is_any() {
+            return Err(error);
+        }
+        if let Some(name) = self.asked.as_ref().map(|asked| asked.source.name.clone()) {
+            self.remove_partial(&name);
+        }
+        let full = &full.archive.name;
+        self.progress.warn(&format!("no incremental archive could be fetched: {error}; this is the state of {full}"));
+        Ok(None)
+    }
+
+    fn run(&self, mut got: Got) -> Result<Got> {
+        if let Some(download) = &got.download {
+            self.progress.stage("Fetching", download.length_bytes());
+            self.progress.advance(download.kept_bytes(), 0);
+            let fetched = download.run(&Forward::new(self.progress, input_only))?;
+            (got.archive.root, got.archive.fetched) = (fetched.root, Some(fetched));
+        }
+        Ok(got)
+    }
+
+    /// Gets the newest incremental archive on a full one, where one is wanted. One of the two is vouched for, where anybody is trusted.
+    pub fn incremental_on(&mut self, full: &Got) -> Result<Option<Got>> {
+        let got = self.whole(Wish::IncrementalOn(full))?;
+        if !self.wanted.trusted.is_empty() && got.as_ref().unwrap_or(full).vouching.is_empty() {
+            return Err(Error::new(ErrorKind::Network, "no trusted server confirms this archive")
+                .with_hint("try again in a minute, or name another trusted server"));
+        }
+        Ok(got)
+    }
+
+    /// Chooses an archive and its servers, and begins its download where it is not there already. After an error,
+    /// [`is_asked`](Self::is_asked) says whether it is one of the servers'.
+    pub fn begin(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
+        let before = self.asked.take();
+        let Some((choice, vouching)) = self.choose(wish)? else {
+            self.asked = before;
+            return Ok(None);
+        };
+        // The run goes on without what has arrived of another one.
+        let before = before.map(|before| before.source.name);
+        if let Some(name) = before.filter(|name| name.base_slot == choice.name.base_slot && *name != choice.name) {
+            self.remove_partial(&name);
+        }
+        self.begin_at(choice, vouching, wish).map(Some)
+    }
+
+    /// An archive was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    fn choose(&self, wish: Wish<'_>) -> Result<Option<(Choice, Vec<String>)>> {
+        let Wanted { client, trusted, expected, .. } = self.wanted;
+        Ok(match wish {
+            Wish::Full => {
+                let full = self.wanted.full_of(&self.offers)?;
+                let newest = choose::newest_name(&self.offers, &full.name, expected);
+                let mut vouching = trust::require(client, trusted, &newest, self.progress)?;
+                if newest != full.name {
+                    vouching = trust::ask(client, trusted, &full.name, self.progress)?;
+                }
+                Some((full, vouching))
+            }
+            Wish::Named(name) => choose::named(&self.offers, name).map(|choice| (choice, Vec::new())),
+            Wish::IncrementalOn(full) => {
+                let Some(choice) = self.newest_incremental(full)? else { return Ok(None) };
+                let (name, vouching) = (&choice.name, trust::ask(client, trusted, &choice.name, self.progress)?);
+                if !trusted.is_empty() && vouching.is_empty() {
+                    self.progress.warn(&format!(
+                        "{name} has appeared meanwhile, and is left out: no trusted server confirms it"
+                    ));
+                    return Ok(None);
+                }
+                Some((choice, vouching))
+            }
+        })
+    }
+
+    fn begin_at(&mut self, choice: Choice, vouching: Vec<String>, wish: Wish<'_>) -> Result<Got> {
+        let Wanted { client, limits, dir, .. } = self.wanted;
+        let name = choice.name.to_string();
+        let in_place = choice.name.path_in(dir);
+        let is_in_place = in_place.symlink_metadata().is_ok();
+        let place = if is_in_place { in_place.shown() } else { choice.first_place() };
+        let full_place = match wish {
+            Wish::IncrementalOn(full) => Some(full.source.place.clone()),
+            Wish::Full | Wish::Named(_) => None,
+        };
+        let mut source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
+        let mut archive = FetchedArchive { name: choice.name.clone(), path: None, fetched: None, root: None };
+        let (local, mut remotes) = match &choice.place {
+            Places::Local(path) => (Some(path.clone()), Vec::new()),
+            Places::Servers(remotes) => (None, remotes.clone()),
+        };
+        if let Some(path) = if is_in_place { Some(in_place) } else { local } {
+            let broken = match self.wanted.accepts_files {
+                true => accept_file(&path, limits.expect_root, &Forward::new(self.progress, input_only))
+                    .map(|accepted| archive.root = accepted.root),
+                false => is_as_long(&path, &remotes),
+            };
+            match broken {
+                Ok(()) => {
+                    remove_left_journal(dir, &name)?;
+                    archive.path = Some(path);
+                    return Ok(Got { archive, source, vouching, download: None });
+                }
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    take_up(client, &path, &remotes, &error, self.progress)?;
+                }
+                Err(error) => return Err(error),
+            }
+            (source.place, source.is_in_place) = (choice.first_place(), false);
+        }
+        for remote in &mut remotes {
+            remote.accepts_ranges &= !self.unranged.contains(&remote.origin());
+        }
+        self.progress.tell(&format!("Fetching {name} from {}", choice.shown()));
+        let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
+        let had_bytes = file.done_bytes() > 0;
+        self.asked = Some(Asked { source: source.clone(), remotes: remotes.clone(), download: None, had_bytes });
+        let download = Arc::new(Download::begin(client.clone(), file, remotes, limits.clone(), self.progress)?);
+        if let Some(asked) = &mut self.asked {
+            asked.download = Some(download.clone());
+        }
+        let (kept, length) = (download.kept_bytes(), download.length_bytes());
+        if kept > 0 {
+            let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
+            self.progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
+        }
+        Ok(Got { archive, source, vouching, download: Some(download) })
+    }
+
+    /// Decides what follows on the failure of a download. Returns the failure where there is something else to try.
+    ///
+    /// # Errors
+    /// The failure, where the run ends with it.
+    pub fn failed(&mut self, error: Error, wish: Wish<'_>) -> Result<Error> {
+        let progress = self.progress;
+        if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
+            return Err(Error::interrupted().with_hint(KEPT_HINT));
+        }
+        let error = with_advice(error);
+        self.failures += 1;
+        let (Some(fault), Some(asked)) = (Fault::of(&error).filter(|_| self.failures < ATTEMPTS_MAX), &self.asked)
+        else {
+            return Err(error);
+        };
+        let Asked { source, remotes, download, had_bytes } = asked;
+        let (name, place) = (source.name.clone(), source.place.clone());
+        let rejected = download.as_ref().map(|download| download.rejected()).unwrap_or_default();
+        let has_older = download.as_ref().is_some_and(|download| download.given_bytes() < download.file().done_bytes());
+        if fault == Fault::NoRanges {
+            progress
+                .warn("the server announced ranges but does not send them: using one connection, from the beginning");
+            self.unranged.extend(remotes.iter().map(Remote::origin));
+            return Ok(error);
+        }
+        if fault == Fault::Wrong && *had_bytes && has_older && rejected.is_empty() {
+            progress.warn(&format!("{error}: an earlier run may have fetched what is wrong"));
+            return Ok(error);
+        }
+        // What was published again is begun again, unless another server has what was begun.
+        let is_other = fault == Fault::Lost && !is_as_before(self.wanted.client, remotes, progress);
+        if rejected.is_empty() && !is_other {
+            self.dropped.add(source.clone(), &error);
+        }
+        for place in rejected {
+            self.dropped.add(Wrong { place, ..source.clone() }, &error);
+        }
+        self.offers.retain(|offer| offer.name != name || offer.shown() != place);
+        self.leave_out_dropped();
+        let is_wanted = |offer: &Offer| match wish {
+            Wish::Full => offer.name.base_slot.is_none(),
+            Wish::Named(name) => offer.name == *name,
+            Wish::IncrementalOn(_) => true,
+        };
+        if let Wish::IncrementalOn(_) = wish {
+            progress.warn(&format!("{error}: looking for the newest incremental archive again"));
+            return Ok(error);
+        }
+        if !self.offers.iter().any(is_wanted) && is_other {
+            self.look()?;
+        }
+        if !self.offers.iter().any(is_wanted) {
+            return Err(error);
+        }
+        let kept = match kept_bytes(self.wanted.dir, &name.to_string()) {
+            0 => String::new(),
+            kept => format!("; {} of {name} may be fetched again", bytes(kept)),
+        };
+        progress.warn(&format!("{error}: another source is asked{kept}"));
+        Ok(error)
+    }
+
+    /// Gives up an archive that failed a check of its content. Returns where there is something else to try.
+    ///
+    /// # Errors
+    /// The failure, where the run ends with it.
+    pub fn was_wrong(&mut self, wrong: Wrong, error: Error) -> Result<()> {
+        self.failures += 1;
+        if self.failures >= ATTEMPTS_MAX || self.progress.is_interrupted() {
+            return Err(error);
+        }
+        self.progress.warn(&format!("{error}: {} is not used any more", wrong.place));
+        // It is of no use to a later run.
+        self.remove_partial(&wrong.name);
+        self.dropped.add(wrong, &error);
+        self.leave_out_dropped();
+        let has_full = |offers: &[Offer]| offers.iter().any(|offer| offer.name.base_slot.is_none());
+        if !has_full(&self.offers) {
+            // Who was lost may be back.
+            self.look()?;
+        }
+        if has_full(&self.offers) { Ok(()) } else { Err(self.dropped.nothing_left(&error)) }
+    }
+
+    fn leave_out_dropped(&mut self) {
+        self.offers.retain(|offer| self.dropped.allows(offer, None));
+    }
+
+    /// Removes what has arrived of an archive. Best effort: it is only in the way.
+    fn remove_partial(&mut self, name: &ArchiveName) {
+        self.asked = None;
+        drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
+    }
+
+    /// The newest incremental archive on a full one, as the sources are now.
+    fn newest_incremental(&self, full: &Got) -> Result<Option<Choice>> {
+        let Wanted { client, find: options, limits, dir, expected, wants_incremental, .. } = &self.wanted;
+        let options = options.clone().measured_max(0);
+        let (progress, full_name) = (self.progress, &full.archive.name);
+        // A full archive that is the state that was asked for takes none.
+        if !wants_incremental || (expected.is_any() && expected.is_named(full_name)) {
+            return Ok(None);
+        }
+        progress.stage("Asking for the newest incremental archive", None);
+        let local = SourceArg::LocalDir(PathBuf::from(dir));
+        // Answers stay; who has answered in this run, and does not now, is asked again, as long as none of the others has what is
+        // wanted.
+        let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
+        let mut asks_cluster = !options.rpc.is_empty() || options.cluster.is_some();
+        let mut offers: Vec<Offer> = Vec::new();
+        let ask = || {
+            let mut failed = None;
+            unasked.retain(|source| {
+                let answer = client.offers_and_failure(source, progress).and_then(|(found, failure)| {
+                    offers.extend(found);
+                    failure.map_or(Ok(()), |failure| Err(failure.into()))
+                });
+                let may_pass = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
+                let failure = answer.err().filter(may_pass).filter(|_| self.answering.contains(&source.to_string()));
+                let is_asked_again = failure.is_some();
+                failed = failure.or(failed.take());
+                is_asked_again
+            });
+            if asks_cluster {
+                match find(client, &options, progress) {
+                    Ok(found) => {
+                        asks_cluster = false;
+                        offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            progress.check()?;
+            offers.retain(|offer| self.dropped.allows(offer, Some(&full.source.place)));
+            // Of several that have it, those first that were not at fault.
+            offers.sort_by_cached_key(|offer| self.dropped.faults_of(offer));
+            match (choose::incremental(&offers, full_name.slot, *expected), failed) {
+                (None, Some(error)) => Err(error),
+                (choice, _) => Ok(choice),
+            }
+        };
+        match Patience::new(limits.give_up_after).ask(progress, ask) {
+            Err(error) if error.kind() == ErrorKind::Network => {
+                let slot = full_name.slot;
+                progress.warn(&format!(
+                    "{error}: no incremental archive is known, the ledger boots from the full one of slot {slot}"
+                ));
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+}
+
+/// Compares the length of a file with that of the server's: where it differs, the file was cut off.
+fn is_as_long(path: &Path, remotes: &[Remote]) -> Result<()> {
+    let length_bytes = fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
+    match remotes.first().and_then(|remote| remote.length_bytes).is_none_or(|length| length == length_bytes) {
+        true => Ok(()),
+        false => Err(Error::damaged(format!("{} is not as long as what the server has", path.shown()))),
+    }
+}
+
+/// Asks the first server whether it surely still has what it does not send: then asking again does not help.
+fn is_as_before(client: &Client, remotes: &[Remote], progress: &dyn Progress) -> bool {
+    let Some(before) = remotes.first() else { return true };
+    client.head(&before.asked, progress).is_ok_and(|now| now.is_as(before))
+}
+
+/// Adds what to do about a download that ended.
+fn with_advice(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Network if error.hint().is_none() => error.with_hint(KEPT_HINT),
+        ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
+        _ => error,
+    }
+}
+
+/// Counts what is read alone: nothing is compressed, and nobody waits for it.
+fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    match event {
+        ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
+        ProgressEvent::Arriving(_) => None,
+        event => Some(event),
+    }
+}
