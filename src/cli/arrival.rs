@@ -71,7 +71,7 @@ mod tests {
         let at = |there_bytes, given, waited| Arriving { there_bytes, length_bytes: Some(100), given, waited };
         let before = Arrival::new(&at(0, &given, second));
         let note = |there_bytes, waited| before.note_after(&at(there_bytes, &later, waited), second);
-        let rates = "45 % fetched, 4.0 MiB/s (a:80 3.0 MiB/s, b 1.0 MiB/s), the";
+        let rates = "45 % fetched, 4 MiB/s (a:80 3 MiB/s, b 1 MiB/s), the";
         assert_eq!(note(45, second.mul_f32(1.6)), format!("{rates} network is slower"));
         assert_eq!(note(45, second), format!("{rates} restore is slower"));
         assert_eq!(note(100, second), "fetched, the restore is slower");
