@@ -1,12 +1,12 @@
-//! Which addresses belong to the public internet. Pure.
+//! Tells public addresses of the internet from all others. No I/O.
 //!
-//! From the IANA registries of special-purpose addresses (RFC 6890 and what updates it): everything that is not
-//! globally reachable is private here. Addresses that carry an IPv4 address are judged by that one.
+//! Follows the IANA registries of special-purpose addresses (RFC 6890 and its updates): every address that is not
+//! globally reachable counts as private. An address that carries an IPv4 address is judged by that one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is a public one of the internet: no loopback, private, link-local (cloud
-/// metadata), shared, documentation, multicast or reserved one.
+/// True for a public address of the internet; false for loopback, private, link-local (cloud metadata), shared,
+/// documentation, multicast and reserved ones.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use slotpress_format::parse_number;
 
-/// What a server says it sends.
+/// Range that a server says it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// Which bytes; `None` in an answer that refuses a range.
+    /// The bytes; `None` in an answer that refuses a range.
     pub range: Option<Range<u64>>,
-    /// The length of the whole, where the server knows it.
+    /// Size of the whole file; `None` if the server does not know it.
     pub total_bytes: Option<u64>,
 }
 
 impl ContentRange {
-    /// Reads `bytes 0-99/1000`, `bytes 0-99/*`, `bytes */1000`. `None` when it makes no sense.
+    /// Parses `bytes 0-99/1000`, `bytes 0-99/*`, `bytes */1000`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (range, total) = text.trim().strip_prefix("bytes ")?.trim_start().split_once('/')?;
         let total_bytes = match total {

@@ -1,4 +1,4 @@
-//! Asking a server for its list of archives, as `slotpress serve` gives it to programs. What it says is the server's claim.
+//! Requests a server's list of archives, as `slotpress serve` offers it. Its content is the server's claim.
 
 use slotpress_base::Progress;
 use slotpress_format::PATH;
@@ -7,11 +7,11 @@ use slotpress_read::catalog::listed::parse;
 
 use super::{Client, NetError, NetErrorKind, Url};
 
-/// The most bytes of a listing: tens of thousands of names, or some thousands of archives with all that is said of them.
+/// Limit on the size of a list in bytes: tens of thousands of names, or some thousands of archives with all fields.
 pub(super) const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Client {
-    /// Asks the server at `url` for its list; `None` where it answers, and has none.
+    /// Requests the list of the server at `url`; `None` if it answers and has none.
     ///
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
@@ -24,7 +24,7 @@ impl Client {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)
                 }
-                // A server that answers, but has no such list, may have archives all the same.
+                // A server without a list may have archives all the same.
                 _ => Ok(None),
             },
         }

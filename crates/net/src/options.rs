@@ -1,4 +1,4 @@
-//! How a [`Client`](super::Client) connects.
+//! Options of a [`Client`](super::Client).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,34 +8,35 @@ use derive_setters::Setters;
 
 use crate::Stores;
 
-/// A connection that brings less than this fails as a silent one does, and a server of which less is kept for two minutes is given
-/// up. Through it, an archive of 1 GiB would take 12 days: no line that a validator has is as slow, shared by 64 connections.
+/// Least transfer rate. A slower connection fails like a silent one, and a server from which less is kept for two
+/// minutes is given up. At this rate, an archive of 1 GiB would take 12 days: the lines of validators are faster, even
+/// shared by 64 connections.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
-/// Times, certificates, proxy and bounds of a client. The defaults suit servers on other continents.
+/// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other continents.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Until a connection stands, with its name looked up and TLS agreed.
+    /// Time limit for a connection, including name lookup and TLS handshake.
     pub connect_timeout: Duration,
-    /// Until the head of an answer is there; connecting is part of it.
+    /// Time limit for the head of an answer, including the connection.
     pub head_timeout: Duration,
-    /// The longest time without a byte, or with less than 1 KiB in each second. There is no time limit for a whole transfer.
+    /// Time limit without a byte, or with less than 1 KiB/s. A whole transfer has no time limit.
     pub read_timeout: Duration,
-    /// For the whole of a small document or of an RPC answer.
+    /// Time limit for a whole small document or RPC answer.
     pub document_timeout: Duration,
-    /// Certificates of authorities, PEM, that are trusted beside those of the system.
+    /// PEM file with certificates of authorities to trust in addition to the system's.
     #[setters(into)]
     pub ca_file: Option<PathBuf>,
-    /// The proxy for everything. Without it, those that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name.
+    /// Proxy for all requests; `None` to follow `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     #[setters(into)]
     pub proxy: Option<String>,
-    /// What reads from stores: without it, `s3://` is not asked.
+    /// Reader of `s3://` URLs; `None` to refuse them.
     #[setters(into)]
     pub stores: Option<Arc<dyn Stores>>,
-    /// Servers may lead to private addresses.
+    /// Allows redirects of servers to private addresses.
     pub allow_private: bool,
-    /// The most bytes of bodies in a second, all transfers of the client together.
+    /// Limit on the rate of bodies in bytes per second, for all transfers of the client together; `None` for none.
     #[setters(into)]
     pub max_rate_bytes_per_second: Option<u64>,
 }

@@ -1,10 +1,10 @@
-//! Which step from one URL to the next is taken. Pure.
+//! Decides whether a redirect from one URL to another is followed. No I/O.
 //!
 //! - Never from `https` to `http`, and never to another scheme.
-//! - A literal address must be public; names are checked when they are looked up ([`Reach`] says how).
-//! - The server that the operator named may be private itself, at that host and port; its redirects to other private
-//!   places are followed with `--allow-private` only. A tunnel on this machine to another server is such a case.
-//! - User and password stay with the host and port that they were given for.
+//! - A literal address must be public; names are checked when they are resolved ([`Reach`]).
+//! - The server that the operator named may be private itself, at that host and port. Its redirects to other private
+//!   addresses are followed with `--allow-private` only: a tunnel on this machine to another server is such a case.
+//! - User and password are sent only to the host and port that they were given for.
 
 use std::net::IpAddr;
 
@@ -13,13 +13,13 @@ use slotpress_base::hint::Hint;
 use super::address::is_public;
 use super::{NetError, NetErrorKind, Url};
 
-/// The most redirects of one request.
+/// Limit on the redirects of one request.
 pub const REDIRECTS_MAX: usize = 4;
 
-/// The longest `Location` that is read: signed URLs take up to 2 KiB.
+/// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
-/// Which addresses a name may lead to.
+/// Addresses to which a name may resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Any address.
@@ -28,20 +28,20 @@ pub enum Reach {
     PublicOnly,
 }
 
-/// Where requests that began at one URL may go.
+/// Permissions of requests that began at one URL.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// The URL that the operator named; `None` where a server or a peer named it.
+    /// The URL, if the operator named it; `None` if a server or a peer named it.
     pub named: Option<&'a Url>,
-    /// Private addresses are fine everywhere.
+    /// Private addresses are allowed everywhere.
     pub allow_private: bool,
 }
 
 impl Scope<'_> {
-    /// How far names in this URL may reach.
+    /// Returns the addresses to which the URL's host may resolve.
     ///
     /// # Errors
-    /// Its host is a literal address that must not be asked.
+    /// The host is a literal address that is not allowed.
     pub fn reach(&self, url: &Url) -> Result<Reach, NetError> {
         if self.allow_private || self.named.is_some_and(|named| is_same_server(named, url)) {
             return Ok(Reach::Anywhere);
@@ -56,10 +56,10 @@ impl Scope<'_> {
     }
 }
 
-/// The URL that a redirect leads to.
+/// Returns the URL of a redirect.
 ///
 /// # Errors
-/// `Location` makes no sense, or leads from `https` to `http`.
+/// `Location` is invalid, or leads from `https` to `http`.
 pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, from, why);
     let text = (location.len() <= LOCATION_BYTES_MAX).then(|| std::str::from_utf8(location).ok()).flatten();
@@ -83,14 +83,14 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     Ok(url)
 }
 
-/// The same host and port.
+/// True if host and port are equal.
 fn is_same_server(one: &Url, other: &Url) -> bool {
     one.host() == other.host() && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// The host, where it is an address and no name.
+/// Address of a host that is not a name.
 fn literal_address(url: &Url) -> Option<IpAddr> {
-    // The URL standard has turned 0x7f000001 and the like into addresses already; a name cannot be one any more.
+    // The URL standard's parser has already turned 0x7f000001 and the like into addresses.
     url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 

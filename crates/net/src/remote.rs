@@ -1,4 +1,4 @@
-//! What a server says of a file, by `HEAD`.
+//! Facts of a server's file, by `HEAD`.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,41 +13,41 @@ use super::content_range::ContentRange;
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Url, shown, stores};
 
-/// Longer names are none: the longest of an archive takes about 120 bytes.
+/// Limit on the length of a file name in bytes; the longest name of an archive takes about 120.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
-/// A time that is further in the future than this was not read from a clock that is right: then it says nothing of an age.
+/// A time of modification that is further in the future than this is ignored: one of the two clocks is wrong.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 
-/// Longer ETags are not kept.
+/// Limit on the length of an ETag that is kept.
 const ETAG_BYTES_MAX: usize = 1024;
 
-/// A file of a server.
+/// A file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Where it is, after redirects.
+    /// URL after redirects.
     pub url: Url,
-    /// Where it was asked for.
+    /// URL before redirects.
     pub asked: Url,
-    /// Its length, where the server tells it.
+    /// Size in bytes; `None` if the server does not tell.
     pub length_bytes: Option<u64>,
-    /// The ETag, with its quotes; only a strong one, which says that bytes are the same.
+    /// Strong ETag with its quotes: equal tags mean equal bytes. Weak ones are ignored.
     pub etag: Option<String>,
-    /// When it was changed, in the server's words.
+    /// `Last-Modified`, unparsed.
     pub last_modified: Option<String>,
-    /// Whether the server says that it sends ranges.
+    /// True if the server says that it sends ranges.
     pub accepts_ranges: bool,
-    /// The last part of the path; empty where that is not fit to be a file name. Chosen by the server: an
-    /// archive's name only if [`Remote::archive_name`] says so.
+    /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it with
+    /// [`Remote::archive_name`].
     pub file_name: String,
-    /// From the request to the head of the answer.
+    /// Time from the request to the head of the answer.
     pub round_trip: Duration,
-    /// Whether the operator named `asked`, which may be private then.
+    /// True if the operator named `asked`: it may be private then.
     pub(super) is_operator: bool,
 }
 
 impl Remote {
-    /// A file of which nothing is known but where it is.
+    /// A file of which only the URL is known.
     #[cfg(test)]
     pub(crate) fn of_url(url: &Url) -> Self {
         Self {
@@ -63,22 +63,23 @@ impl Remote {
         }
     }
 
-    /// Whether it is surely what it was before: the server tells versions of its file apart, and this is the same.
+    /// True if the file is certainly unchanged: the server sends an ETag or a time of modification, and all facts are
+    /// equal.
     pub fn is_as(&self, before: &Self) -> bool {
         let is_told = before.etag.is_some() || before.last_modified.is_some();
         is_told && *self == Self { round_trip: self.round_trip, ..before.clone() }
     }
 
-    /// The server that has it: scheme, host and port.
+    /// Scheme, host and port of the server.
     pub fn origin(&self) -> String {
-        // Stores have none in the URL standard's sense.
+        // URLs of stores have no origin by the URL standard.
         match self.url.origin() {
             origin if origin.is_tuple() => origin.ascii_serialization(),
             _ => shown(&self.url.join("/").unwrap_or_else(|_| self.url.clone())),
         }
     }
 
-    /// When it was changed, where the server tells a time that can be: not one that is still to come.
+    /// Time of the last modification; `None` if the server sends none or one in the future.
     pub fn modified(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = SystemTime::now();
@@ -86,18 +87,18 @@ impl Remote {
             .then_some(modified.min(now))
     }
 
-    /// What the name says, where it is the name of a snapshot archive.
+    /// Parses the file name; `None` if it is not an archive's.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         ArchiveName::parse(&self.file_name)
     }
 }
 
 impl Client {
-    /// Asks for a file's length, name and version, through redirects. A server that does not know `HEAD` is asked for
-    /// one byte.
+    /// Requests a file's size, name and version, and follows redirects. A server that does not support `HEAD` is asked
+    /// for one byte.
     ///
     /// # Errors
-    /// No answer, one that is no success, or a redirect that is not followed.
+    /// No answer, a status other than success, or a redirect that is not followed.
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
         self.wait(stop, async {
             let start = std::time::Instant::now();
@@ -150,7 +151,7 @@ fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -
     })
 }
 
-/// The stated length. A field that is there and no number makes no sense.
+/// Parses `Content-Length`. A field that is not a number is an error.
 pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u64>, NetError> {
     let Some(value) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
     match value.to_str().ok().and_then(|text| parse_number(text.trim())) {
@@ -159,14 +160,14 @@ pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u6
     }
 }
 
-/// The strong ETag and the time of the last change.
+/// Returns the strong ETag and the time of the last change.
 pub(super) fn validators(headers: &HeaderMap) -> (Option<String>, Option<String>) {
     let etag = field(headers, ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX && tag.starts_with('"') && tag.len() > 2);
     let changed = field(headers, LAST_MODIFIED).filter(|time| time.len() <= 64);
     (etag.map(str::to_string), changed.map(str::to_string))
 }
 
-/// The last part of a path, if it can be a file's name and nothing else.
+/// Last segment of a path; `None` if it cannot be a file name.
 fn file_name(url: &Url) -> Option<String> {
     let last = url.path_segments()?.next_back()?;
     let name = percent_decoded(last)?;
@@ -177,7 +178,7 @@ fn file_name(url: &Url) -> Option<String> {
     is_fit.then_some(name)
 }
 
-/// `%2e` and the like, once. `None` for what is no UTF-8 then.
+/// Decodes `%2e` and the like once; `None` if the result is not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,4 +1,4 @@
-//! One request, with its redirects, up to the head of the answer.
+//! One request with its redirects, up to the head of the answer.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use tokio::time::timeout;
 use super::redirect::{REDIRECTS_MAX, Scope, follow};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
-/// What is asked of a URL.
 pub struct Ask<'a> {
     pub method: Method,
     pub headers: HeaderMap,
@@ -22,12 +21,12 @@ impl Ask<'_> {
     }
 }
 
-/// The answer's head, and the URL that gave it, after at most [`REDIRECTS_MAX`] redirects. `from` is
-/// asked first.
+/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of the answer, and the
+/// URL that gave it.
 pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
-        // Signed anew for each request: no download outlives its signature.
+        // Signed anew for each request, so that downloads may take longer than a signature is valid.
         let (to, connections) = match url.scheme() {
             stores::SCHEME => (client.signed(&ask.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
@@ -43,7 +42,8 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
             Err(_) => return Err(no_answer(&url, limit)),
         };
         let status = response.status();
-        // Another method after a redirect would be another question: only these two keep it.
+        // Other redirects turn POST into GET, which asks for something else: requests with a body follow these two
+        // only.
         let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         let is_redirect = keeps_method
             || (ask.body.is_none()
@@ -64,18 +64,18 @@ fn no_answer(url: &Url, limit: Duration) -> NetError {
     NetError::new(NetErrorKind::Timeout, url, format!("no answer within {} s", limit.as_secs_f32()))
 }
 
-/// The error for an answer that is no success.
+/// Makes the error for an answer without success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
     let reason = response.status().canonical_reason().unwrap_or("unknown status");
     NetError::status(url, response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER))
 }
 
-/// A field of an answer, where it is there and text.
+/// Returns a header's value if it is there and text.
 pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses a body that is not what is stored. Some servers describe a stored `.gz` as encoded: that is the same bytes.
+/// Refuses an answer with an encoded body. Some servers call a stored `.gz` file encoded: its bytes are the same.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
     let path = url.path();

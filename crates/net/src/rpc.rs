@@ -1,4 +1,4 @@
-//! Small documents, and calls of JSON-RPC 2.0.
+//! Small documents, and JSON-RPC 2.0 calls.
 
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
@@ -10,17 +10,17 @@ use super::remote::content_length;
 use super::request::{Ask, check_encoding, refused, send};
 use super::{Client, NetError, NetErrorKind, Url};
 
-/// The most bytes of an ordinary RPC answer.
+/// Limit on the size of an ordinary RPC answer in bytes.
 pub const RPC_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most bytes of the answer to `getClusterNodes`: mainnet's is about 2 MiB.
+/// Limit on the size of the answer to `getClusterNodes` in bytes; mainnet's is about 2 MiB.
 pub const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Client {
-    /// A small document, whole.
+    /// Downloads a small document.
     ///
     /// # Errors
-    /// No answer, one that is no success, more than `max_bytes`, or not within the options' time for documents.
+    /// No answer, a status other than success, more than `max_bytes`, or a timeout (`document_timeout`).
     pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
         self.document(url, &Ask::new(Method::GET), max_bytes, stop)
     }
@@ -28,7 +28,7 @@ impl Client {
     /// Calls a method of a JSON-RPC server, and returns its `result`.
     ///
     /// # Errors
-    /// As [`Client::small`]; and an answer that is not JSON-RPC, or an error that the server tells.
+    /// Those of [`Client::small`], an answer that is not JSON-RPC, or an error of the server.
     pub fn rpc(
         &self,
         url: &Url,

@@ -1,9 +1,9 @@
-//! What a SOURCE argument is, and which archives it offers.
+//! SOURCE arguments, and the archives that a source offers.
 //!
-//! A server of Agave answers `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` with redirects to the newest
-//! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that
-//! some web server lists. Names are chosen by the server: only names of archives are taken from a listing, never
-//! links.
+//! A server of Agave redirects `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` to its newest archives.
+//! Firedancer does the same, and so does `slotpress serve`, which also has a list of all archives. A mirror is a
+//! directory that some web server lists. Of a listing, only names of archives are used, never links: the server chooses
+//! both.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,19 +22,19 @@ use slotpress_read::{Listed, LocalFile, Source};
 use super::listing::LISTING_BYTES_MAX;
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
 
-/// Archives that are taken from one listing, the newest.
+/// Limit on the archives taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;
 
-/// Full archives of a listing that are asked for, the newest; and of how many bases incremental ones are.
+/// Limit on the full archives of a listing that are requested, the newest, and on the bases of incremental ones.
 const FULLS_MAX: usize = 4;
 
-/// Incremental archives on one base that are asked for: the newest may vanish.
+/// Limit on the incremental archives per base that are requested; more than one, since the newest may vanish.
 const INCREMENTALS_MAX: usize = 2;
 
-/// A SOURCE argument.
+/// A parsed SOURCE argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceArg {
-    /// An RPC or snapshot server: it redirects to its newest archives.
+    /// RPC or snapshot server, which redirects to its newest archives.
     Server(Url),
     /// One archive.
     Archive(Url),
@@ -57,7 +57,7 @@ impl SourceArg {
         }
     }
 
-    /// The URL, where it is one.
+    /// URL of the source; `None` for local ones.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => Some(url),
@@ -66,17 +66,17 @@ impl SourceArg {
     }
 }
 
-/// `http://host:port` is a server, a URL that ends in the name of an archive (or in anything with `.tar`) an archive, one
-/// that ends in `/` below a directory a mirror.
+/// `http://host:port` is a server, a URL that ends in the name of an archive (or in any name with `.tar`) an archive, a
+/// URL below a directory that ends in `/` a mirror.
 impl FromStr for SourceArg {
     type Err = Error;
 
-    /// A URL, or a path that must be there.
+    /// Parses a URL, or a path that must exist.
     fn from_str(text: &str) -> Result<Self> {
         if is_url(text) {
             return Ok(Self::of_url(parse_url(text)?));
         }
-        // Another scheme would be looked for as a file.
+        // Without this check, another scheme would be taken for a path.
         if let Some((scheme, _)) = text.split_once("://") {
             return Err(Error::usage(format!(
                 "{scheme}:// is not supported: URLs start with http://, https:// or s3://"
@@ -91,7 +91,7 @@ impl FromStr for SourceArg {
     }
 }
 
-/// Without secrets.
+/// Shows the source without secrets.
 impl fmt::Display for SourceArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,35 +101,34 @@ impl fmt::Display for SourceArg {
     }
 }
 
-/// Where an archive is.
+/// Place of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum Place {
     /// On a server.
     Remote(Remote),
-    /// On a local disk.
     Local(PathBuf),
 }
 
-/// An archive that a server has.
+/// An archive that a source offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
-    /// What its name says.
+    /// Parsed file name.
     pub name: ArchiveName,
     /// Where it is.
     pub place: Place,
-    /// Its length, where that is known.
+    /// Size in bytes, if known.
     pub length_bytes: Option<u64>,
-    /// The root of its frame hashes, where a list says it: a claim.
+    /// Root of its frame hashes, if a list names it. A claim of the server.
     pub root: Option<Root>,
-    /// When its file was written, as far as known: a server's list, `Last-Modified`, the local file system.
+    /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system.
     pub modified: Option<SystemTime>,
-    /// How long slots take, where a list says what a bank file told.
+    /// Slot time that a list takes from a bank file.
     pub slot_time: Option<SlotTime>,
 }
 
-/// Where it is without secrets, and what is known of the file.
+/// Serializes the place without secrets, and the known facts.
 impl Serialize for Offer {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let accepts_ranges = match &self.place {
@@ -147,7 +146,7 @@ impl Serialize for Offer {
 }
 
 impl Offer {
-    /// Where it is, without secrets.
+    /// Place of the archive without secrets.
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),
@@ -173,7 +172,7 @@ impl Offer {
         }
     }
 
-    /// One that is of no use is none, which is said.
+    /// Offers a local file. Warns of a damaged one, and returns `None`.
     fn of_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
@@ -189,18 +188,20 @@ impl Offer {
 }
 
 impl Client {
-    /// The archives that a source offers, the newest first: full ones and incremental ones. Asks a few times at most.
+    /// Returns the archives that a source offers, full and incremental ones, the newest first. Sends a few requests at
+    /// most.
     ///
     /// # Errors
-    /// The source cannot be asked, or has no archive.
+    /// The source cannot be reached, or has no archive.
     pub fn offers(&self, source: &SourceArg, stop: &dyn Progress) -> Result<Vec<Offer>> {
         self.offers_and_failure(source, stop).map(|(offers, _)| offers)
     }
 
-    /// The same, and why a server that has a full archive did not tell whether it has an incremental one.
+    /// Same as [`Client::offers`], with the error of a server that has a full archive and failed at the question for an
+    /// incremental one.
     ///
     /// # Errors
-    /// As of [`Client::offers`].
+    /// Those of [`Client::offers`].
     pub fn offers_and_failure(
         &self,
         source: &SourceArg,
@@ -232,8 +233,8 @@ impl Client {
         failure: &mut Option<NetError>,
         stop: &dyn Progress,
     ) -> Result<Vec<Offer>, NetError> {
-        // A list has older archives too, and incremental ones on them: what redirects do not tell. Thousands of peers are
-        // not asked for what nearly none of them has.
+        // A list also has older archives, and incremental ones based on them, to which no redirect leads. Peers are not
+        // asked for it: there are thousands, and hardly any has one.
         if self.is_operator
             && let Some(listed) = self.listing(url, stop)?
         {
@@ -243,7 +244,7 @@ impl Client {
         for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // A server that was named and redirects nowhere may be a mirror, its URL without the slash at its end.
+                // A named server without redirects may be a mirror whose URL lacks the slash at its end.
                 Err(error) if is_not_there(&error) => {
                     if number == 0 && self.is_operator {
                         let listed = self.offers_of_mirror(&below(url, ""), stop).unwrap_or_default();
@@ -255,7 +256,7 @@ impl Client {
                         refused.get_or_insert(error);
                     }
                 }
-                // Who has a full archive and fails at the incremental one is still of use.
+                // A server with a full archive is of use even if it fails at the incremental one.
                 Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -269,7 +270,7 @@ impl Client {
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         if url.scheme() != stores::SCHEME {
             return match self.small(url, LISTING_BYTES_MAX, stop) {
-                // A web server that shows no directories, or a bucket, has a list where `publish` put one.
+                // A web server without listings of directories, or a bucket, may have a list that `publish` wrote.
                 Err(error) if is_not_there(&error) => match self.listing(url, stop)? {
                     Some(listed) => self.offers_of_list(url, &listed, stop),
                     None => Err(error),
@@ -277,7 +278,7 @@ impl Client {
                 page => self.heads(url, listed_names(&page?), stop),
             };
         }
-        // What is there is what counts; a list that was put beside it says more of it.
+        // The store's own listing decides which archives there are. A list that `publish` wrote adds facts.
         let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
         if let Some(listed) = self.listing(url, stop)? {
             tell_more(&mut offers, &listed);
@@ -291,13 +292,13 @@ impl Client {
         Ok(offers)
     }
 
-    /// Asks for the newest of the archives of these names.
+    /// Requests the facts of the newest archives of these names.
     fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
         for name in worth_asking(names) {
             match self.head(&below(url, &name.to_string()), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // Listings and directories change: what is gone is gone.
+                // An archive of the listing may be deleted by now.
                 Err(error) if is_not_there(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -306,20 +307,20 @@ impl Client {
     }
 }
 
-/// What a list that has just come says of archives beside their names.
+/// Adds the facts of a list that was just received to the offers.
 fn tell_more(offers: &mut [Offer], listed: &Listed) {
     let listed_at = SystemTime::now();
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
         offer.root = listed.root;
-        // An age needs no clock that agrees with this one's.
+        // Computed from the age, which does not depend on the server's clock.
         let age = listed.age_seconds.map(Duration::from_secs);
         offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
     }
 }
 
-/// The server works, and does not have it.
+/// True if the server works and does not have the file.
 fn is_not_there(error: &NetError) -> bool {
     matches!(
         error.kind(),
@@ -327,7 +328,7 @@ fn is_not_there(error: &NetError) -> bool {
     )
 }
 
-/// A file in the directory that a URL stands for; the query, which may be a key, stays.
+/// URL of a file in a directory. The query, which may be a key, stays.
 pub fn below(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Only URLs without a host have no path.
@@ -337,18 +338,18 @@ pub fn below(url: &Url, name: &str) -> Url {
     url
 }
 
-/// Every name of an archive in a listing of any format: HTML, JSON, XML, plain text.
+/// Finds all names of archives in a listing of any format: HTML, JSON, XML, plain text.
 fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let words = listing.split(|byte| !is_of_name(byte)).filter(|word| word.len() < 256);
     let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
-    // A listing has each name twice: in the link and in its text.
+    // HTML has each name twice: in the link and in its text.
     let unique: BTreeMap<String, ArchiveName> = names.map(|name| (name.to_string(), name)).collect();
     unique.into_values().collect()
 }
 
-/// The newest full archives, and on each of the newest bases the newest incremental ones: a node that has an older full archive
-/// looks for what builds on that.
+/// Selects the newest full archives, and the newest incremental ones on each of the newest bases: a node with an older
+/// full archive looks for one based on that.
 fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     let (fulls, incrementals): (Vec<_>, Vec<_>) =
         newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
@@ -360,7 +361,7 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
 }
 
-/// The newest, at most [`LISTED_MAX`].
+/// Sorts by slot, the newest first, and keeps at most [`LISTED_MAX`].
 fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
     all.sort_by_key(|one| Reverse((name(one).slot, name(one).base_slot)));

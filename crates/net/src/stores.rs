@@ -1,5 +1,5 @@
-//! Stores as servers: a URL `s3://BUCKET/KEY` stands for a file like any other, and what is asked of it is signed right before
-//! it is sent. How that is done is not known here: [`Stores`] is given to the client.
+//! Stores as servers: a URL `s3://BUCKET/KEY` names a file, and each request for it is signed right before it is sent.
+//! The signing is done by an implementation of [`Stores`] that the client is given.
 
 use std::fmt;
 use std::future::Future;
@@ -11,32 +11,32 @@ use slotpress_format::ArchiveName;
 
 use super::{Client, NetError, NetErrorKind, Url, shown};
 
-/// The scheme of URLs of stores.
+/// Scheme of URLs of stores.
 pub const SCHEME: &str = "s3";
 
 pub(super) const SCHEME_PREFIX: &str = "s3://";
 
-/// What is done on the client's threads.
+/// Future that runs on the client's threads.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetError>> + Send + 'a>>;
 
-/// Knows how stores are asked, and with whose credentials.
+/// Access to stores: signing and listing.
 pub trait Stores: fmt::Debug + Send + Sync {
-    /// The URL to which a request is sent right away; its query may be a key.
+    /// Returns the URL to which a request must be sent at once. Its query may be a key.
     fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
 
-    /// Why a file cannot be read, where the store says more of it than a status.
+    /// Returns the reason why a file cannot be read, if the store tells more than a status.
     fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
 
-    /// The names of files right below a URL.
+    /// Lists the names of files directly below a URL.
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
 }
 
-/// Characters of a key that need no encoding, in a URL or a signature: there is one spelling of each key.
+/// True for characters of a key that need no encoding in a URL or signature, so that each key has one spelling.
 fn is_plain(char: char) -> bool {
     char.is_ascii_alphanumeric() || "._-=/+".contains(char)
 }
 
-/// A URL of a store that was given by an operator.
+/// Checks a store's URL that the operator gave.
 pub(super) fn checked(url: Url) -> Result<Url> {
     let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let bucket = url.host_str().unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn checked(url: Url) -> Result<Url> {
     let has_gap = url.path().trim_start_matches('/').contains("//");
     match is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
         true => Ok(url),
-        // What was given is not repeated: it may hold a key.
+        // The argument is not shown: it may hold a key.
         false => Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
             .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL")),
     }
@@ -58,7 +58,7 @@ impl Client {
     }
 
     pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
-        // A server that was not named has no say in what is signed.
+        // Only URLs of the operator are signed, none that a server names.
         if !self.is_operator {
             return Err(NetError::new(NetErrorKind::Forbidden, url, "a store that was not given as a source"));
         }
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// A refusal in the words of those who know what it means; one that may pass stays as it is.
+    /// Replaces a final error by the store's explanation; errors that may pass stay as they are.
     pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
         match self.stores(url) {
             Ok(stores) if !error.is_retryable() => stores.why_not(self, url).await.err().unwrap_or(error),
@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    /// The archives in a store, by name.
+    /// Lists the names of archives in a store.
     pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
         let names = self.wait(stop, async { self.stores(url)?.names(self, url).await })?;
         Ok(names.iter().filter_map(|name| ArchiveName::parse(name)).collect())

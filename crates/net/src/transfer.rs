@@ -1,4 +1,4 @@
-//! Bytes of a file: a range of it, or all.
+//! Transfers of a file or of a range of it.
 
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
@@ -16,41 +16,41 @@ use super::remote::{content_length, validators};
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-/// What the server sent.
+/// Content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The range that was asked for.
+    /// The requested range.
     Range,
-    /// The file from its beginning: that was asked for, or the server does not know ranges.
+    /// The file from its beginning: it was requested, or the server does not support ranges.
     Whole,
 }
 
 /// A transfer that ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// What was sent.
+    /// Content of the answer.
     pub outcome: Outcome,
-    /// The range that the server was asked for and did not send: it sent the file from its beginning.
+    /// The server ignored the requested range and sent the file from its beginning.
     pub were_ranges_ignored: bool,
-    /// Bytes of the body that came.
+    /// Bytes of the body that arrived.
     pub got_bytes: u64,
-    /// Whether all of it came; `false` where the receiver ended it.
+    /// True if the whole body arrived; false if the receiver stopped it.
     pub is_complete: bool,
-    /// From the request to the end.
+    /// Time from the request to the end.
     pub elapsed: Duration,
 }
 
 impl Client {
-    /// Fetches a range of a file, or all of it. `on_bytes` is called on the calling thread with the place in the file
-    /// and the bytes, as they come, and may end the transfer.
+    /// Downloads a range of a file, or all of it. `on_bytes` is called on the calling thread with the offset in the
+    /// file and the bytes as they arrive; it may stop the transfer.
     ///
-    /// A server may answer a range with the whole file: `on_bytes` then gets it from 0 on, and the transfer says so.
-    /// Bytes that came before an error are taken as good: an error never says otherwise of what
-    /// `on_bytes` got, except [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`], which come before any.
+    /// A server may answer with the whole file instead of the range: `on_bytes` then gets it from offset 0, and the
+    /// transfer says so. Bytes before an error are good, since [`NetErrorKind::Changed`] and
+    /// [`NetErrorKind::BadAnswer`] are found before the first byte.
     ///
     /// # Errors
-    /// No answer, another status, another file than `remote` describes, another range than was asked, fewer or more bytes
-    /// than stated, or nothing for too long.
+    /// No answer, another status, another file than `remote` describes, another range than requested, fewer or more
+    /// bytes than stated, or a timeout.
     pub fn get(
         &self,
         remote: &Remote,
@@ -64,7 +64,7 @@ impl Client {
             let scope = Scope { named, allow_private: self.inner.options.allow_private };
             let mut ask = Ask::new(Method::GET);
             if let Some(range) = &range {
-                // Servers have no words for an empty range.
+                // HTTP cannot express an empty range.
                 if range.is_empty() {
                     let why = "an empty range cannot be asked for";
                     return Err(NetError::new(NetErrorKind::BadAnswer, &remote.url, why));
@@ -88,7 +88,7 @@ impl Client {
         })
     }
 
-    /// The body, piece by piece.
+    /// Receives the body piece by piece.
     async fn receive(
         &self,
         url: &Url,
@@ -101,7 +101,7 @@ impl Client {
         let enough_bytes =
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
         let mut got_bytes = 0u64;
-        // Since enough came for the last time; time that the receiver takes is not the server's.
+        // Since the last time that enough bytes had arrived. Time spent in the receiver does not count.
         let (mut waited, mut lately_bytes) = (Duration::ZERO, 0u64);
         loop {
             let asked = Instant::now();
@@ -137,7 +137,7 @@ impl Client {
                     format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
                 return Err(NetError::new(NetErrorKind::TooLong, url, why));
             }
-            // A consumer that takes bytes slowly would never get around to the clock.
+            // Checked per piece: with a slow receiver, the loop's own check would come too late.
             if stop.is_interrupted() {
                 return Err(NetError::interrupted());
             }
@@ -151,18 +151,18 @@ impl Client {
     }
 }
 
-/// What the body of an answer must be.
+/// Expected body of an answer.
 struct Body {
     outcome: Outcome,
-    /// Where in the file it starts.
+    /// Offset in the file of its first byte.
     start: u64,
-    /// How long it is, where that is known.
+    /// Its length in bytes, if known.
     length_bytes: Option<u64>,
-    /// How long the file is, where that is known.
+    /// Size of the file in bytes, if known.
     total_bytes: Option<u64>,
 }
 
-/// Checks the head of an answer against what was asked and what the file was like.
+/// Checks the head of an answer against the request and the known facts of the file.
 fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Response) -> Result<Body, NetError> {
     let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, url, why);
     let headers = response.headers();
@@ -193,7 +193,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
     let (etag, last_modified) = validators(headers);
     let differs = |before: &Option<String>, now: &Option<String>| before.is_some() && now.is_some() && before != now;
     let is_length_other = remote.length_bytes.zip(body.total_bytes).is_some_and(|(before, now)| before != now);
-    // Where a strong ETag is the same, a time may differ between machines that serve the same file.
+    // If the strong ETag is equal, the time may differ between machines that serve the same file.
     let is_other = match (&remote.etag, &etag) {
         (Some(before), Some(now)) => before != now,
         _ => differs(&remote.last_modified, &last_modified),
@@ -201,7 +201,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
     if is_other || is_length_other {
         return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server has changed"));
     }
-    // Of a whole file without a stated length, what was known before is the bound.
+    // If the answer has no length, the size known before is the limit.
     let total_bytes = body.total_bytes.or(remote.length_bytes);
     let length_bytes = body.length_bytes.or(remote.length_bytes);
     Ok(Body { total_bytes, length_bytes, ..body })

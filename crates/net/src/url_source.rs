@@ -1,4 +1,4 @@
-//! An archive on a server, read by ranges: the few pieces that are wanted, not all of it.
+//! An archive on a server, read by range requests: only the pieces that are needed.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -18,38 +18,38 @@ use slotpress_read::{NamedArchive, Source};
 
 use super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown};
 
-/// What a small read fetches at least, such as that of a frame's header.
+/// Least bytes per request, for small reads such as a frame's header.
 const PIECE_BYTES: u64 = 64 * 1024;
 
-/// What readers that go on where they stopped get to at once, step by step: fewer round trips.
+/// Limit on the bytes per request. Consecutive reads double the piece up to it, for fewer round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Pieces that are kept, without the tail.
+/// Limit on cached bytes, without the tail.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The end is fetched at once: seek table and index of mainnet's archives take 4 MB.
+/// Bytes at the end that are requested at once: seek table and index of mainnet's archives take 4 MB.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Tries without a byte of progress, before a read fails.
+/// Number of attempts without progress before a read fails.
 const TRIES_MAX: u32 = 5;
 
-/// What a connection that became too slow must have brought to be progress.
+/// Least bytes that count as progress on a connection that became too slow.
 const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
 
-/// Before the second try; then twice as long each time.
+/// Pause before the second attempt; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// What was fetched.
+/// Counts of a source's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
-    /// Requests, with the first one for the length.
+    /// Number of requests, including the first one for the size.
     pub requests: u64,
     /// Bytes of bodies.
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }
 
-/// A file of a server that sends ranges.
+/// A file on a server that supports ranges.
 #[derive(Debug)]
 pub struct UrlSource {
     client: Client,
@@ -62,12 +62,12 @@ pub struct UrlSource {
     bytes: AtomicU64,
 }
 
-/// Pieces, the one that was used last at the end.
+/// Cached pieces, the most recently used one last.
 #[derive(Debug, Default)]
 struct Cache {
     pieces: Vec<Piece>,
     tail: Option<Piece>,
-    /// Where the last small fetch ended, and its length.
+    /// End and length of the last small request.
     last: Option<(u64, u64)>,
 }
 
@@ -86,19 +86,19 @@ impl Piece {
 }
 
 impl UrlSource {
-    /// Asks for the file's length. Reads end when `stop` is set.
+    /// Requests the file's size. Setting `stop` ends all reads with an error.
     ///
     /// # Errors
-    /// The server does not answer, does not tell a length, or does not send ranges.
+    /// The server does not answer, does not tell a size, or does not support ranges.
     pub fn open(client: &Client, url: &Url, stop: CancelToken) -> Result<Self> {
         let remote = client.head(url, &stop)?;
         Self::of_remote(client, remote, stop)
     }
 
-    /// The same for a file that was asked about already.
+    /// Same as [`UrlSource::open`], for a file whose facts are known.
     ///
     /// # Errors
-    /// The server does not tell a length, or does not send ranges.
+    /// The server does not tell a size, or does not support ranges.
     pub fn of_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
             return Err(no_ranges(&remote.url));
@@ -115,17 +115,17 @@ impl UrlSource {
         })
     }
 
-    /// What the server said of the file.
+    /// Facts of the file.
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// What was fetched so far.
+    /// Counts of requests and bytes so far.
     pub fn transferred(&self) -> Transferred {
         Transferred { requests: self.requests.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
     }
 
-    /// Which range to fetch for a small read at a place.
+    /// Chooses the range to request for a small read at an offset.
     fn piece_around(&self, cache: &mut Cache, offset_bytes: u64) -> Range<u64> {
         let tail_at = self.length_bytes.saturating_sub(TAIL_BYTES);
         if offset_bytes >= tail_at {
@@ -140,7 +140,7 @@ impl UrlSource {
         range
     }
 
-    /// Fetches a range, again where it fails in a way that may pass; what has come is not fetched again.
+    /// Downloads a range. Repeats requests that failed in a way that may pass, from the last byte received.
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut at = range.start;
         let mut tries = 0u32;
@@ -164,7 +164,7 @@ impl UrlSource {
                 }
                 Ok(_) => {}
                 Err(error) if error.is_retryable() => {
-                    // A connection that was too slow brought some bytes, too.
+                    // A few bytes of a connection that was too slow are no progress.
                     let least = if error.kind() == NetErrorKind::Timeout { PROGRESS_BYTES_MIN } else { 1 };
                     tries = if at.saturating_sub(before) >= least { 1 } else { tries.saturating_add(1) };
                     if tries >= TRIES_MAX {

@@ -39,7 +39,7 @@ pub struct FindOptions {
 }
 
 impl FindOptions {
-    /// What these sources have, the rest as usual.
+    /// Options with these sources, and defaults.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }
@@ -61,16 +61,16 @@ impl Default for FindOptions {
     }
 }
 
-/// Two and a quarter hours. A validator catches up at about twice the cluster's speed, so that this costs as long again; a
-/// full archive of mainnet alone is older than that most of the time, and is refused then.
+/// Default limit on a state's age: two and a quarter hours. A validator catches up at about twice the cluster's speed,
+/// so this costs as long again. Mainnet's full archive alone is older most of the time, and is then refused.
 pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
-/// The oldest that a state may be.
+/// Limit on the age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
-    /// By time.
+    /// A time.
     Time(Duration),
-    /// By slots, however long these take.
+    /// A number of slots, whatever their length.
     Slots(u64),
 }
 
@@ -81,7 +81,7 @@ impl From<Duration> for MaxAge {
 }
 
 impl MaxAge {
-    /// As a time.
+    /// Converts to a time.
     pub fn time(self, slot_time: SlotTime) -> Duration {
         match self {
             Self::Time(time) => time,
@@ -90,5 +90,6 @@ impl MaxAge {
     }
 }
 
-/// What a machine for a validator restores, in bytes of the archive; about 700 MB/s of storages.
+/// Default rate of a restore in bytes of the archive per second: about 700 MB/s of storages, on a machine for
+/// validators.
 pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;

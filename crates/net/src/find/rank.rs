@@ -1,7 +1,7 @@
-//! Which state boots newest. Pure.
+//! Order of candidates by the age that their state will have at boot. No I/O.
 //!
-//! The expected age at boot is what it is now, and the time to fetch and to restore it. What is not measured is assumed
-//! to be slow, so that it never beats what is known to be as good.
+//! That is the present age plus the time to download and restore. Rates that were not measured are assumed to be low,
+//! so that an unknown server never ranks before a known one that is as good.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
@@ -11,25 +11,25 @@ use slotpress_format::SlotTime;
 use super::Candidate;
 use crate::{Offer, Place};
 
-/// Assumed of a connection that was not measured: a quarter of what a server on a 1 Gbit/s line gives.
+/// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 
-/// Assumed of an archive whose length is unknown: mainnet's, about.
+/// Assumed size of an archive of unknown size: about mainnet's.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
-/// What the rank depends on.
+/// Facts that the rank depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Time since the newest bank; where that is unknown, since a newer one.
+    /// Time since the bank of the state; if that is unknown, since a newer bank.
     pub age: Duration,
-    /// Bytes to fetch.
+    /// Bytes to download.
     pub bytes: Option<u64>,
-    /// How fast they come.
+    /// Rate of the download.
     pub rate_bytes_per_second: Option<u64>,
 }
 
-/// How old banks are, by the times of their archives: a bank is at least as old as the file that holds it, and older than a
-/// newer bank by at least the slots between them. `None` for what is newer than all archives whose time is known.
+/// Estimates the ages of banks from the times of archives: a bank is at least as old as the file that holds it, and
+/// older than a newer bank by at least the slots between them. `None` for banks newer than all archives of known time.
 pub fn ages_by_time(
     offers: &[(Offer, String, bool)],
     slot_time: SlotTime,
@@ -45,7 +45,7 @@ pub fn ages_by_time(
     }
 }
 
-/// How old a state will be when it boots.
+/// Returns the age that a state will have at boot.
 pub fn expected_age(facts: Facts, restore_bytes_per_second: u64) -> Duration {
     let bytes = facts.bytes.unwrap_or(UNKNOWN_BYTES);
     let rate = facts.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND).max(1);
@@ -58,13 +58,13 @@ fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
 }
 
-/// Computes every expected age, and puts the newest at boot first: by slots, which tell more than times of files. What is equal keeps one order: sources that the
-/// operator named, newer slots, and then by name.
+/// Computes all ages, and sorts by the age at boot, the youngest first. Ties are resolved by: sources that the operator
+/// named, newer slots, then names.
 pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
     for candidate in candidates.iter_mut() {
         let mut facts = candidate.facts();
         if matches!(candidate.full.place, Place::Local(_)) {
-            // Nothing is to be fetched.
+            // A local file needs no download.
             facts.rate_bytes_per_second = Some(u64::MAX);
         }
         candidate.rank = expected_age(facts, restore_bytes_per_second);
@@ -76,8 +76,8 @@ pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
     });
 }
 
-/// Makes states of archives: each full one with the newest incremental one on it. That of the same server wins; another
-/// server's is taken where that has none, since all validators of a cluster have the same state at one slot.
+/// Pairs each full archive with the newest incremental one based on it: one of the same server, otherwise one of
+/// another server, since all validators of a cluster have the same state at one slot.
 pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> Vec<Candidate> {
     let (full, incremental): (Vec<_>, Vec<_>) =
         offers.into_iter().partition(|(offer, ..)| offer.name.base_slot.is_none());
@@ -85,7 +85,7 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
         let fits = incremental.iter().filter(|(offer, from, _)| {
             wants_incremental && offer.name.base_slot == Some(base) && source.is_none_or(|source| source == from)
         });
-        // Of equal slots always the same one, whatever the order was.
+        // Equal slots are resolved independently of the order of offers.
         fits.max_by_key(|(offer, from, is_operator)| (offer.name.slot, *is_operator, Reverse(from.clone())))
     };
     let candidate = |(full, source, is_operator): (Offer, String, bool)| {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(expected_age(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
     }
 
-    /// A file that was copied today holds a bank that is as old as ever, where something newer is as old as that.
+    /// A file that was copied today holds an older bank, if an archive of a newer bank is older than the copy.
     #[test]
     fn ages_by_the_times_of_files() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -228,7 +228,7 @@ mod tests {
             let names = |ranked: &[(String, Offer, Option<Offer>)]| ranked.iter()
                 .map(|(source, full, incremental)| (source.clone(), full.name.slot, incremental.as_ref().map(|one| one.name.slot)))
                 .collect::<Vec<_>>();
-            // Offers that agree in all but their length cannot be told apart by name; their order may differ.
+            // Offers that agree in everything but their length cannot be told apart by name; their order may differ.
             let mut lengths: Vec<_> = list.iter().map(|(offer, source, _)| (offer.name.to_string(), source.clone())).collect();
             lengths.sort();
             lengths.dedup();
