@@ -1,11 +1,11 @@
-//! The state that was asked for by slot or hash, which names tell before a byte is fetched.
+//! The slot or hash that the operator asked for. Names tell both before a byte is downloaded.
 
 use slotpress_base::{Error, Hint, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::Candidate;
 use slotpress_read::CheckOptions;
 
-/// Slot and hash of the state, where they were given.
+/// Slot and hash, as far as given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     slot: Option<u64>,
@@ -13,25 +13,25 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What a check of the state compares at its end.
+    /// Takes them from the options that also check the restored state.
     pub fn of_check(check: &CheckOptions) -> Self {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 
-    /// Whether any was given.
+    /// True if a slot or a hash was given.
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
 
-    /// Whether an archive's name is that of the state.
+    /// True if the name has this slot and hash.
     pub fn is_named(self, name: &ArchiveName) -> bool {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }
 
-    /// Leaves out candidates that cannot become the state. A full archive below its slot can, with an incremental one.
+    /// Removes candidates that cannot lead to the state. A full archive below its slot can, with an incremental one.
     ///
     /// # Errors
-    /// None of them is left.
+    /// No candidate is left.
     pub fn choose_from(self, candidates: &mut Vec<Candidate>) -> Result<()> {
         if !self.is_any() || candidates.is_empty() {
             return Ok(());

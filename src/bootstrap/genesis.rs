@@ -1,7 +1,7 @@
-//! The genesis of a cluster: fetched, unpacked in memory, compared with the hash that names the cluster, and put where
-//! Agave wants it.
+//! Genesis of a cluster: downloaded, unpacked in memory, compared with the expected hash, and written where Agave looks
+//! for it.
 
-// It reads what others wrote.
+// Input of other machines: arithmetic must not overflow or panic.
 #![cfg_attr(
     not(test),
     warn(
@@ -26,12 +26,12 @@ use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 /// The genesis of a ledger.
 pub struct Genesis {
     hash: Hash,
-    /// The archive and what is in it, where they came from a server.
+    /// The packed and unpacked genesis, if it was downloaded.
     fetched: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Genesis {
-    /// Puts it into the ledger, where it is not there already. Returns its hash.
+    /// Writes the genesis into the ledger, unless it is there. Returns its hash.
     ///
     /// # Errors
     /// It cannot be written.
@@ -44,10 +44,10 @@ impl Genesis {
     }
 }
 
-/// The genesis that a ledger has, or one of a server for it.
+/// Returns the genesis of the ledger, or one of a server.
 ///
 /// # Errors
-/// It is not the one that was asked for, or there is none and one was asked for.
+/// Its hash is not the expected one, or none was found and one is expected.
 pub fn find(
     client: &Client,
     servers: &[Url],
@@ -111,7 +111,7 @@ fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
     }
 }
 
-/// Writes a file whole or not at all; one that is there stays.
+/// Writes a file atomically. An existing one stays.
 fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = dir.join(name);
     let mut file = tempfile::Builder::new()
@@ -125,7 +125,7 @@ fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
             Err(Error::io("write", &path, &error.error))
         }
         _ => {
-            // Owned as the ledger is, not by the user who runs this.
+            // Owner and group of the ledger, not of the user who runs this.
             let owner = fs::metadata(dir).or_path("read", dir)?;
             let (user, group) =
                 (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));

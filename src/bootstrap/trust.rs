@@ -1,5 +1,5 @@
-//! Who vouches for an archive: its name holds slot and hash of the state, and a server that the operator trusts has an
-//! archive of the same name, or one that says otherwise.
+//! Confirmation of an archive by trusted servers: its name holds slot and hash of the state; a trusted server has an
+//! archive of the same name, or one that contradicts it.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,24 +9,24 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, shown};
 
-/// What vouches for a state.
+/// Confirmations of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Vouchers {
-    /// Servers that the operator trusts, and that have the archive.
+    /// Trusted servers that have the archive.
     #[serde(rename = "vouched_by")]
     pub servers: Vec<String>,
-    /// The operator, by `--expect-hash`.
+    /// True if the operator gave the hash (`--expect-hash`).
     pub is_expected: bool,
 }
 
 impl Vouchers {
-    /// Whether anything does.
+    /// True if there is any confirmation.
     pub fn is_vouched(&self) -> bool {
         self.is_expected || !self.servers.is_empty()
     }
 
-    /// For reports of a fetch, which has no expected hash: the servers alone.
+    /// Serializes the servers alone: `fetch` has no expected hash.
     pub(super) fn servers<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         self.servers.serialize(serializer)
     }
@@ -43,22 +43,22 @@ impl fmt::Display for Vouchers {
     }
 }
 
-/// The shortest that an archive can be: an empty tar stream, compressed. A page that says that nothing was found may be
-/// longer, so that the length alone proves nothing.
+/// Least size of an archive: an empty tar stream, compressed. An error page may be longer, so the size alone proves
+/// nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
-/// Asks every trusted server for an archive.
+/// Asks every trusted server for the archive. Returns those that have it.
 ///
 /// # Errors
-/// One of them has another archive of the same slots: then one of the two lies.
+/// One of them has another hash for the slot: one of the two sources is wrong.
 pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
     let mut vouching = Vec::new();
     for url in trusted {
         progress.check()?;
-        // What it redirects to or lists: names that it says by itself.
+        // Names that the server tells by redirects or in its list.
         let offers: Vec<Offer> = client.offers(&SourceArg::Server(url.clone()), progress).unwrap_or_default();
         progress.check()?;
-        // The state at a slot has one hash, whatever the archive's kind is.
+        // The state of a slot has one hash, in full and incremental archives.
         let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
         if let Some(other) = offers.iter().find(contradicts) {
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
@@ -77,10 +77,11 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
     Ok(vouching)
 }
 
-/// The same before a byte of the archive is fetched: where there are trusted servers, one of them must have it.
+/// Same as [`ask`], and requires an answer, before a byte of the archive is downloaded: if there are trusted servers,
+/// one must have it.
 ///
 /// # Errors
-/// As of [`ask`]; or none of them has it.
+/// Those of [`ask`]; or no trusted server has it.
 pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
     let vouching = ask(client, trusted, name, progress)?;
     if !trusted.is_empty() && vouching.is_empty() {
@@ -90,8 +91,8 @@ pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &
     Ok(vouching)
 }
 
-/// Whether a server has the archive: it answers its name, and does not answer a name that no archive has. Some servers
-/// answer every path with 200 and a page. Or why it cannot be asked.
+/// True if a server has the archive: it answers its name, and does not answer a random name, since some servers answer
+/// every path with 200 and a page. The inner error tells why the server cannot be asked.
 fn has_archive(
     client: &Client,
     url: &Url,
@@ -117,7 +118,7 @@ fn has_archive(
     Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
 }
 
-/// Something that no server can foresee.
+/// Random bytes that no server can predict.
 fn random_bytes() -> [u8; 8] {
     RandomState::new().build_hasher().finish().to_le_bytes()
 }

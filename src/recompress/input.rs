@@ -1,4 +1,4 @@
-//! The source of a recompression: a file, or a stream that has no name to check its content against.
+//! Source of a recompression: a file, or a stream without a name.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -11,34 +11,28 @@ use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
 
 use super::{RecompressOptions, Source};
 
-/// The source, open.
 pub enum Input<'a> {
     /// A file.
     File {
         /// The archive.
         archive: Box<Archive>,
-        /// Dropped last: what looking at the first bytes brought into the page cache.
+        /// Dropped last. Removes pages of the first bytes from the page cache if they were not there before.
         _watch: Watch,
     },
     /// A stream.
-    Stream {
-        /// Its bytes.
-        reader: Box<dyn Read + Send + 'a>,
-        /// How it is compressed.
-        compression: Compression,
-    },
+    Stream { reader: Box<dyn Read + Send + 'a>, compression: Compression },
 }
 
-/// What errors call a stream.
+/// Name of a stream in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
-    /// Opens it, and looks at its first bytes. A wait for bytes ends when `wish` says so.
+    /// Opens the source and reads its first bytes. `wish` can interrupt waiting for a stream.
     pub fn open(source: Source, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             Source::File(path) => {
                 let _watch = options.io_policy.io_hint.watch([&path]);
-                // It is read in order; the index tells what must be in it.
+                // The file is read in order; the index tells what it must contain.
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -56,7 +50,6 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// What its name says.
     pub fn name(&self) -> Option<&ArchiveName> {
         match self {
             Self::File { archive, .. } => archive.name.as_ref(),
@@ -64,7 +57,7 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Its length, where it is known.
+    /// Size in bytes; `None` for a stream.
     pub fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::File { archive, .. } => archive.source.length_bytes(),
@@ -72,12 +65,12 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Whether an index tells what belongs into the archive.
+    /// True if an index lists the archive's content.
     pub fn has_index(&self) -> bool {
         matches!(self, Self::File { archive, .. } if archive.tail.is_some())
     }
 
-    /// What errors name.
+    /// Name in messages.
     pub fn place(&self) -> String {
         match self {
             Self::File { archive, .. } => archive.path().shown(),
@@ -85,7 +78,7 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Its bytes from the first to the last.
+    /// Returns all bytes in order.
     pub fn stream<'a>(&'a mut self, io_policy: &IoPolicy, progress: &'a dyn Progress) -> ArchiveStream<'a> {
         match self {
             Self::File { archive, .. } => archive.stream(progress),

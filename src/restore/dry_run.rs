@@ -1,8 +1,8 @@
-//! What a restore would do: everything that it looks at before it writes, and how much it would write, by the index or by a
+//! Preview of a restore: all checks that precede writing, and the bytes that it would write, by the index or by a
 //! sample.
 //!
-//! Directories that are missing are made for the look and go again; what a killed restore left behind is cleared away, as
-//! by a restore.
+//! Missing directories are made for the checks and removed again. Remains of a killed restore are removed, as by a
+//! restore.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judg
 
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
-/// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
+/// Size of the sample in bytes of archive: beyond bank file and status cache of any cluster, and quick to read.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What a restore would read and write.
+/// Reads and writes of a restore that was planned only.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestorePreview {
-    /// The archives, in their order.
+    /// The archives, the full one first.
     pub archives: Vec<ArchiveToRestore>,
-    /// What would be written, by file system.
+    /// Bytes that would be written, and free bytes, per file system.
     pub space: Vec<Space>,
-    /// What there is of a state that would be replaced.
+    /// Paths of an existing state that would be replaced.
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
 }
@@ -35,32 +35,32 @@ pub struct RestorePreview {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveToRestore {
-    /// The file.
+    /// Path of the file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// What its name says of slot and hash; a file of another name tells them when it is read.
+    /// Slot and hash, if the file has an archive's name; those of a file with another name are known when it is read.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub length_bytes: u64,
-    /// Bytes that it unpacks to.
+    /// Size of its content in bytes.
     pub unpacked_bytes: u64,
-    /// Whether those follow from its index, and not from a sample.
+    /// True if that is known from the index; false if it is estimated from a sample.
     pub is_exact: bool,
 }
 
 impl RestorePlan {
-    /// What executing the plan would read and write. Archives without an index are sampled.
+    /// Returns what executing the plan would read and write. Archives without an index are sampled.
     ///
     /// # Errors
-    /// An archive comes from standard input, which cannot be sampled without consuming it; an archive is not what its expected
-    /// root says, or cannot be read. That there is no room is in the preview.
+    /// An archive comes from standard input, where a sample would consume it; its root is not the expected one; it
+    /// cannot be read. A lack of space is no error: see [`RestorePreview::space`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<RestorePreview> {
         let Self { options, inputs, target, newer, .. } = self;
         if options.paths().any(|path| is_standard_input(path)) {
             return Err(Error::usage("standard input cannot be previewed without consuming it"));
         }
-        // Without the index, an archive is compared with its root when all of it has been read.
+        // An archive without an index is compared with its root when all of it has been read.
         let compared = inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
         for (archive, root) in compared.zip(&options.expect_roots) {
             judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
@@ -82,8 +82,9 @@ impl RestorePlan {
 }
 
 #[cfg(feature = "net")]
-/// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be
-/// fetched; and what would be replaced. Refuses what [`restore_supplied`](super::restore_supplied) refuses.
+/// Estimates the bytes to write per file system for archives of `archives_bytes` in all, of which `fetched_bytes` are
+/// yet to be downloaded. Also returns the paths that would be replaced. Refuses what
+/// [`restore_supplied`](super::restore_supplied) refuses.
 pub fn preview_fetched(
     options: &super::RestoreTarget,
     archives_bytes: u64,
@@ -94,7 +95,7 @@ pub fn preview_fetched(
     Ok((space, target.existing().collect()))
 }
 
-/// Whether an archive stays where it is.
+/// True if an archive is in the directory already, and is not copied.
 fn lies_in(path: &Path, dir: &Path) -> bool {
     let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
     [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
@@ -110,7 +111,7 @@ fn look_at(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result
     Ok(ArchiveToRestore { path, name: archive.name.clone(), length_bytes, unpacked_bytes, is_exact: exact.is_some() })
 }
 
-/// Bytes that an archive without an index unpacks to, as its beginning does.
+/// Estimates the unpacked size of an archive without an index in bytes, from the ratio at its beginning.
 fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<u64> {
     let length_bytes = archive.length_bytes();
     let sample_bytes = length_bytes.min(SAMPLE_BYTES);
@@ -125,7 +126,7 @@ fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Resul
     match decoded {
         Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().shown())),
         Ok(_) if sample_bytes == length_bytes => Ok(content_bytes),
-        // A sample ends inside a frame; of a frame that is longer than the sample, nothing may have come out.
+        // The sample ends inside a frame. If that frame is longer than the sample, nothing was decoded.
         _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),
         _ => Ok((length_bytes as f64 * (content_bytes as f64 / sample_bytes.max(1) as f64)) as u64),
     }

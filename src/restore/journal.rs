@@ -1,8 +1,8 @@
-//! What a restore moves into place at its end, written down before the first rename. A run that finds the journal of one
-//! that was killed undoes what it names, or, where the mark of completeness is there, only removes the journal.
+//! Journal of the renames at the end of a restore, written before the first one. If a run finds the journal of a killed
+//! one, it undoes the renames; if the mark of completeness exists, it removes only the journal.
 //!
-//! What is named is told by path and inode: what lies there otherwise is not touched. The run itself undoes through the
-//! directories that it has open; a later run opens those that the journal names.
+//! Entries are identified by path and inode: other files at these paths are not touched. The run itself undoes by its
+//! open directories; a later run opens those that the journal names.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -15,30 +15,27 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_moved_dir};
 
-/// What names of directories begin with into which a former state is moved: they are made when something is moved there.
+/// Prefix of the directories into which a former state is moved. They are made when something is moved there.
 pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
 
-/// What the file begins to say of itself; the format before this one was not JSON.
+/// First field of the file. The format before this one was not JSON.
 const FORMAT: &str = "slotpress-restore-journal-2";
 
-/// Its name until it is whole.
+/// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Longer is no journal: it has two paths of at most 4 KiB for each accounts path, of which there are 65,535 at most, and four
-/// digits for each of their bytes.
+/// Limit on the size of a journal: two paths of at most 4 KiB for each of at most 65,535 accounts paths, four digits
+/// per byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "remove what an unfinished restore left in";
 
-/// A place for a file or directory: a name in an open directory, or in one some levels below it. Nothing of it needs to be there
-/// but the open directory.
+/// A place for a file or directory: a name in an open directory, or in one some levels below it. Only the open
+/// directory must exist.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// The open directory.
     pub dir: Arc<KeptDir>,
-    /// Directories on the way down, made for this.
     below: Vec<OsString>,
-    /// The name.
     pub name: OsString,
 }
 
@@ -48,12 +45,12 @@ impl Location {
         Self::new_below(dir, Vec::new(), name)
     }
 
-    /// A name some levels below one.
+    /// A name in a directory below an open one.
     pub fn new_below(dir: &Arc<KeptDir>, below: Vec<OsString>, name: impl AsRef<OsStr>) -> Self {
         Self { dir: dir.clone(), below, name: name.as_ref().to_os_string() }
     }
 
-    /// A path of another run, whose directory is opened now, if it is there.
+    /// Opens the directory of a path from another run's journal; `None` if it does not exist.
     fn of_path(path: &Path) -> Result<Option<Self>> {
         let made = |name: &OsStr| name.to_string_lossy().starts_with(REPLACED_PREFIX);
         let (Some(mut dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
@@ -63,25 +60,24 @@ impl Location {
             below = dir.strip_prefix(above).unwrap_or(dir).iter().map(OsStr::to_os_string).collect();
             dir = above;
         }
-        // A directory that is gone took with it what was in it.
+        // If the directory is gone, so is its content.
         if !path.is_absolute() || !dir.is_dir() {
             return Ok(None);
         }
         Ok(Some(Self::new_below(&Arc::new(KeptDir::open(dir)?), below, name)))
     }
 
-    /// The path: for messages, and for another run.
     pub fn path(&self) -> PathBuf {
         let parent = self.below.iter().fold(self.dir.path().to_path_buf(), |path, name| path.join(name));
         parent.join(&self.name)
     }
 
-    /// The path of the first directory that is made for it, or its own.
+    /// Path of the first directory that is made for this place, or the place's own.
     pub fn top(&self) -> PathBuf {
         self.dir.path_of(self.below.first().unwrap_or(&self.name))
     }
 
-    /// The directory so many levels down, if it is there or is to be made.
+    /// Opens the directory `levels` below. If it is missing, makes it or returns `None`.
     fn down(&self, levels: usize, makes: bool) -> Result<Option<Arc<KeptDir>>> {
         let mut dir = self.dir.clone();
         for name in self.below.iter().take(levels) {
@@ -98,46 +94,44 @@ impl Location {
         Ok(Some(dir))
     }
 
-    /// The directory that the name is in, if it is there.
+    /// Opens the directory that holds the name; `None` if it is missing.
     pub fn parent(&self) -> Result<Option<Arc<KeptDir>>> {
         self.down(self.below.len(), false)
     }
 
-    /// The same; what is missing on the way is made.
+    /// Opens the directory that holds the name, and makes missing ones on the way.
     pub fn make_parent(&self) -> Result<Arc<KeptDir>> {
         self.down(self.below.len(), true)?.ok_or_else(|| changed(&self.path()))
     }
 }
 
-/// What gets its final name.
+/// Kind of a journal entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A directory with what was restored.
     Dir,
-    /// The same, in the place of an empty one.
+    /// A directory with restored files, moved onto an empty one.
     DirInEmpty,
-    /// A directory that is made, and stays empty.
+    /// A directory that is made and stays empty.
     Empty,
-    /// A file.
     File,
-    /// Something of a former state, which is moved aside.
+    /// A part of a former state, which is moved aside.
     Moved,
 }
 
-/// One thing that gets its final name; `P` is a location, or its path.
+/// A journal entry: an object that gets its final name. `P` is a [`Location`], or a path in the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Placed<P = Location> {
     kind: Kind,
     inode: u64,
-    /// Its final place.
+    /// Final place.
     at: P,
-    /// Where it was, of what is moved aside.
+    /// Former place of an object that is moved aside.
     from: Option<P>,
 }
 
 impl<P> Placed<P> {
-    /// The same of other places; `None` where one of them is none.
+    /// Maps both places; `None` if `place` returns `None` for one of them.
     fn try_map<Q>(&self, place: &dyn Fn(&P) -> Result<Option<Q>>) -> Result<Option<Placed<Q>>> {
         let from = self.from.as_ref().map(place).transpose()?;
         if from.as_ref().is_some_and(Option::is_none) {
@@ -149,7 +143,7 @@ impl<P> Placed<P> {
 }
 
 impl Placed {
-    /// Removes it, or moves it back, if it is there.
+    /// Removes the object, or moves it back, if it exists.
     fn undo(&self, mark: &OsStr) -> Result<()> {
         let Self { kind, inode, at, from } = self;
         if let Some(parent) = at.parent()? {
@@ -159,7 +153,7 @@ impl Placed {
                     let stays = *kind == Kind::DirInEmpty;
                     remove_moved_dir(&parent, &at.name, *inode, stays, mark, UNDOING)?;
                 }
-                // One that is not empty any more is in use.
+                // Fails if the directory is in use and no longer empty: it stays.
                 Kind::Empty => {
                     let _ = parent.remove_dir(&at.name);
                 }
@@ -171,14 +165,14 @@ impl Placed {
                         && let Some(back) = from.parent()?
                     {
                         let doing = "move back what an unfinished restore moved aside, to";
-                        // Onto nothing, or onto an empty directory.
+                        // The former place is free, or an empty directory.
                         parent.rename(&at.name, &back, &from.name).or_path(doing, &from.path())?;
                     }
                 }
                 Kind::File | Kind::Moved => {}
             }
         }
-        // The directories that were made for it, where nothing else is in them.
+        // Removes the directories made for it, if they are empty.
         for level in (0..at.below.len()).rev() {
             if let Ok(Some(dir)) = at.down(level, false) {
                 let _ = dir.remove_dir(&at.below[level]);
@@ -188,7 +182,7 @@ impl Placed {
     }
 }
 
-/// The file: paths as bytes, since not all of them are text.
+/// Content of the file. Paths are bytes, since not all are valid UTF-8.
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     format: String,
@@ -196,7 +190,7 @@ struct Document {
     placed: Vec<Placed<OsString>>,
 }
 
-/// What is moved into place. Undone when it is dropped before the end.
+/// Journal of a run. Dropped before [`Journal::finish`], it undoes its entries.
 #[derive(Debug)]
 pub struct Journal {
     dir: Arc<KeptDir>,
@@ -207,23 +201,23 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// One in `dir`, empty. When `mark` is there, everything is.
+    /// Makes an empty journal in `dir`. The restore is complete as soon as `mark` exists.
     pub fn new(dir: &Arc<KeptDir>, mark: Location) -> Self {
         Self { dir: dir.clone(), mark, placed: Vec::new(), is_written: false, is_finished: false }
     }
 
-    /// Adds what is going to be moved into place, or was, in this order.
+    /// Adds an object that will be moved into place or has been, in the order of the moves.
     pub fn add(&mut self, kind: Kind, inode: u64, at: Location) {
         self.placed.push(Placed { kind, inode, at, from: None });
     }
 
-    /// Adds what is going to be moved aside.
+    /// Adds an object that will be moved aside.
     pub fn add_moved(&mut self, inode: u64, at: Location, from: Location) {
         self.placed.push(Placed { kind: Kind::Moved, inode, at, from: Some(from) });
     }
 
-    /// Writes it to disk: before the first rename. Archives that have their name already are whole, and useful to a run
-    /// that comes after a killed one, so they are not in the file.
+    /// Writes the journal to disk, before the first rename. `lasting` archives, which have their final names already,
+    /// are left out: they are complete, and useful to a later run.
     pub fn write(&mut self, lasting: &[PathBuf]) -> Result<()> {
         let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
         let mut placed = Vec::new();
@@ -244,10 +238,10 @@ impl Journal {
         dir.sync()
     }
 
-    /// Everything is in place, with its mark: the journal goes.
+    /// Removes the journal: everything is in place, with its mark.
     pub fn finish(mut self) {
         self.is_finished = true;
-        // One that stays is removed by the next restore.
+        // If that fails, the next restore removes it.
         let _ = self.dir.remove_file(JOURNAL_NAME);
     }
 }
@@ -257,7 +251,7 @@ impl Drop for Journal {
         if self.is_finished {
             return;
         }
-        // Best effort, and the mark goes first. A journal whose work could not be undone stays for the next run.
+        // Best effort; the mark is removed first. A journal whose entries could not be undone stays for the next run.
         let undone = undo(&self.mark.name, &self.placed);
         if undone.is_ok() && self.is_written {
             let _ = self.dir.remove_file(JOURNAL_NAME);
@@ -269,8 +263,8 @@ fn undo(mark: &OsStr, placed: &[Placed]) -> Result<()> {
     placed.iter().rev().try_for_each(|placed| placed.undo(mark))
 }
 
-/// Undoes what a killed run left unfinished, or finishes what lacked only the end. The caller holds the locks of `dir`
-/// and of the directories that it writes to itself; others are locked here.
+/// Undoes the renames of a killed run, or removes the journal of a complete one. The caller holds the locks of `dir`
+/// and of its target directories; others are locked here.
 pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let path = dir.path_of(JOURNAL_NAME);
     match dir.remove_file(JOURNAL_NAME_PARTIAL) {
@@ -305,7 +299,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     dir.sync()
 }
 
-/// A journal tells what to remove, anywhere: one of another user is not followed.
+/// Refuses a journal of another user: it names files to remove, anywhere.
 fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     let is_of = |user: rustix::process::Uid| journal.uid() == user.as_raw();
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {
@@ -336,11 +330,11 @@ mod tests {
         serde_json::to_vec(&document).expect("written")
     }
 
-    /// Who may write into the target directory could have anything removed otherwise.
+    /// Otherwise, a user who may write to the target directory could have any file removed.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
-        // Not every path is text.
+        // Not every path is valid UTF-8.
         let victim = dir.path().join(OsString::from_vec(b"victim \xff\n".to_vec()));
         fs::write(&victim, "theirs").expect("written");
         let target = dir.path().join("target");
@@ -361,7 +355,7 @@ mod tests {
         assert!(!victim.exists() && !journal.exists());
     }
 
-    /// Half a journal, that of an earlier version, anything else: it stays, and so does what it may name.
+    /// An incomplete journal, one of an earlier version, or another file: it stays, and so do the files that it names.
     #[test]
     fn what_is_not_a_journal_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Files of a restore in the making: written under temporary directories, owned as the target is, removed when the
-//! restore does not finish.
+//! Files of a running restore: written in temporary directories, owned like the target, removed if the restore does not
+//! finish.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use rustix::fs::{Mode, OFlags};
 use slotpress_base::{Found, IoContext, KeptDir, Owner, Result};
 use slotpress_read::WorkDir;
 
-/// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
-/// look at them. Each is locked while its restore runs; the next restore removes those that a killed one left.
+/// Prefix of the directories in which a restore collects files, beside their final place. Validators ignore them. Each
+/// is locked while its restore runs; the next restore removes those of a killed one.
 pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 
-/// The name of the bank file while it is in a partial directory; its final name is its slot.
+/// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory beside the final place of its content. What is in it goes when it is dropped, wherever it lies,
+/// A temporary directory beside the final place of its content. Dropping it removes its content, wherever it was moved,
 /// unless it is kept.
 #[derive(Debug)]
 pub struct PartialDir {
-    /// Its path before it was moved, for messages.
+    /// Path before it was moved, for messages.
     pub path: PathBuf,
     work: WorkDir,
 }
 
 impl PartialDir {
-    /// Makes an empty one in `parent`, locked, of the name that `kind` tells and something random.
+    /// Makes an empty, locked directory in `parent`, with a name of `kind` and random characters.
     pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: &Owner) -> Result<Self> {
         let work = WorkDir::create_in(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
@@ -34,17 +34,17 @@ impl PartialDir {
         Ok(Self { path, work })
     }
 
-    /// Itself, wherever it lies by now.
+    /// The open directory, wherever it was moved.
     pub fn dir(&self) -> &KeptDir {
         self.work.dir()
     }
 
-    /// What it is, by which it is known wherever it lies.
+    /// Device and inode, which do not change when it is moved.
     pub fn found(&self) -> &Found {
         self.work.found()
     }
 
-    /// Makes a new file in it for writing; with `is_shared`, several workers may each open it and write a part.
+    /// Creates a file for writing. With `is_shared`, several workers may open it and write different parts.
     pub fn create_file(&self, name: &str, owner: &Owner, is_shared: bool) -> Result<File> {
         let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
@@ -54,12 +54,11 @@ impl PartialDir {
         Ok(file.into())
     }
 
-    /// Opens a file in it for reading.
     pub fn open_file(&self, name: &str) -> Result<File> {
         self.dir().open_file(name)
     }
 
-    /// Removes the files in it: the next archive brings its own.
+    /// Removes its files before the next archive.
     pub fn clear(&self) -> Result<()> {
         self.work.clear()
     }
@@ -78,16 +77,16 @@ impl PartialDir {
 
     /// Writes everything under it to disk.
     pub fn sync(&self) -> Result<()> {
-        // One call for all files; a call for each of 430,000 takes minutes.
+        // One call for all files: a call for each of 430,000 would take minutes.
         rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
     }
 
-    /// Moves it to its final place, where at most an empty directory may be.
+    /// Moves it to its final place, where nothing or an empty directory may be.
     pub fn place(&mut self, to_dir: &KeptDir, to: &str) -> Result<()> {
         self.work.move_to(to_dir, to)
     }
 
-    /// The restore is complete: it stays.
+    /// Keeps its content: the restore is complete.
     pub fn keep(self) {
         self.work.keep();
     }

@@ -1,4 +1,4 @@
-//! The target of a restore: its directories, and that nothing is there that could be lost.
+//! Target directories of a restore, and the check that they hold nothing that could be lost.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,46 +21,44 @@ use crate::restore::newer::newer_archives;
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 use crate::restore::{ExistingState, RestoreLayout, RestoreTarget};
 
-/// The directories of a restore, made and checked. Holds the ledger's lock, and a lock on each directory that is written.
+/// Target directories of a restore, made and checked. Holds the lock of the ledger, and of each directory that is
+/// written to.
 #[derive(Debug)]
 pub struct Target {
-    /// The ledger directory; for the archive layout, the directory of the tree.
+    /// Ledger directory; in the archive layout, the directory of the tree.
     pub ledger: Arc<KeptDir>,
-    /// Where archives and `snapshots/` are.
+    /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
-    /// `snapshots/`, for a ledger that boots.
+    /// `snapshots/`; `None` in the archive layout.
     pub bank_snapshots: Option<Arc<KeptDir>>,
     /// The accounts paths.
     pub accounts: Vec<Arc<KeptDir>>,
-    /// The directories in which storages are collected, beside their final place: one for each accounts path.
+    /// One directory per accounts path in which storages are collected, beside their final place.
     pub root_parents: Vec<Arc<KeptDir>>,
-    /// Who owns what is written.
+    /// Owner of all written files.
     pub owner: Owner,
-    /// Parts of a state that is there already.
+    /// Parts of an existing state.
     existing: Vec<Replaced>,
-    /// Whether they are deleted first, and not moved aside when the new state is complete.
+    /// True to delete them first; false to move them aside when the new state is complete.
     deletes_first: bool,
-    /// The name of the directories for what is moved aside, where that may be.
+    /// Name of the directories to which they are moved; `None` if that is not allowed.
     replaced_name: Option<String>,
-    // Dropped in this order: the lock file goes before the directory that was made for it.
+    // Order of drop: the lock file is removed before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
 }
 
-/// Something of a former state.
+/// A part of an existing state.
 #[derive(Clone, Debug)]
 pub struct Replaced {
-    /// Where it is.
     pub from: Location,
-    /// What it is.
     pub found: Found,
-    /// Where it goes.
     pub to: Location,
 }
 
 impl Target {
-    /// Makes the directories that are missing, takes the lock, and refuses a target that already holds a ledger.
-    /// A state that is there is changed later, if the options say so.
+    /// Makes missing directories, takes the locks, and refuses a target that already holds a ledger. If the options
+    /// allow it to replace a state, that is only recorded here.
     pub fn prepare(options: &RestoreTarget) -> Result<Self> {
         match options.layout {
             RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
@@ -136,7 +134,7 @@ impl Target {
         made.locks.add(&dir)?;
         recover(&dir, &mut made.locks)?;
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
-            // Even a link that leads nowhere is in the way.
+            // A dangling symbolic link would be in the way too.
             if dir.found(inner)?.is_some() {
                 return Err(holds_a_state(&dir.path_of(inner), "restore into an empty directory"));
             }
@@ -157,7 +155,7 @@ impl Target {
         })
     }
 
-    /// Makes the partial directories for storages, one per accounts path.
+    /// Makes a partial directory for storages per accounts path.
     pub fn create_partial_roots(&self) -> Result<Vec<PartialDir>> {
         self.root_parents.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
     }
@@ -167,21 +165,21 @@ impl Target {
         PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
     }
 
-    /// Refuses a target whose paths do not lead to what is written any more: a validator would look elsewhere.
+    /// Fails if the paths no longer lead to the written directories: a validator would look elsewhere.
     pub fn check_paths(&self) -> Result<()> {
         let dirs = [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.bank_snapshots).chain(&self.accounts);
         dirs.into_iter().try_for_each(|dir| dir.check_path())
     }
 
-    /// What is moved aside when the new state is complete.
+    /// Parts that are moved aside when the new state is complete.
     pub fn moved(&self) -> &[Replaced] {
         if self.deletes_first { &[] } else { &self.existing }
     }
 
-    /// Archives from which a validator would start instead of a state of this slot; they are moved aside, too.
+    /// Finds archives that a validator would prefer to a state of this slot. They are moved aside too.
     ///
     /// # Errors
-    /// There are some, and nothing may be moved aside.
+    /// There are some, and moving aside is not allowed.
     pub fn newer_archives(&self, slot: u64) -> Result<Vec<Replaced>> {
         match self.bank_snapshots {
             Some(_) => newer_archives(&self.snapshots_dir, slot, self.replaced_name.as_deref()),
@@ -189,13 +187,13 @@ impl Target {
         }
     }
 
-    /// What is there of a state, by path.
+    /// Paths of the existing state.
     pub fn existing(&self) -> impl Iterator<Item = PathBuf> {
         self.existing.iter().map(|one| one.from.path())
     }
 
-    /// What will be written, and what is free for it, by file system: what archives unpack to, and bytes of archives. Where the
-    /// existing state is deleted first, that is free.
+    /// Returns needed and free bytes per file system for the unpacked content and for archives. An existing state that
+    /// is deleted first counts as free.
     pub fn space_for(&self, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
         let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
         let mut add = |dir: &KeptDir, needed_bytes: u64, freed_bytes: u64| {
@@ -218,8 +216,8 @@ impl Target {
         Ok(spaces.into_values().collect())
     }
 
-    /// Deletes the existing state, where that comes first: the marks of its bank snapshots before anything else, so that a
-    /// validator does not start from what is left of it.
+    /// Deletes the existing state if that comes first. The marks of its bank snapshots go before anything else, so that
+    /// no validator starts from an incomplete state.
     pub fn delete_existing(&self, progress: &dyn Progress) -> Result<()> {
         if !self.deletes_first || self.existing.is_empty() {
             return Ok(());
@@ -246,7 +244,7 @@ impl Target {
         Ok(())
     }
 
-    /// The directories that a former state and newer archives are moved to.
+    /// Directories to which the former state and newer archives are moved.
     pub fn replaced_dirs(&self, newer: &[Replaced]) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = self.moved().iter().chain(newer).map(|one| one.to.top()).collect();
         dirs.sort();
@@ -254,7 +252,7 @@ impl Target {
         dirs
     }
 
-    /// The restore is complete: its directories and its lock file stay.
+    /// Keeps directories and lock file: the restore is complete.
     pub fn keep(&mut self) {
         self.made.keep();
         if let Some(lock) = &mut self.lock {
@@ -263,18 +261,17 @@ impl Target {
     }
 }
 
-/// Where bank snapshots are in the snapshots directory.
+/// Directory of bank snapshots in the snapshots directory.
 const BANK_SNAPSHOTS: &str = "snapshots";
 
-/// Where storages are in an accounts path.
+/// Directory of storages in an accounts path.
 pub const RUN: &str = "run";
 
-/// What a starting validator wants to find beside it.
+/// Directory beside it that a validator requires at start.
 pub const SNAPSHOT: &str = "snapshot";
 
-/// A state that is there already.
 struct OldState {
-    /// The name of the directories for it, where it may be moved.
+    /// Name of the directories to which it is moved; `None` if that is not allowed.
     name: Option<String>,
     moves: Vec<Replaced>,
 }
@@ -286,7 +283,7 @@ impl OldState {
         Self { name, moves: Vec::new() }
     }
 
-    /// A part of it, which would go to a directory in `parent`, on the same file system.
+    /// Adds a part of the state, which will be moved to a directory in `parent`, on the same file system.
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
@@ -312,10 +309,10 @@ fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
     Error::new(ErrorKind::Exists, message).with_hint(hint)
 }
 
-/// Directories deep: accounts have one level, bank snapshots of old validators three.
+/// Limit on the depth of directories that are counted: accounts have one level, bank snapshots of old validators three.
 const FREED_DEPTH_MAX: u32 = 8;
 
-/// Bytes on disk under a directory. A file of several names counts by its share, since all of them may lie here.
+/// Bytes on disk under a directory. A file with several hard links counts with its share, since all links may be here.
 fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
     let mut bytes = 0u64;
     for name in dir.names()? {
@@ -337,8 +334,8 @@ fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A validator refuses an accounts path that is the snapshots path, and one path given twice would hold everything
-/// twice.
+/// Refuses an accounts path that is the snapshots path (a validator does too), and one that is given twice, which would
+/// get all storages twice.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
@@ -364,7 +361,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     Ok(())
 }
 
-/// Refuses a place onto which no directory can be moved from `parent`: before the work, not after it.
+/// Fails if no directory can be moved from `parent` to this place: checked before the work.
 fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
     match parent.found(name)? {
@@ -380,7 +377,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// What is collected in `parent` is moved into `place`, or onto it: both must be on one file system.
+/// Fails if `place` is not on the file system of `parent`, since no rename would be possible.
 pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
     if found.device == parent.itself()?.device {
         return Ok(());
@@ -397,8 +394,8 @@ fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
     dir.open_dir(name)?.map_or(Ok(true), |dir| Ok(dir.names()?.is_empty()))
 }
 
-/// What mainnet's archives unpack to: 450 GB from 110 GB.
+/// Ratio of the unpacked size to mainnet's archive: 450 GB from 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
-/// What archives of accounts unpack to at least.
+/// Least ratio for archives of accounts.
 pub const RATIO_MIN: u64 = 2;
