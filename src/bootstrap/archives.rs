@@ -98,7 +98,7 @@ pub struct FetchReport {
 /// not end is resumed.
 ///
 /// # Errors
-/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it.
+/// Of [`ErrorKind::Network`](slotpress_base::ErrorKind::Network) where a later run may do better: what has arrived is kept for it.
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();

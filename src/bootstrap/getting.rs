@@ -206,7 +206,12 @@ impl<'a> Getting<'a> {
         let mut last = None;
         loop {
             let failure = match self.begin(wish).and_then(|got| got.map(|got| self.run(got)).transpose()) {
-                Err(error) if self.asked.is_some() => self.failed(error, wish),
+                Err(error) if self.asked.is_some() => {
+                    let is_wrong = Fault::of(&error) == Some(Fault::Wrong);
+                    let failure = self.failed(error, wish);
+                    self.remove_empty(is_wrong);
+                    failure
+                }
                 Ok(None) => break,
                 got => return got,
             };
@@ -440,6 +445,14 @@ impl<'a> Getting<'a> {
 
     fn leave_out_dropped(&mut self) {
         self.offers.retain(|offer| self.dropped.allows(offer, None));
+    }
+
+    /// Removes the partial file of an archive that was refused before any of its bytes were kept.
+    fn remove_empty(&mut self, is_wrong: bool) {
+        let Some(name) = self.asked.as_ref().map(|asked| asked.source.name.clone()) else { return };
+        if is_wrong && kept_bytes(self.wanted.dir, &name.to_string()) == 0 {
+            self.remove_partial(&name);
+        }
     }
 
     /// Removes what has arrived of an archive. Best effort: it is only in the way.

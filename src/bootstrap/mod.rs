@@ -238,11 +238,11 @@ fn attempt(
             arriving.doubt(&error.to_string());
         }
         let wrong = arriving.got.pop().filter(|_| is_damaged && !arriving.is_final);
-        Err((error, arriving.failure, wrong.map(|got| got.source)))
+        Err(Box::new((error, arriving.failure, wrong.map(|got| got.source))))
     });
     let (error, failure, wrong) = match attempted {
         Ok(done) => return Ok(Some(done)),
-        Err(failed) => failed,
+        Err(failed) => *failed,
     };
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));

@@ -17,12 +17,15 @@ use super::getting::{Getting, Got, Wish};
 use super::trust::Vouchers;
 use crate::restore::{RestoreReport, Supplied, Supply};
 
+/// The thread of a download; it returns when it ended, too.
+type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
+
 /// The full archive's download in the background, and what was supplied.
 pub struct Arriving<'scope, 'env, 'g, 'a> {
     scope: &'scope Scope<'scope, 'env>,
     progress: &'env dyn Progress,
     getting: &'g mut Getting<'a>,
-    running: Option<(Arc<Download>, ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>)>,
+    running: Option<(Arc<Download>, Fetching<'scope>)>,
     /// The archives that were supplied, in order.
     pub got: Vec<Got>,
     /// The end of the full archive's download, where it failed.

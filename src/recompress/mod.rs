@@ -161,7 +161,7 @@ pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 ///
 /// # Errors
 /// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; of
-/// [`ErrorKind::Usage`] for a stream into a stream, unless [`CheckMode::Frames`] asks to go without the state; an incremental
+/// [`ErrorKind::Usage`] for a stream into a stream, unless [`CheckMode::Frames`](slotpress_read::CheckMode::Frames) asks to go without the state; an incremental
 /// archive without its full one, with the same exception; a disk that fails or is full. Nothing gets an archive's name then; a stream may have got a part of it.
 pub fn recompress<'a>(
     source: Source,

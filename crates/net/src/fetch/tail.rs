@@ -106,7 +106,9 @@ fn fetch_range(
                 let why = format!("the end of the archive did not come within {seconds} s");
                 return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
             }
-            transfer => drop(transfer?),
+            transfer => {
+                let _ = transfer?;
+            }
         }
     }
     Ok(())
