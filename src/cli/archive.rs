@@ -19,10 +19,10 @@ use super::output::Output;
 use super::ui::Ui;
 use super::{check, stdout, values};
 
-/// Make a full or incremental snapshot archive from what a stopped validator left on disk
+/// Make a full or incremental archive of a stopped validator's ledger
 ///
 /// LEDGER is the validator's ledger directory, or the directory into which an archive was unpacked. The validator must
-/// be stopped, gracefully: slotpress takes its lock, and refuses a bank snapshot that is not complete.
+/// have been stopped gracefully: slotpress takes its lock, and refuses a bank snapshot that is not complete.
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// The ledger directory of a stopped validator, or an unpacked archive
@@ -181,7 +181,7 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
         let path = path.as_ref().map_or_else(|| name.to_string(), |path| path.shown());
-        ui.print(&format!("That it fits its full archive is proven by: slotpress verify FULL {path}"));
+        ui.print(&format!("To check that it fits its full archive: slotpress verify FULL {path}"));
     }
 }
 

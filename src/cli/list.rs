@@ -119,7 +119,7 @@ pub fn line_of_partial(partial: &Partial) -> String {
     let age = values::show_age(partial.age(unix_ns(SystemTime::now())));
     let size = values::show_bytes(partial.size_bytes);
     let use_of_it = if partial.is_in_use { ", in use" } else { "" };
-    format!("{partial}\n    {size} of a download that did not end, {age} old{use_of_it}")
+    format!("{partial}\n    unfinished download, {size} so far, {age} old{use_of_it}")
 }
 
 /// Warns of unfinished downloads in a directory, which this run did not continue.

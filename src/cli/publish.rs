@@ -29,8 +29,8 @@ use super::{hints, planned, values};
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///
 /// Each new archive is pinned against the validator's purge, checked and recompressed, and appears in each target under a name
-/// that never changes; then the index and latest.json name it. What fails its checks is never published. A run that was
-/// killed is continued by the next.
+/// that never changes; then the index and latest.json name it. What fails its checks is never published. After a kill, the
+/// next run continues.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
     /// The directory that the validator writes its archives to
@@ -39,10 +39,10 @@ pub struct PublishArgs {
     /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
     to: Vec<String>,
-    /// Also publish this genesis.tar.bz2, of the validator's ledger directory
+    /// Also publish this genesis.tar.bz2, from the validator's ledger directory
     #[arg(long, value_name = "FILE", env = "SLOTPRESS_PUBLISH_GENESIS")]
     genesis: Option<PathBuf>,
-    /// Publish what is there, and end: for a timer
+    /// Publish the archives that are there now, then end: for a timer
     #[arg(long)]
     once: bool,
     /// Only show what would be published first
@@ -54,7 +54,7 @@ pub struct PublishArgs {
     /// Check archives, and publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
-    /// Check the state of incremental archives too, which takes reading the full one each time
+    /// Check the state of incremental archives too; this reads the full archive again each time
     #[arg(long)]
     check_pairs: bool,
     #[command(flatten)]
@@ -115,7 +115,7 @@ pub struct PublishArgs {
     /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
     #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
-    /// /healthz turns red when the newest archive of a target was published longer ago
+    /// /healthz answers 503 if the newest archive of a target was published longer ago than this
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
     alert_after: Option<Duration>,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub struct RecompressArgs {
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
-    /// The full archive below an incremental one, to check the state that the two make up; nothing else of it is used
+    /// The full archive on which an incremental one is based, to check the state of both together; it is only read
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
     /// Convert an archive of Firedancer's into one that this client loads; an incremental archive also needs --base.

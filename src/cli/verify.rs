@@ -27,7 +27,7 @@ use super::{list, values};
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// An archive, its URL, an unpacked archive, the ledger directory of a stopped validator; or a directory, a store
-    /// (s3://BUCKET/PREFIX) or a server's URL that ends with /, of which every archive is verified, in one line each
+    /// (s3://BUCKET/PREFIX) or a server's URL that ends with /: every archive there is verified, one line for each
     #[arg(value_name = "ARCHIVE|LEDGER|DIR")]
     path: PathBuf,
     /// An incremental archive based on the full one
