@@ -131,7 +131,7 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
         ui.warn(&line_of_partial(partial).replace("\n    ", ": "));
     }
     if !left.is_empty() {
-        ui.tell(&format!("to remove what no source has any more: slotpress prune --partials {}", dir.shown()));
+        ui.tell(&format!("to remove downloads that you will not continue: slotpress prune --partials {}", dir.shown()));
     }
 }
 

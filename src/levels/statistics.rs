@@ -129,7 +129,7 @@ impl fmt::Display for Warning {
             ),
             Self::FewRuns { runs, wanted } => write!(
                 f,
-                "measured {runs} of {wanted} times, for want of time; give more of it, or take a smaller sample"
+                "measured {runs} of {wanted} times, because the time was up; allow more time, or take a smaller sample"
             ),
             Self::FewFrames { frames, threads } => write!(
                 f,

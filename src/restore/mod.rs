@@ -371,7 +371,7 @@ fn subtract(
     progress.stage("Subtracting", None);
     let Task::Subtract(list) = task else { return Ok(()) };
     if list.has_duplicates() {
-        return Err(Error::damaged("an account is twice in one storage"));
+        return Err(Error::damaged("an account occurs twice in one storage"));
     }
     let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
     read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)

@@ -109,13 +109,13 @@ impl NetError {
         }
         let is_https = url.scheme() == "https";
         if causes.is_tls && causes.is_no_tls {
-            return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: its URL begins with http://");
+            return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: use http:// in its URL");
         }
         if !is_https && causes.is_no_http {
             return Self::new(
                 NetErrorKind::BadAnswer,
                 url,
-                "no HTTP: if the server speaks TLS, its URL begins with https://",
+                "the answer is not HTTP: if the server speaks TLS, use https:// in its URL",
             );
         }
         if causes.is_tls {
@@ -124,7 +124,7 @@ impl NetError {
         }
         match () {
             () if error.is_timeout() && is_https => {
-                let why = "no connection in time; if the server does not speak TLS, its URL begins with http://";
+                let why = "no connection in time; if the server does not speak TLS, use http:// in its URL";
                 Self::new(NetErrorKind::Timeout, url, why)
             }
             () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),

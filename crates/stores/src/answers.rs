@@ -137,7 +137,7 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
     let is_late = head.status.is_success() && is_post && find(&body, b"<Error>").is_some();
     // `object_store` would read any other document as an empty list.
     if head.status.is_success() && is_list && find(&body, b"<ListBucketResult").is_none() {
-        let why = "what answers has no list of a bucket: it does not speak S3";
+        let why = "the answer is not the list of a bucket: the endpoint does not speak S3";
         let error = NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint");
         return Err(Box::new(Failure::Net(error)));
     }

@@ -58,7 +58,7 @@ impl Units {
             UnitChoice::Any => Ok(all_records().or_else(|| if is_text(input) { all_lines() } else { None })),
             UnitChoice::Record => all_records().map(Some).ok_or_else(|| {
                 Error::usage("no storage with records is in what was read")
-                    .with_hint("of any file, lines or pieces of so many bytes can be bundled")
+                    .with_hint("of any other file, lines can be bundled, or pieces of a number of bytes")
             }),
             UnitChoice::Line => Ok(all_lines()),
             UnitChoice::Piece(bytes) => Ok(taken(UnitKind::Piece, &|frame| Box::new(pieces(&frame.content, bytes)))),

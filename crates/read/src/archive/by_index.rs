@@ -205,7 +205,8 @@ impl IndexReader<'_> {
             Err(error) if error.kind() == ErrorKind::Damaged && self.is_in_place(number, &frame)? => {
                 let number = number as u64;
                 self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
-                self.visitor.problem(Problem::LostRecords { which: "not those in frames that do not decode" })?;
+                self.visitor
+                    .problem(Problem::LostRecords { which: "those in frames that do not decode were not read" })?;
                 return Ok(read);
             }
             Err(error) if error.kind() == ErrorKind::Damaged => return Err(self.contradiction(error)),

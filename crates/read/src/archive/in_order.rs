@@ -104,14 +104,14 @@ pub fn read_in_order(
                 Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
                 read.is_whole = is_over || parser.is_between_entries();
                 if !read.is_whole {
-                    visitor.problem(Problem::LostRecords { which: "nothing behind the damage" })?;
+                    visitor.problem(Problem::LostRecords { which: "nothing after the damage was read" })?;
                 }
             }
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
             visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
             if !is_over {
-                visitor.problem(Problem::LostRecords { which: "nothing behind the damage" })?;
+                visitor.problem(Problem::LostRecords { which: "nothing after the damage was read" })?;
             }
             read.is_whole = is_over;
         }
@@ -195,8 +195,8 @@ impl EntryReader<'_> {
             self.damaged_headers = DAMAGED_HEADERS_MAX;
         }
         self.lose(match self.damaged_headers {
-            ..DAMAGED_HEADERS_MAX => "not those behind a damaged header, up to the next entry",
-            _ => "nothing behind the damage",
+            ..DAMAGED_HEADERS_MAX => "those after a damaged header were not read, up to the next entry",
+            _ => "nothing after the damage was read",
         })?;
         // The header may have begun in earlier bytes; the next one does not.
         Ok(Some(to_usize(used).min(bytes.len())))
@@ -208,7 +208,7 @@ impl EntryReader<'_> {
         let problem = Problem::LostFrame { number: lost.number, error: &lost.error, is_after_end };
         self.events.visitor.problem(problem)?;
         if !is_after_end {
-            self.lose("not those in frames that do not decode, up to the next entry")?;
+            self.lose("those in frames that do not decode were not read, up to the next entry")?;
             self.parser.restart_after(lost.content_bytes.unwrap_or_default());
         }
         Ok(())

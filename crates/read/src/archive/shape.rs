@@ -89,7 +89,7 @@ impl Frames<'_> {
         }
         let Some((last, content_bytes_max)) = self.last.take() else {
             return Err(Error::damaged("the archive is empty: none of its frames has content")
-                .with_hint("download it again, from another source if it comes out the same"));
+                .with_hint("download it again; if the result is the same, from another source"));
         };
         if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
             self.check_end(last, content_bytes_max)?;

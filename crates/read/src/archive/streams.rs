@@ -72,7 +72,7 @@ impl<R: Read> StreamPieces<R> {
                     "the archive is damaged: it does not decode ({error}), near offset {}",
                     source.bytes
                 ))
-                .with_hint("download the archive again, from another source if it comes out the same")
+                .with_hint("download the archive again; if the result is the same, from another source")
                 .at_offset(source.bytes),
             });
         }

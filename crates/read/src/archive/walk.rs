@@ -317,13 +317,15 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",
         zstd_safe::get_error_name(code)
     ))
-    .with_hint("download the archive again, from another source if it comes out the same")
+    .with_hint("download the archive again; if the result is the same, from another source")
     .at_offset(offset_bytes)
 }
 
 pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
-    error.with_hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
+    error
+        .with_hint("download the archive again; if the result is the same, from another source")
+        .at_offset(offset_bytes)
 }
 
 #[cfg(test)]

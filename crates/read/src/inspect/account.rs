@@ -154,7 +154,7 @@ impl RecordVisitor for Search {
 
     fn check(&self) -> Result<()> {
         match self.has_lost.load(Relaxed) {
-            true => Err(Error::damaged("a storage is no sequence of records")),
+            true => Err(Error::damaged("a storage does not consist of records")),
             false => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ enum Remedy {
 impl Remedy {
     fn text(self) -> &'static str {
         match self {
-            Self::Download => "download the archive again, from another source if it comes out the same",
+            Self::Download => "download the archive again; if the result is the same, from another source",
             Self::Source => "do not use it; take the archive from another source",
             Self::Recompress => "recompress it: that makes an archive that all clients read",
             Self::Convert => "for Agave, convert it by recompressing; Firedancer loads it as it is",
@@ -113,7 +113,7 @@ rules! {
     /// The file does not end inside a frame.
     CutOff, ALL, Download, SEEN, "the archive is cut off";
     /// Nothing but frames follows the last frame.
-    TrailingBytes, FIREDANCER, Recompress, PAGE_FRAMES, "bytes that are no frame follow the end";
+    TrailingBytes, FIREDANCER, Recompress, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
     /// No frame needs a window of more than 2^27 bytes.
     WindowRefused, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
@@ -141,15 +141,15 @@ rules! {
     /// Tar header checksums are right.
     HeaderChecksum, AGAVE, Download, PAGE_FIREDANCER, "a tar header with a wrong checksum";
     /// Names are written as Agave writes them.
-    LooseName, AGAVE, Source, PAGE_FIREDANCER, "a name that Agave does not write so";
+    LooseName, AGAVE, Source, PAGE_FIREDANCER, "a name that Agave writes in another form";
     /// Headers of directories state a size.
     NoSize, AGAVE, Recompress, PAGE_FIREDANCER, "a directory without a size";
     /// Names do not use the prefix field of the tar header.
     SplitName, FIREDANCER, Recompress, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
     /// There is one version entry: Agave may read the file while a second entry replaces it.
-    VersionTwice, ALL, Source, SEEN, "the version is there twice";
+    VersionTwice, ALL, Source, SEEN, "there are two version entries";
     /// There is one version, one status cache, one bank file, and one directory of the slot.
-    DuplicateEntry, FIREDANCER, Source, PAGE_ARCHIVE, "an entry that is there twice";
+    DuplicateEntry, FIREDANCER, Source, PAGE_ARCHIVE, "an entry occurs twice";
     /// All bank files are of one slot.
     TwoBanks, ALL, Source, SEEN, "bank files of two slots";
     /// A slot has one storage, over the full and the incremental archive.
@@ -161,7 +161,7 @@ rules! {
     /// The bank file comes before the accounts.
     Order, FIREDANCER, Source, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are there.
-    MissingEntry, ALL, Source, SEEN, "something that every archive holds is missing";
+    MissingEntry, ALL, Source, SEEN, "an entry that every archive holds is missing";
     /// Slots are below 2^32.
     LargeSlot, FIREDANCER, Look, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
@@ -169,7 +169,7 @@ rules! {
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
     /// The archive has at most 5,000,000 entries with 4 TiB of contents.
-    TooLarge, AGAVE, Source, PAGE_ARCHIVE, "more than Agave unpacks";
+    TooLarge, AGAVE, Source, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
     EndMissing, FIREDANCER, Download, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
     /// Exactly 1,024 zero bytes end the tar stream.
@@ -235,7 +235,7 @@ rules! {
     /// The newest blockhash of the queue is the bank's last blockhash.
     LastBlockhash, FIREDANCER, Source, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
     /// The newest blockhashes are distinct.
-    BlockhashTwice, FIREDANCER, Source, PAGE_BANK_FILE, "a blockhash is twice among the newest 151";
+    BlockhashTwice, FIREDANCER, Source, PAGE_BANK_FILE, "a blockhash occurs twice among the newest 151";
     /// The bank hash can be recomputed from its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
     /// The stakes hold the bank's vote accounts.
@@ -251,7 +251,7 @@ rules! {
     /// For each blockhash, all transaction hashes are cut at the same offset.
     TransactionOffset, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// The status cache has a blockhash; votes at least use one.
-    NoTransactions, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it where nothing happens";
+    NoTransactions, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, ALL, Source, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache goes back as far as the slot history, or 300 slots.
@@ -267,7 +267,7 @@ rules! {
     /// The executable flag of a record is 0 or 1.
     Executable, ALL, Source, SEEN, "a record's executable flag is neither 0 nor 1";
     /// A storage holds each account once.
-    DuplicateAccount, ALL, Source, SEEN, "an account is twice in one storage";
+    DuplicateAccount, ALL, Source, SEEN, "an account occurs twice in one storage";
     /// The lamports of all accounts add up to the capitalization.
     Capitalization, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is that of the bank.
@@ -288,7 +288,7 @@ rules! {
     /// Every storage in a ledger's lists is present.
     MissingStorage, ALL, Storage, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete.
-    Ledger, ALL, Ledger, PAGE_BANK_SNAPSHOT, "the ledger is not sound";
+    Ledger, ALL, Ledger, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
     /// Startup hints that a validator left for itself can be parsed.
     StartupHints, FROM_4_4, Hints, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
     /// The bank file has a storage map.
@@ -316,7 +316,7 @@ impl Rule {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
             }
             (Self::DuplicateAccount, Firedancer) => {
-                "an account is twice in one storage; it loads that, and takes the later, if they are far apart"
+                "an account occurs twice in one storage; it loads that, and takes the later, if they are far apart"
             }
             _ => self.what(),
         }
@@ -413,13 +413,13 @@ impl Rule {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
             (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
-                Some("no validator writes storages so, and what they hold may supersede other accounts")
+                Some("no validator writes such storages, and their records may replace those of others")
             }
             (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
             (Self::HeaderChecksum, Firedancer) => {
                 Some("it does not look at the checksum of a tar header, which may be damaged")
             }
-            (Self::LooseName, Firedancer) => Some("it takes a name for another one that begins or counts like it"),
+            (Self::LooseName, Firedancer) => Some("it accepts names with a suffix, and numbers written in another way"),
             (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
             (Self::BaseIsSlot, Firedancer) => {
                 Some("no validator writes an incremental archive of the slot of its full one")

@@ -354,7 +354,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
         RecordFaultKind::Executable => Rule::Executable,
     };
     if rule == Rule::DataLength {
-        findings.skip(Check::State, "a storage is no sequence of records");
+        findings.skip(Check::State, "a storage does not consist of records");
     }
     let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
     place.account = fault.account.map(Address);

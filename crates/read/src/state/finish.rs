@@ -60,7 +60,7 @@ pub fn finish_check(
         counted.superseded += round.count;
         if round.has_duplicates() {
             // It is undefined which of them counts.
-            findings.skip(Check::State, "an account is twice in one storage");
+            findings.skip(Check::State, "an account occurs twice in one storage");
         }
         accounts.stakes.drop_superseded(&round.to_subtract);
         accounts.subtract_kept(&mut round);

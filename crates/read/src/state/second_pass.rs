@@ -73,7 +73,7 @@ impl SupersededMarks {
         )?;
         if duplicates > 0 {
             // It is undefined which of them counts.
-            return Err(Error::damaged("an account is more than once in one storage").with_hint(Hint::UseVerify));
+            return Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify));
         }
         (marked.accounts, marked.superseded) = (accounts, superseded);
         Ok(marked)
@@ -161,7 +161,7 @@ mod tests {
         log.append(&mut batch).expect("appended");
         let error =
             SupersededMarks::of_log(&log, &[(2, 408), (1, 136)], 2, 0).err().expect("which one counts is not known");
-        assert_eq!(error.to_string(), "an account is more than once in one storage");
+        assert_eq!(error.to_string(), "an account occurs more than once in one storage");
     }
 
     #[test]

@@ -378,7 +378,7 @@ fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     }
     match accounts.check_room_foreseen(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
-            job.progress.warn(&format!("the memory may not suffice, and then this ends with: {error}"));
+            job.progress.warn(&format!("there may be too little memory; if so, this run ends with: {error}"));
         }
         result => result?,
     }
