@@ -356,18 +356,6 @@ pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
     child.wait().expect("ended").code()
 }
 
-/// Where `CI` is set, nothing that needs a program is ignored; elsewhere, nothing whose program is there by now.
-#[test]
-fn programs_that_tests_need() {
-    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    let missing = needs::missing!();
-    assert!(missing.is_empty() || !is_ci, "install {missing:?} (.ci/install), and compile the tests anew");
-    for program in missing {
-        let starts = std::process::Command::new(program).arg("--version").output().is_ok();
-        assert!(!starts, "{program} was installed after the tests were compiled: touch tests/main.rs");
-    }
-}
-
 /// The program as a user that no file belongs to, where the tests run as root; as their own user elsewhere.
 pub struct ProgramOfNobody {
     /// The program may lie where others cannot go.

@@ -1,13 +1,10 @@
-//! `#[needs("strace")]` above `#[test]`: the test is reported as ignored, with the reason, where the program is missing.
-//! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(loop_xfs)]` for xfs in a file.
-//!
-//! Rust's test harness cannot ignore a test while it runs, so this is decided when the tests are compiled. With another
-//! `PATH` they are compiled anew. [`missing!`] lets one test check that the decision still holds.
+//! `needs!("strace")` at the start of a test: where the program is missing, the test ends there, and says so. Where `CI` is set,
+//! it fails. `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs in a file.
 
+use std::env;
 use std::fs;
+use std::io::{Write, stderr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-
-use proc_macro::{TokenStream, TokenTree};
 
 /// All programs that tests may need, beside coreutils and a shell. `.ci/install` installs them.
 const PROGRAMS: &[&str] = &[
@@ -40,52 +37,44 @@ const PROGRAMS: &[&str] = &[
 /// The bit of the right to mount, in the sets of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Ignores the test where one of these programs or rights is missing.
-#[proc_macro_attribute]
-pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
-    // Another `PATH` compiles it anew.
-    let mut attribute = "const _: Option<&str> = option_env!(\"PATH\");".to_string();
-    let mut is_ignored = false;
-    for argument in arguments {
-        let text = argument.to_string();
-        let (is_there, why) = match (&argument, text.trim_matches('"')) {
-            (TokenTree::Literal(_), program) if PROGRAMS.contains(&program) => {
-                (is_installed(program), format!("{program} is not installed"))
-            }
-            (TokenTree::Ident(_), "root") => (is_root(), "only root can do this".to_string()),
-            (TokenTree::Ident(_), "sys_admin") => (may_mount(), "this needs the right to mount".to_string()),
-            (TokenTree::Ident(_), "loop_xfs") => {
-                (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string())
-            }
-            (TokenTree::Punct(_), ",") => continue,
-            _ => (true, String::new()), // refused below
-        };
-        let is_known = !why.is_empty();
-        if !is_known {
-            let error =
-                format!("compile_error!(\"{} is not in the list of tests/needs/lib.rs\");", text.escape_default());
-            return error.parse().unwrap_or_default();
+/// Ends a test where one of these programs or rights is missing.
+#[macro_export]
+macro_rules! needs {
+    ($($need:literal),+) => {
+        if $crate::is_skipped(&[$($need),+], std::any::type_name_of_val(&|| ())) {
+            return;
         }
-        if !is_there && !is_ignored {
-            attribute += &format!("#[ignore = \"{why}\"]");
-            is_ignored = true;
-        }
-    }
-    let mut out: TokenStream = attribute.parse().unwrap_or_default();
-    out.extend(test);
-    out
+    };
 }
 
-/// The programs that were missing when the tests were compiled: a slice of names.
-#[proc_macro]
-pub fn missing(_: TokenStream) -> TokenStream {
-    let names: Vec<&str> = PROGRAMS.iter().copied().filter(|program| !is_installed(program)).collect();
-    format!("{{ let names: &[&str] = &{names:?}; names }}").parse().unwrap_or_default()
+/// Says what a test lacks that it needs; `closure` is the type of one in the test, which has its name.
+pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
+    let Some(why) = needs.iter().find_map(|need| missing(need)) else { return false };
+    let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
+    // What the kernel lacks cannot be installed.
+    assert!(!is_ci || needs.contains(&"loop_xfs"), "{why}, and where CI is set, no test is skipped: see .ci/install");
+    let test = closure.trim_end_matches("::{{closure}}");
+    // Not by `eprintln!`, whose text is shown of tests that fail.
+    let _ = writeln!(stderr(), "skipped: {test}: {why}");
+    true
+}
+
+fn missing(need: &str) -> Option<String> {
+    let (is_there, why) = match need {
+        "root" => (is_root(), "only root can do this".to_string()),
+        "sys_admin" => (may_mount(), "this needs the right to mount".to_string()),
+        "loop_xfs" => (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string()),
+        program => {
+            assert!(PROGRAMS.contains(&program), "{program} is not in the list of tests/needs/lib.rs");
+            (is_installed(program), format!("{program} is not installed"))
+        }
+    };
+    (!is_there).then_some(why)
 }
 
 fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| {
         fs::metadata(dir.join(program)).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     })
 }

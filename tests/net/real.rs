@@ -56,9 +56,9 @@ fn mirror() -> tempfile::TempDir {
     dir
 }
 
-#[needs("python3")]
 #[test]
 fn python_lists_and_ignores_ranges() {
+    needs!("python3");
     let dir = mirror();
     let (_server, port) = python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
     let base = format!("http://127.0.0.1:{port}/");
@@ -77,9 +77,9 @@ fn python_lists_and_ignores_ranges() {
     assert_eq!(output.status.code(), Some(4));
 }
 
-#[needs("nginx")]
 #[test]
 fn nginx_sends_ranges() {
+    needs!("nginx");
     let (dir, port) = (mirror(), free_port());
     open_to_others(dir.path());
     let server = format!(
@@ -92,9 +92,9 @@ fn nginx_sends_ranges() {
     sends_ranges(&dir, port);
 }
 
-#[needs("apache2")]
 #[test]
 fn apache_sends_ranges() {
+    needs!("apache2");
     let (dir, work, port) = (mirror(), tempfile::tempdir().expect("a directory"), free_port());
     let at = |name: &str| work.path().join(name).display().to_string();
     let modules = ["mpm_event", "authz_core", "alias", "autoindex", "dir"];
@@ -148,9 +148,9 @@ fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
 }
 
 /// Web servers' workers are another user where the tests run as root.
-#[needs("python3", "openssl")]
 #[test]
 fn tls_with_an_authority_of_our_own() {
+    needs!("python3", "openssl");
     let dir = mirror();
     let keys = tempfile::tempdir().expect("a directory");
     let at = |name: &str| keys.path().join(name).display().to_string();
@@ -220,9 +220,9 @@ fn tls_with_an_authority_of_our_own() {
 }
 
 /// https to http is refused, over real TLS.
-#[needs("python3", "openssl")]
 #[test]
 fn no_step_down_from_tls() {
+    needs!("python3", "openssl");
     let keys = tempfile::tempdir().expect("a directory");
     let at = |name: &str| keys.path().join(name).display().to_string();
     let names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];

@@ -8,9 +8,9 @@ use crate::common::{needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
 /// A web server in place of a store, and one whose list has no end: neither is a bucket without archives.
-#[needs("versitygw")]
 #[test]
 fn lists_that_lie() {
+    needs!("versitygw");
     const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
                          <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
     let (gateway, out) = (Gateway::start(), temp_dir());
@@ -32,9 +32,9 @@ fn lists_that_lie() {
 }
 
 /// What fails its checks never has a name, and the bucket keeps nothing of it.
-#[needs("versitygw")]
 #[test]
 fn a_damaged_archive_is_not_uploaded() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let dir = temp_dir();
     let mut bytes = fs::read(crate::common::fixture(crate::common::FULL_26)).expect("read");

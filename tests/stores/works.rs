@@ -13,9 +13,9 @@ use crate::common::{ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
 /// The same bytes as in a directory, and nothing on the local disk; an incremental archive on what the bucket has.
-#[needs("versitygw")]
 #[test]
 fn an_archive_goes_straight_into_a_bucket() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let (ledger, out, elsewhere) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
     let (ledger, out_dir) = (text(ledger.path()), text(out.path()));
@@ -58,9 +58,9 @@ fn an_archive_goes_straight_into_a_bucket() {
 }
 
 /// A bucket is a source like a server: of lists, ranges, downloads and ledgers. It fails for a while, and goes on.
-#[needs("versitygw")]
 #[test]
 fn all_that_read() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let files = pair_of_archives();
     put(&gateway, &files);
@@ -108,9 +108,9 @@ fn all_that_read() {
 
 /// A mirror, a peer and a bucket that have the same archive: more than one gives a part of it. The first two answer
 /// two ranges, and no more; the bucket none before that.
-#[needs("versitygw")]
 #[test]
 fn sources_of_one_root_are_mixed() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let files = larger_archive();
     put(&gateway, &files);
@@ -147,9 +147,9 @@ fn sources_of_one_root_are_mixed() {
     assert!(servers.to_string().contains(&format!("\"{url}\"")), "{servers}");
 }
 
-#[needs("versitygw")]
 #[test]
 fn a_bucket_is_pruned() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let archive = |slot: u64| format!("snapshot-{slot}-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     let others = ["latest.json", "notes.txt"].map(String::from);
@@ -169,9 +169,9 @@ fn a_bucket_is_pruned() {
 }
 
 /// Who asks: keys of the environment, of a profile, of a program, or none.
-#[needs("versitygw")]
 #[test]
 fn credentials() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     put(&gateway, &larger_archive());
     let dir = temp_dir();

@@ -137,9 +137,9 @@ fn a_directory() {
     assert!(Store::open(&missing, &StoreOptions::default(), &client).is_err());
 }
 
-#[needs("versitygw")]
 #[test]
 fn a_bucket() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     small_files(&store);
@@ -148,9 +148,9 @@ fn a_bucket() {
 }
 
 /// More files than a page of 1,000.
-#[needs("versitygw")]
 #[test]
 fn many_files() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     std::fs::create_dir_all(gateway.bucket().join("mainnet/below")).expect("made");
     for number in 0..1100 {
@@ -162,9 +162,9 @@ fn many_files() {
 }
 
 /// Another process resumes after the stored parts and sends none of them again.
-#[needs("versitygw")]
 #[test]
 fn an_upload_is_gone_on_with() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     let bytes = content(5 * PART_BYTES_MIN as usize + 5);
@@ -189,9 +189,9 @@ fn an_upload_is_gone_on_with() {
 }
 
 /// Each of these failures of completion ends the first process; the next one succeeds without sending a part again.
-#[needs("versitygw")]
 #[test]
 fn a_completion_that_fails() {
+    needs!("versitygw");
     let head = || vec!["HEAD ", "/large"];
     let complete = || vec!["POST ", "uploadId="];
     for (of, instead) in [
@@ -227,9 +227,9 @@ fn a_completion_that_fails() {
 }
 
 /// After a missing or different part, nothing of the upload is kept.
-#[needs("versitygw")]
 #[test]
 fn a_part_that_is_lost() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     let bytes = content(2 * PART_BYTES_MIN as usize + 5);
@@ -250,9 +250,9 @@ fn a_part_that_is_lost() {
 }
 
 /// Invalid or endless lists.
-#[needs("versitygw")]
 #[test]
 fn lists_that_lie() {
+    needs!("versitygw");
     const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
         <NextContinuationToken>again</NextContinuationToken><Contents><Key>mainnet/a</Key><Size>1</Size>\
         <LastModified>2026-11-23T10:00:00Z</LastModified></Contents></ListBucketResult>";
@@ -276,9 +276,9 @@ fn lists_that_lie() {
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }
 
-#[needs("versitygw")]
 #[test]
 fn a_store_that_fails_for_a_while() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     gateway.fail(&["POST ", "uploads"], 1, Instead::Refused(500, "InternalError"));
@@ -312,9 +312,9 @@ fn a_store_that_fails_for_a_while() {
 }
 
 /// A connection that ends before, during or after the request is a retryable failure.
-#[needs("versitygw")]
 #[test]
 fn connections_that_end_at_once() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(1)));
     gateway.set_gone(true);
@@ -348,9 +348,9 @@ fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
     error
 }
 
-#[needs("versitygw")]
 #[test]
 fn words_for_what_is_refused() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
@@ -390,9 +390,9 @@ fn words_for_what_is_refused() {
 }
 
 /// An interrupted upload leaves nothing behind.
-#[needs("versitygw")]
 #[test]
 fn an_upload_that_is_stopped() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     gateway.fail(&["partNumber=2&"], usize::MAX, Instead::Refused(503, "SlowDown"));

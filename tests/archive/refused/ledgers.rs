@@ -222,9 +222,9 @@ fn storages_that_are_not_there_or_cut() {
 }
 
 /// Readable for root only, as for a user who is not the validator.
-#[needs(root)]
 #[test]
 fn files_of_another_user() {
+    needs!("root");
     let case = Case::new("ledger-at-26");
     let program = ProgramOfNobody::new();
     let mode = |path: &Path, mode: u32| {
@@ -385,9 +385,9 @@ fn values_out_of_range() {
 }
 
 /// A file system with little room: nothing stays, and the error says what to do.
-#[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_full_disk() {
+    needs!("sys_admin", "mount", "umount");
     let case = Case::new("ledger-at-26");
     let disk = temp_dir();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).output();

@@ -53,9 +53,9 @@ fn listed(paths: &str) -> Vec<String> {
     paths.lines().map(str::to_string).collect()
 }
 
-#[needs("zstd", "tar")]
 #[test]
 fn zstd_and_tar() {
+    needs!("zstd", "tar");
     for archive in archives().paths {
         run("zstd", &["-t", "-q"], &archive);
         let list = String::from_utf8(run("zstd", &["-lv"], &archive)).expect("text");
@@ -70,17 +70,17 @@ fn zstd_and_tar() {
     }
 }
 
-#[needs("pzstd")]
 #[test]
 fn pzstd() {
+    needs!("pzstd");
     for archive in archives().paths {
         assert!(run("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
     }
 }
 
-#[needs("bsdtar")]
 #[test]
 fn bsdtar() {
+    needs!("bsdtar");
     for archive in archives().paths {
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
         assert_eq!(listed(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);

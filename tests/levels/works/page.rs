@@ -30,23 +30,23 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
 }
 
-#[needs("chromium", "chromedriver")]
 #[test]
 fn levels_in_a_browser() {
+    needs!("chromium", "chromedriver");
     check(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 8);
 }
 
-#[needs("chromium", "chromedriver")]
 #[test]
 fn a_link_in_a_browser() {
+    needs!("chromium", "chromedriver");
     let measured = ["levels", "link", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"];
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
     check(&[measured.as_slice(), &link].concat(), &["link-table", "break-even-table"], 6);
 }
 
-#[needs("chromium", "chromedriver")]
 #[test]
 fn sizes_and_frames_in_a_browser() {
+    needs!("chromium", "chromedriver");
     check(&["levels", "sizes", "--repeat", "1", "--min-time", "0"], &["sizes-table"], 0);
     let tables = ["frames-table", "compress-table", "decompress-table", "bundles-table"];
     check(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);

@@ -70,9 +70,9 @@ fn a_bomb_is_refused_by_max_bytes() {
 }
 
 /// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not whole.
-#[needs("prlimit")]
 #[test]
 fn little_memory_is_a_clear_error() {
+    needs!("prlimit");
     let archive = fixture(FULL_26);
     let ledger = ledger("ledger-at-26");
     let mut codes = std::collections::BTreeSet::new();
@@ -116,9 +116,9 @@ fn little_memory_is_a_clear_error() {
 }
 
 /// Where the limit is known, nothing begins that cannot end: it is told with the limit's name, before anything is made.
-#[needs("prlimit")]
 #[test]
 fn what_is_planned_is_compared_with_limits() {
+    needs!("prlimit");
     let archive = fixture(FULL_26);
     let dir = temp_dir();
     let synth = dir.path().join("synth");

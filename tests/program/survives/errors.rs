@@ -128,9 +128,9 @@ fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: 
     scenario.check(&source, &at);
 }
 
-#[needs("strace")]
 #[test]
 fn system_calls_that_fail() {
+    needs!("strace");
     let (seed, errors) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_ERRORS", ERRORS_DEFAULT));
     let mut draws = Draws(seed);
     let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
@@ -182,9 +182,9 @@ fn short_calls(dir: &Path) -> std::path::PathBuf {
 }
 
 /// Every read and every write of a run does a part of what it was asked, and some are interrupted.
-#[needs("cc")]
 #[test]
 fn short_reads_and_writes() {
+    needs!("cc");
     let dir = temp_dir();
     let library = short_calls(dir.path());
     for scenario in scenarios() {

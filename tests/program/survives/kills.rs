@@ -42,9 +42,9 @@ fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     scenario.stages(&trace.calls)[at]
 }
 
-#[needs("strace")]
 #[test]
 fn killed_at_system_calls() {
+    needs!("strace");
     let (seed, kills) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_KILLS", KILLS_DEFAULT));
     let mut draws = Draws(seed);
     let mut counts: BTreeMap<(&str, usize), (&str, u64, BTreeSet<String>)> = BTreeMap::new();

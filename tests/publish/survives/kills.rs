@@ -52,15 +52,15 @@ fn killed(flags: &[&str]) {
     assert!(kills >= 10, "the moments were missed: {kills}");
 }
 
-#[needs("strace")]
 #[test]
 fn killed_at_system_calls() {
+    needs!("strace");
     killed(&[]);
 }
 
-#[needs("strace")]
 #[test]
 fn killed_while_archives_stay_as_they_are() {
+    needs!("strace");
     killed(&["--as-is"]);
 }
 
@@ -80,9 +80,9 @@ fn a_panic_on_the_thread_of_a_target() {
 }
 
 /// The disk of the target is full, and then it is not.
-#[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_full_target() {
+    needs!("sys_admin", "mount", "umount");
     use std::fs;
     use std::process::Command;
     let stage = Stage::with_pair();
@@ -109,9 +109,9 @@ fn a_full_target() {
 }
 
 /// A target that has become full gets room when it is needed: what may go goes first, without another start.
-#[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_target_that_becomes_full() {
+    needs!("sys_admin", "mount", "umount");
     use std::fs;
     use std::path::PathBuf;
     use std::process::Command;

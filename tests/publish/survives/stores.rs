@@ -30,9 +30,9 @@ pub fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
     command(gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
 }
 
-#[needs("versitygw")]
 #[test]
 fn a_bucket_gets_what_a_directory_gets() {
+    needs!("versitygw");
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
     let mirror = stage.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8"), "--keep-slot", "40"];
@@ -95,9 +95,9 @@ pub fn parts_log(stage: &Stage) -> Option<PathBuf> {
 }
 
 /// Nothing is sent twice but the part that was on its way.
-#[needs("versitygw")]
 #[test]
 fn killed_while_parts_are_sent() {
+    needs!("versitygw");
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &stage, &[]);
@@ -118,9 +118,9 @@ fn killed_while_parts_are_sent() {
 }
 
 /// A store that is away holds up no other target, and gets the newest pair when it is back.
-#[needs("versitygw")]
 #[test]
 fn a_store_that_is_away() {
+    needs!("versitygw");
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
     gateway.set_gone(true);
     let mirror = stage.mirror();
@@ -137,9 +137,9 @@ fn a_store_that_is_away() {
 const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
 
 /// Parts are sent while the archive is made; those of a run that was killed are forgotten by the next, and sent anew.
-#[needs("versitygw")]
 #[test]
 fn killed_while_the_archive_is_made() {
+    needs!("versitygw");
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     let (bucket, mirror) = (gateway.bucket().join("mainnet"), stage.mirror());
     let mut child = start(&gateway, &stage, &SLOWLY);
@@ -159,9 +159,9 @@ fn killed_while_the_archive_is_made() {
 }
 
 /// Of an archive that is damaged at its end, parts were sent, and nothing stays.
-#[needs("versitygw")]
 #[test]
 fn damaged_at_its_end() {
+    needs!("versitygw");
     for flags in [&[][..], &["--as-is"]] {
         let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
         let mut bytes = fs::read(&made).expect("read");
@@ -177,9 +177,9 @@ fn damaged_at_its_end() {
 }
 
 /// A head start that fails, and a store that is away in the middle of one, are as if there had been none.
-#[needs("versitygw")]
 #[test]
 fn a_head_start_that_fails() {
+    needs!("versitygw");
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(403, "AccessDenied"));
     let output = once(&gateway, &stage, &SLOWLY);
@@ -192,9 +192,9 @@ fn a_head_start_that_fails() {
     verify(&bucket);
 }
 
-#[needs("versitygw")]
 #[test]
 fn away_while_the_archive_is_made() {
+    needs!("versitygw");
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     let mut child = start(&gateway, &stage, &SLOWLY);
     wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
@@ -210,9 +210,9 @@ fn away_while_the_archive_is_made() {
 }
 
 /// Trying again would take the time until a timer's next run, and end as the first try did.
-#[needs("versitygw")]
 #[test]
 fn credentials_that_do_not_suffice_are_tried_once() {
+    needs!("versitygw");
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
     let arguments = arguments(&stage, &["--once"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -224,9 +224,9 @@ fn credentials_that_do_not_suffice_are_tried_once() {
 }
 
 /// What a store does not keep is not published, though it said so.
-#[needs("versitygw")]
 #[test]
 fn a_store_that_keeps_nothing() {
+    needs!("versitygw");
     for name in ["api/v1/archives", "latest.json"] {
         let (gateway, stage) = (Gateway::start(), Stage::with_pair());
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);

@@ -12,9 +12,9 @@ use crate::stores::{command, target};
 
 const NODES: usize = 30;
 
-#[needs("versitygw", "nginx")]
 #[test]
 fn thirty_nodes_at_once() {
+    needs!("versitygw", "nginx");
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
     let published = stores::once(&gateway, &stage, &["--frame-size", "64KiB"]);
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));

@@ -223,9 +223,9 @@ fn beside_firedancer_that_uses_files_again() {
 }
 
 /// Where the file system has them, by a reflink: the file has one name all the time.
-#[needs(sys_admin, loop_xfs, "mount", "umount", "mkfs.xfs")]
 #[test]
 fn firedancers_archives_are_pinned_by_a_reflink() {
+    needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
     struct Mounted(PathBuf);
     impl Drop for Mounted {
         fn drop(&mut self) {

@@ -69,9 +69,9 @@ fn paths_hold_for_who_reads_them() {
 }
 
 /// With the genesis, a node has all that it needs from a mirror, by the one hash that it knows.
-#[needs("bzip2")]
 #[test]
 fn the_genesis_is_published() {
+    needs!("bzip2");
     let stage = Stage::with_pair();
     let (packed, content) = (stage.dir.path().join("genesis.tar.bz2"), fixture(FULL_26).with_file_name("genesis.bin"));
     let packing = std::process::Command::new("tar")

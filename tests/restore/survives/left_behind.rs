@@ -26,9 +26,9 @@ fn a_failed_restore_leaves_no_lock() {
 }
 
 /// An error after the last rename but one leaves nothing, and a run after it succeeds.
-#[needs("strace")]
 #[test]
 fn a_late_error_of_a_tree_leaves_nothing() {
+    needs!("strace");
     let dir = temp_dir();
     // Renamed are the bank file within, the journal, snapshots/, accounts/, version.
     for (number, (failing, call, when)) in

@@ -146,9 +146,9 @@ fn other_makers_frames() {
     }
 }
 
-#[needs("pzstd")]
 #[test]
 fn frames_of_pzstd() {
+    needs!("pzstd");
     let dir = temp_dir();
     let (plain, path) = (dir.path().join("plain.tar"), dir.path().join(FULL_3500));
     fs::write(&plain, tar_of(&fixture(FULL_3500))).expect("written");
@@ -277,9 +277,9 @@ fn archives_of_any_name() {
 }
 
 /// A validator that runs as another user must be able to read, write and lock what root restored for it.
-#[needs(root)]
 #[test]
 fn the_owner_of_the_target_owns_everything() {
+    needs!("root");
     const OWNER: (u32, u32) = (12_345, 23_456);
     let target = Target::new(0);
     fs::create_dir(&target.ledger).expect("made");

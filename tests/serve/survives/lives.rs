@@ -119,9 +119,9 @@ fn what_is_wrong_is_told_at_the_start() {
 }
 
 /// What was in memory stays, what was not does not come: not by one transfer, not by several.
-#[needs("fincore")]
 #[test]
 fn the_page_cache_is_left_as_it_was() {
+    needs!("fincore");
     const BYTES: usize = 48 << 20;
     const WARM_BYTES: usize = 8 << 20;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");

@@ -252,9 +252,9 @@ fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
     fs::read(path).expect("a file") == content
 }
 
-#[needs("curl")]
 #[test]
 fn curl() {
+    needs!("curl");
     let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
     let url = server.url(&format!("/{name}"));
     assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
@@ -266,9 +266,9 @@ fn curl() {
     assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
 }
 
-#[needs("wget")]
 #[test]
 fn wget() {
+    needs!("wget");
     let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
     assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
     assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
@@ -277,9 +277,9 @@ fn wget() {
     assert!(is_same(&dir.path().join(&name), &content));
 }
 
-#[needs("aria2c")]
 #[test]
 fn aria2c() {
+    needs!("aria2c");
     let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
     let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
     assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));

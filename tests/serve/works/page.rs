@@ -23,9 +23,9 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(!html.contains("alert"), "a host is a host");
 }
 
-#[needs("chromium", "chromedriver")]
 #[test]
 fn in_a_browser() {
+    needs!("chromium", "chromedriver");
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 20, 32 << 20);
     let server = Server::start_in(dir, &[]);

@@ -52,9 +52,9 @@ fn nobody_is_believed_unasked() {
 }
 
 /// The configuration in docs/serving.md, with other ports and paths, and a hundred clients at once.
-#[needs("nginx", "curl")]
 #[test]
 fn nginx_in_front() {
+    needs!("nginx", "curl");
     let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
     let port = free_port();
     let (_, block) = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.md"))

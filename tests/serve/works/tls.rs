@@ -32,9 +32,9 @@ fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>>
     output.status.success().then_some(output.stdout)
 }
 
-#[needs("openssl", "curl")]
 #[test]
 fn certificates_are_read_again() {
+    needs!("openssl", "curl");
     let (dir, old) = (temp_dir(), temp_dir());
     certificate(dir.path());
     for file in ["cert.pem", "key.pem"] {
@@ -66,9 +66,9 @@ fn certificates_are_read_again() {
 
 /// The wrong scheme of a server is named, and the right one.
 #[cfg(feature = "net")]
-#[needs("openssl")]
 #[test]
 fn the_scheme_that_is_meant() {
+    needs!("openssl");
     let dir = temp_dir();
     certificate(dir.path());
     let (encrypted, plain) = (encrypted_server(dir.path()), Server::start(&[]));
@@ -93,9 +93,9 @@ fn the_scheme_that_is_meant() {
     }
 }
 
-#[needs("openssl")]
 #[test]
 fn a_key_of_another_certificate_is_refused() {
+    needs!("openssl");
     let (dir, other) = (two_archives(), temp_dir());
     certificate(dir.path());
     certificate(other.path());
@@ -112,9 +112,9 @@ fn a_key_of_another_certificate_is_refused() {
 }
 
 /// Lines that end in a LF alone are refused as they are without encryption.
-#[needs("openssl")]
 #[test]
 fn heads_have_strict_lines() {
+    needs!("openssl");
     let dir = temp_dir();
     certificate(dir.path());
     let server = encrypted_server(dir.path());

@@ -8,9 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::{exit_code, ledger, needs, text, wait_for, wait_for_handler};
 use crate::stores::*;
 
-#[needs("versitygw")]
 #[test]
 fn an_upload_that_is_interrupted() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     gateway.fail(&["PUT ", "partNumber=1&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let ledger = ledger("ledger-at-40");
@@ -30,9 +30,9 @@ fn an_upload_that_is_interrupted() {
 }
 
 /// A panic in a thread that sends parts ends the run, and nothing is left.
-#[needs("versitygw")]
 #[test]
 fn a_panic_while_a_part_is_sent() {
+    needs!("versitygw");
     let gateway = Gateway::start();
     let ledger = ledger("ledger-at-40");
     let mut archive = command(&gateway, &["archive", text(ledger.path()), "-o", &target()]);

@@ -35,9 +35,9 @@ fn end_by(mut child: Child, signal: Signal) {
 }
 
 /// Ended by a signal: before the store has made the file, or after it.
-#[needs("versitygw")]
 #[test]
 fn ended_while_it_is_completed() {
+    needs!("versitygw");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         for done in [Done::No, Done::Yes] {
             let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
@@ -51,9 +51,9 @@ fn ended_while_it_is_completed() {
 }
 
 /// The completion fails, or what is asked about its result.
-#[needs("versitygw")]
 #[test]
 fn a_completion_that_fails() {
+    needs!("versitygw");
     let head = &["HEAD ", ".tar.zst"][..];
     for (of, instead) in [
         (&COMPLETE[..], Instead::Refused(503, "SlowDown")),
@@ -80,9 +80,9 @@ fn a_completion_that_fails() {
 }
 
 /// The store has lost a part, or has another one than was sent.
-#[needs("versitygw")]
 #[test]
 fn a_part_that_is_lost() {
+    needs!("versitygw");
     for is_another in [true, false] {
         let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
