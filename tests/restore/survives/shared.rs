@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread::sleep;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -13,7 +11,7 @@ use crate::common::said::*;
 use crate::common::*;
 
 /// On a machine that is busy, two programs that are started together need not run at the same time.
-const ROUNDS_MAX: u64 = 60;
+const ROUNDS_MAX: usize = 60;
 
 /// An archive that takes a moment to restore.
 fn large_archive() -> &'static Path {
@@ -29,16 +27,22 @@ fn large_archive() -> &'static Path {
     path
 }
 
-/// Restores with these arguments at the same time, some milliseconds apart.
-fn restore_both(arguments: [&[&str]; 2], apart: Duration) -> [Output; 2] {
+/// Files below a directory that changes.
+fn files_below(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
+/// Restores with these arguments at the same time: the second one begins when the first one has written so many files.
+fn restore_both(arguments: [&[&str]; 2], (dir, files): (&Path, usize)) -> [Output; 2] {
     let [one, other] = arguments.map(|arguments| {
         let mut command = program(&["restore", text(large_archive())]);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     });
     let start = |mut command: Command| command.spawn().expect("runs");
-    let one = start(one);
-    sleep(apart);
+    let mut one = start(one);
+    wait_for("the first restore", || files_below(dir) >= files || one.try_wait().expect("a child").is_some());
     let other = start(other);
     [one, other].map(|child| child.wait_with_output().expect("ends"))
 }
@@ -64,7 +68,7 @@ fn two_ledgers_with_one_accounts_path() {
         };
         let (flags_one, flags_other) = (flags(&one), flags(&other));
         let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
-        let outputs = restore_both([&arguments[0], &arguments[1]], Duration::from_millis(round % 8 * 40));
+        let outputs = restore_both([&arguments[0], &arguments[1]], (&accounts, round % 8 * 40));
         let mut complete = 0;
         for (output, ledger) in outputs.iter().zip([&one, &other]) {
             let (code, said) = said(output);
@@ -94,7 +98,7 @@ fn two_trees_in_one_directory() {
         let dir = temp_dir();
         let tree = dir.path().join("tree");
         let arguments = ["--tree", "archive", "--ledger", text(&tree)];
-        let outputs = restore_both([&arguments, &arguments], Duration::from_millis(round % 8 * 40));
+        let outputs = restore_both([&arguments, &arguments], (&tree, round % 8 * 40));
         let codes: Vec<Option<i32>> = outputs.iter().map(|output| output.status.code()).collect();
         assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
         refused += outputs.iter().filter(|output| said(output).1.contains("tree is in use")).count();
@@ -110,7 +114,7 @@ fn two_trees_in_one_directory() {
 fn distinct_targets_run_side_by_side() {
     let dir = temp_dir();
     let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
-    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], Duration::ZERO);
+    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], (dir.path(), 0));
     for (output, ledger) in outputs.iter().zip([one, other]) {
         assert_eq!(output.status.code(), Some(0), "{}", said(output).1);
         check_ledger(&ledger, &ledger.join("accounts"));

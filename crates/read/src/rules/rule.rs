@@ -453,9 +453,4 @@ mod tests {
         assert!(loading(Rule::BankHash).is_empty());
         assert!(loading(Rule::EmptyStorage).is_empty());
     }
-
-    #[test]
-    fn every_rule_names_its_source() {
-        assert!(Rule::ALL.iter().all(|rule| !rule.source().is_empty() && !rule.what().is_empty()));
-    }
 }

@@ -39,7 +39,7 @@ fn fetched_bytes(journal: &Path) -> u64 {
     ranges.iter().map(|range| range[1].as_u64().unwrap_or_default() - range[0].as_u64().unwrap_or_default()).sum()
 }
 
-/// Killed while bytes come, and back after two seconds: eight streams go on.
+/// Killed while bytes come, and back after all streams have met nobody: eight streams go on.
 #[test]
 fn a_fetch_outlives_its_server() {
     let archive = Archive::of(Kind::Single);
@@ -57,15 +57,18 @@ fn a_fetch_outlives_its_server() {
             .expect("starts");
         // All streams have something to do.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
-        let until = Instant::now() + Duration::from_secs(30);
-        while fetched_bytes(&journal) < archive.right.len() as u64 / 4 {
-            assert!(Instant::now() < until, "nothing is fetched");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for("a part of it", || fetched_bytes(&journal) >= archive.right.len() as u64 / 4);
         server.kill().expect("killed");
         server.wait().expect("ends");
         assert!(!out.path().join(&archive.name).exists(), "it was too quick");
-        thread::sleep(Duration::from_secs(2));
+        let gone = TcpListener::bind(address).expect("the same port");
+        gone.set_nonblocking(true).expect("set");
+        let mut met = 0;
+        wait_for("all streams to come again", || {
+            met += usize::from(gone.accept().is_ok());
+            met >= 8
+        });
+        drop(gone);
         server = serve(www.path(), address);
         let output = fetch.wait_with_output().expect("ends");
         let said = String::from_utf8_lossy(&output.stderr);
