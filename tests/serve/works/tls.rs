@@ -88,7 +88,7 @@ fn the_scheme_that_is_meant() {
             let output = slotpress().args(&arguments).output().expect("run");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
-            assert!(said.contains(&format!("begins with {meant}")), "{arguments:?}: {said}");
+            assert!(said.contains(&format!("use {meant} in its URL")), "{arguments:?}: {said}");
         }
     }
 }
