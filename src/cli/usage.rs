@@ -25,6 +25,8 @@ const REMOVED: &[Removed] = &[
     ),
     (&["levels"], "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
     (&["levels"], "--scratch", "leave it out: all is measured in memory, and nothing is written"),
+    (&["levels"], "--bundles", "--sizes also takes small sizes: 200,2000"),
+    (&["levels"], "--unit", "leave it out; `slotpress levels sizes` measures records and storages alone"),
     (&["levels"], "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
     (
         WRITERS,

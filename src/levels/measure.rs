@@ -7,7 +7,7 @@
 //!
 //! Clustering of records counts as part of compressing; decompressed frames are then compared with the clustered ones.
 //!
-//! Levels are measured with whole frames on all cores; sizes, frames and bundles with small pieces on one core.
+//! Levels are measured with whole frames on all cores; sizes and frames with small pieces on one core.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;

@@ -29,11 +29,7 @@ use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, LedgerPaths};
 
 pub use self::codec::list::{add_clustered, parse_codecs, parse_levels};
 pub use self::codec::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC, label};
-pub use self::frames::bundle::UnitChoice;
-pub use self::frames::{
-    BundleRow, BundleUnit, FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, PIECES_MAX, UnitKind,
-    measure_frames,
-};
+pub use self::frames::{FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, PIECES_MAX, measure_frames};
 pub use self::input::{Input, InputKind, MEMORY_BYTES_MAX};
 pub use self::latency::Latency;
 pub use self::link::break_even::{BreakEven, Range, Sooner};

@@ -1,4 +1,4 @@
-//! Divides frames into smaller units: storages and records of a snapshot, or pieces and lines of any content. Units are
+//! Divides frames into smaller units: storages and records of a snapshot, or pieces of any content. Units are
 //! borrowed from the frames.
 
 use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRecord, Records, TarEvent};
@@ -44,10 +44,6 @@ fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
 pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
-}
-
-pub fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
-    content.split_inclusive(|byte| *byte == b'\n')
 }
 
 /// Pieces of this length; a shorter rest is left out. If the content is shorter than one piece, it is the only piece.
@@ -112,8 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_pieces() {
-        assert_eq!(lines(b"a\nbc\n\nd").collect::<Vec<_>>(), [b"a\n".as_slice(), b"bc\n", b"\n", b"d"]);
+    fn pieces_of_a_length() {
         assert_eq!(pieces(b"abcdefg", 3).collect::<Vec<_>>(), [b"abc", b"def"]);
         assert_eq!(pieces(b"ab", 3).collect::<Vec<_>>(), [b"ab"]);
         assert_eq!(pieces(b"", 3).count(), 0);

@@ -1,4 +1,4 @@
-//! Runs `slotpress levels frames`: compares frame sizes, and bundles of small units.
+//! Runs `slotpress levels frames`: compares frame sizes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::codec::FRAME_SIZE_BYTES_MAX;
 use slotpress::levels::{
-    BundleRow, BundleUnit, FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, Latency, PIECES_MAX, UnitChoice,
-    UnitKind, measure_frames,
+    FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, Latency, PIECES_MAX, measure_frames,
 };
 use slotpress::{Progress, Result};
 use slotpress_base::quantity;
@@ -20,10 +19,9 @@ use super::{is_interrupted, show};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-/// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
+/// Compare frame sizes: ratio, speed, worst-case times
 ///
 /// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its own, on one core.
-/// Then small units (records of a ledger, lines of a text) are bundled, several in a frame.
 #[derive(Debug, Args)]
 pub struct FramesArgs {
     #[command(flatten)]
@@ -31,12 +29,6 @@ pub struct FramesArgs {
     /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = frame_size)]
     sizes: Vec<u64>,
-    /// Numbers of units in a frame
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,5,10,175", value_parser = units_per_frame)]
-    bundles: Vec<u64>,
-    /// What a unit is: record, line, or a number of bytes [default: record, or line for text]
-    #[arg(long, value_name = "UNIT", value_parser = unit)]
-    unit: Option<UnitChoice>,
     /// One codec at one level: zstd:3, lz4, zlib:6
     #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
@@ -65,34 +57,14 @@ fn frame_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn units_per_frame(text: &str) -> Result<u64, String> {
-    /// Frames with more units are not bundles of small ones; `--sizes` measures such frames.
-    const UNITS_MAX: u64 = 100_000;
-    let wanted = format!("1 to {UNITS_MAX} units per frame, as in --bundles 1,2,5,10,175");
-    values::number(text, 1..=UNITS_MAX, &wanted)
-}
-
 fn ascending(values: &[u64]) -> Vec<u64> {
     BTreeSet::from_iter(values.iter().copied()).into_iter().collect()
-}
-
-fn unit(text: &str) -> Result<UnitChoice, String> {
-    match text {
-        "record" => Ok(UnitChoice::Record),
-        "line" => Ok(UnitChoice::Line),
-        _ => match values::size(text).map(usize::try_from) {
-            Ok(Ok(bytes)) if bytes > 0 && bytes as u64 <= SIZE_BYTES_MAX => Ok(UnitChoice::Piece(bytes)),
-            _ => Err("record, line, or a number of bytes up to 32MiB".to_string()),
-        },
-    }
 }
 
 pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
     let options = FramesOptions {
         sizes: if args.sizes.is_empty() { default_sizes() } else { ascending(&args.sizes) },
-        bundles: ascending(&args.bundles),
-        unit: args.unit.unwrap_or(UnitChoice::Any),
         min_time: args.min_time,
         pieces_max: PIECES_MAX,
         first_pass_max: FIRST_PASS_MAX,
@@ -110,25 +82,19 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     }
     show(&report(&frames), &subject, &args.exports, ui)?;
     if result.is_ok() {
-        left_out(&frames, &options).iter().for_each(|line| ui.warn(line));
+        if let Some(line) = left_out(&frames, &options) {
+            ui.warn(&line);
+        }
     }
     result
 }
 
-fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
-    let mut lines = Vec::new();
+/// Names the sizes that were not measured, because they give the same frames as the last one.
+fn left_out(report: &FramesReport, options: &FramesOptions) -> Option<String> {
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
-    if let Some(next) = options.sizes.iter().find(|size| **size > last) {
-        lines.push(format!(
-            "frames of {} and more would be the same as those of {}: the input has no more",
-            quantity::bytes(*next),
-            quantity::bytes(last)
-        ));
-    }
-    if report.bundle_unit.is_none() {
-        lines.push("no records or lines to bundle; --unit 200 bundles pieces of 200 bytes".to_string());
-    }
-    lines
+    let next = options.sizes.iter().find(|size| **size > last)?;
+    let [next, last] = [*next, last].map(quantity::bytes);
+    Some(format!("frames of {next} and more would be the same as those of {last}: the input has no more"))
 }
 
 fn report(frames: &FramesReport) -> Report {
@@ -137,7 +103,6 @@ fn report(frames: &FramesReport) -> Report {
     let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", frames.codec.label(), points);
     let compress = latency(frames, "compress-table", "compress", |row| &row.compress);
     let decompress = latency(frames, "decompress-table", "decompress", |row| &row.decompress);
-    let bundles = frames.bundle_unit.as_ref().filter(|_| !frames.bundles.is_empty());
     Report {
         facts: vec![format!(
             "{}, one core; each frame alone; every time contains {} of reading the clock",
@@ -145,10 +110,7 @@ fn report(frames: &FramesReport) -> Report {
             quantity::time(frames.timer_seconds)
         )],
         chart: (frames.sizes.len() > 1).then_some(chart),
-        tables: [sizes(frames), compress, decompress]
-            .into_iter()
-            .chain(bundles.map(|unit| self::bundles(frames, unit)))
-            .collect(),
+        tables: vec![sizes(frames), compress, decompress],
         text: explain(frames),
         ..Report::default()
     }
@@ -191,35 +153,6 @@ fn latency(frames: &FramesReport, id: &'static str, what: &str, of: impl Fn(&Fra
         .finish();
     let title = format!("{what}: time of one frame, percentiles");
     Table { title, spare: &[5, 7, 8, 3, 2], ..table }
-}
-
-fn bundles(frames: &FramesReport, unit: &BundleUnit) -> Table {
-    let name = match unit.kind {
-        UnitKind::Record => "record",
-        UnitKind::Line => "line",
-        UnitKind::Piece => "piece",
-    };
-    let table = TableOf::new("bundles-table", "bundle", &frames.bundles)
-        .data("codec", |_| frames.codec.name)
-        .data("level", |_| frames.codec.level)
-        .both(format!("{name}s per frame"), Unit::Count, "units_per_frame", |row| row.units_per_frame)
-        .data("unit", |_| json(unit))
-        .data("frames", |row| row.frames)
-        .data("input_bytes", |row| row.row.input_bytes)
-        .both("compressed", Unit::Bytes, "output_bytes", |row| row.row.output_bytes)
-        .data("ratio", |row| row.row.ratio())
-        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .data("alone_bytes", |row| row.alone_bytes)
-        .both("against one %", Unit::Percent, "saving_against_one_percent", BundleRow::saving_against_one_percent)
-        .both("compress", Unit::Time, "compress_seconds", |row| row.row.compress.median)
-        .both("decompress", Unit::Time, "decompress_seconds", |row| row.row.decompress.median)
-        .finish();
-    let title = format!(
-        "Bundling: {} of {} on average, several per frame:",
-        quantity::count_of(unit.units, name),
-        quantity::bytes(unit.average_bytes.round() as u64)
-    );
-    Table { title, spare: &[1, 3], ..table }
 }
 
 const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
@@ -330,19 +263,11 @@ mod tests {
     }
 
     fn frames() -> FramesReport {
-        let bundle = |units_per_frame: u64, output_bytes| BundleRow {
-            units_per_frame,
-            frames: 10_000u64.div_ceil(units_per_frame),
-            row: level_row(3_000_000, output_bytes, 0),
-            alone_bytes: 2_800_000,
-        };
         FramesReport {
             codec: FrameCodec::zstd(1),
             timer_seconds: 25e-9,
             total_bytes: 1 << 30,
             sizes: [32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row).into(),
-            bundle_unit: Some(BundleUnit { kind: UnitKind::Record, units: 10_000, average_bytes: 300.2 }),
-            bundles: vec![bundle(1, 2_800_000), bundle(175, 1_100_000)],
         }
     }
 
@@ -386,19 +311,14 @@ mod tests {
         assert_eq!(default_sizes().len(), 11);
         assert_eq!(default_sizes().last(), Some(&SIZE_BYTES_MAX));
         assert_eq!(ascending(&[8, 1, 32, 8]), [1, 8, 32]);
-        assert_eq!((frame_size("4k"), units_per_frame(" 10")), (Ok(4096), Ok(10)));
+        assert_eq!(frame_size("4k"), Ok(4096));
         for text in ["", "0", "33MiB", "x", "-1", "99999999999999999999"] {
-            assert!(frame_size(text).is_err() && units_per_frame(text).is_err(), "{text}");
+            assert!(frame_size(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn units_and_codecs() {
-        assert_eq!(unit("record"), Ok(UnitChoice::Record));
-        assert_eq!(unit("2k"), Ok(UnitChoice::Piece(2048)));
-        for text in ["", "0", "records", "33MiB", "-5"] {
-            assert!(unit(text).is_err(), "{text}");
-        }
+    fn codecs() {
         let parsed = |text| one_codec(text).ok().map(|codec| (codec.name.to_string(), codec.level));
         assert_eq!(parsed("zstd:-3"), Some(("zstd".to_string(), -3)));
         assert_eq!(parsed("zstd"), Some(("zstd".to_string(), 1)));

@@ -106,7 +106,7 @@ fn conclusion(sizes: &SizesReport, measured: &[&SizeClassRow]) -> String {
     match sizes.all.saving_percent().map(quantity::percent) {
         Some(saved) => {
             format!(
-                "{text}; all of them, each by itself, save {saved}. An archive bundles them: compare slotpress levels"
+                "{text}; all of them, each by itself, save {saved}. An archive compresses them together: compare slotpress levels"
             )
         }
         None => text,

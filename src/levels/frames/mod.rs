@@ -1,24 +1,20 @@
-//! Measures ratio, speed and worst-case times of frames of 32 B to 32 MiB, and the saving of bundling small units.
+//! Measures ratio, speed and worst-case times of frames of 32 B to 32 MiB.
 //!
 //! Pieces of each size are cut from the frames of the input. Each piece is compressed, decompressed and timed on its
 //! own, on one core. The work is limited by the number of pieces that the highest percentile needs, and by the time of
 //! the first pass. Pieces are ordered so that any first part of them is spread over the whole input.
 
-pub mod bundle;
-
 use std::time::Duration;
 
-use serde::Serialize;
 use slotpress_base::{Progress, Result, Stopwatch, quantity};
 
-use self::bundle::{UnitChoice, Units};
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
 use crate::levels::latency::{Latency, timer_seconds};
 use crate::levels::measure::Bench;
 use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN};
 use crate::levels::units::pieces;
-use crate::levels::{LevelRow, MeasureOptions, saving_percent};
+use crate::levels::{LevelRow, MeasureOptions};
 
 /// Results of [`measure_frames`], as far as it got.
 #[derive(Clone, Debug)]
@@ -31,10 +27,6 @@ pub struct FramesReport {
     pub total_bytes: u64,
     /// Frame sizes in ascending order.
     pub sizes: Vec<FrameSizeRow>,
-    /// Unit that was bundled; `None` if the input has no such units.
-    pub bundle_unit: Option<BundleUnit>,
-    /// Bundles by number of units per frame.
-    pub bundles: Vec<BundleRow>,
 }
 
 /// Frames of one size.
@@ -59,59 +51,12 @@ impl FrameSizeRow {
     }
 }
 
-/// Units that were bundled.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BundleUnit {
-    /// Kind of the units.
-    pub kind: UnitKind,
-    /// Number of units bundled.
-    pub units: u64,
-    /// Average length of a unit in bytes.
-    pub average_bytes: f64,
-}
-
-/// Kind of the units in a bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnitKind {
-    /// Record of a storage: header and data.
-    Record,
-    /// Line of a text, including its line end.
-    Line,
-    /// Piece of a fixed number of bytes.
-    Piece,
-}
-
-/// Bundles with the same number of units per frame.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BundleRow {
-    /// Number of units per frame.
-    pub units_per_frame: u64,
-    /// Number of frames measured.
-    pub frames: u64,
-    /// Sum over all frames.
-    pub row: LevelRow,
-    /// Compressed length of the same units with one unit per frame, in bytes.
-    pub alone_bytes: u64,
-}
-
-impl BundleRow {
-    /// Saving against one unit per frame, in percent.
-    pub fn saving_against_one_percent(&self) -> f64 {
-        saving_percent(self.alone_bytes, self.row.output_bytes)
-    }
-}
-
-/// Sizes, bundles and limits for [`measure_frames`].
+/// Sizes and limits for [`measure_frames`].
 #[derive(Clone, Debug)]
 pub struct FramesOptions {
     /// Frame sizes in bytes, in ascending order. Sizes beyond the first one that holds every frame of the input are
     /// skipped, because they would give the same frames.
     pub sizes: Vec<u64>,
-    /// Numbers of units per frame to measure.
-    pub bundles: Vec<u64>,
-    /// Kind of units to bundle.
-    pub unit: UnitChoice,
     /// Minimum time of compressing the pieces of a size, and of decompressing them.
     pub min_time: Duration,
     /// Limit of pieces per size.
@@ -126,7 +71,7 @@ pub const PIECES_MAX: usize = 1_200_000;
 /// Default limit of the first pass: enough for 256 MiB at levels up to about 12; higher levels get fewer frames.
 pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Measures each frame size, then each bundle. If it fails or is interrupted, the report has the rows measured so far.
+/// Measures each frame size. If it fails or is interrupted, the report has the rows measured so far.
 pub fn measure_frames(
     input: &Input,
     codec: &FrameCodec,
@@ -138,8 +83,6 @@ pub fn measure_frames(
         timer_seconds: timer_seconds(),
         total_bytes: input.total_bytes,
         sizes: Vec::new(),
-        bundle_unit: None,
-        bundles: Vec::new(),
     };
     let result = fill(&mut report, input, codec, options, progress);
     (report, result)
@@ -152,10 +95,7 @@ fn fill(
     options: &FramesOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    // Collected first, so that a lack of units fails before anything is measured.
-    let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
-    let once = MeasureOptions::new("").repeat(1).threads(1);
-    let timed = once.clone().min_time(options.min_time);
+    let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(options.min_time);
     let stopwatch = Stopwatch::start_on_thread();
     for size_bytes in sizes_of_use(input, &options.sizes) {
         let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
@@ -178,27 +118,6 @@ fn fill(
             "{lost_percent:.0} % of the time was spent waiting for a core, since other programs run; averages and longest times \
              include it: stop the other programs, and measure again"
         ));
-    }
-    let Some(units) = units else { return Ok(()) };
-    report.bundle_unit = Some(BundleUnit {
-        kind: units.kind,
-        units: units.count(),
-        average_bytes: units.bytes() as f64 / (units.count() as f64).max(1.0),
-    });
-    let measure = |units_per_frame: u64| {
-        Bench::new(units.bundles(units_per_frame), &once, progress)
-            .measure(codec, &format!("Bundles of {units_per_frame}"))
-    };
-    let mut alone_bytes = None;
-    for units_per_frame in options.bundles.iter().copied() {
-        let measured = measure(units_per_frame)?;
-        let alone_bytes = *match &mut alone_bytes {
-            Some(bytes) => bytes,
-            none if units_per_frame == 1 => none.insert(measured.row.output_bytes),
-            none => none.insert(measure(1)?.row.output_bytes),
-        };
-        let (frames, row) = (measured.pieces, measured.row);
-        report.bundles.push(BundleRow { units_per_frame, frames, row, alone_bytes });
     }
     Ok(())
 }

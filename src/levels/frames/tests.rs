@@ -28,8 +28,6 @@ fn input(frame_lengths: &[usize]) -> Input {
 fn options() -> FramesOptions {
     FramesOptions {
         sizes: vec![32, 1000, 16_384, 65_536],
-        bundles: vec![1, 2, 10],
-        unit: UnitChoice::Any,
         min_time: Duration::ZERO,
         pieces_max: 500,
         first_pass_max: Duration::from_secs(100),
@@ -59,32 +57,12 @@ fn rows_add_up() {
     }
     assert!(report.sizes[0].row.saving_percent() < 0.0, "32 bytes grow");
     assert!(report.sizes[1].row.ratio() < report.sizes[2].row.ratio());
-
-    let unit = report.bundle_unit.as_ref().expect("lines");
-    assert_eq!((unit.kind, unit.units), (UnitKind::Line, input_lines(&input)));
-    let alone = report.bundles[0].row.output_bytes;
-    for (row, units_per_frame) in report.bundles.iter().zip([1, 2, 10]) {
-        assert_eq!((row.units_per_frame, row.row.input_bytes, row.alone_bytes), (units_per_frame, 34_999, alone));
-        let frames = input.frames.iter().map(|frame| (line_count(frame) as u64).div_ceil(units_per_frame));
-        assert_eq!(row.frames, frames.sum::<u64>());
-    }
-    assert_eq!(report.bundles[0].saving_against_one_percent(), 0.0);
-    let output = |at: usize| report.bundles[at].row.output_bytes;
-    assert!(output(2) < output(1) && output(1) < alone);
-}
-
-fn line_count(frame: &ContentFrame) -> usize {
-    crate::levels::units::lines(&frame.content).count()
-}
-
-fn input_lines(input: &Input) -> u64 {
-    input.frames.iter().map(line_count).sum::<usize>() as u64
 }
 
 #[test]
 fn sizes_are_those_of_the_codec() {
     let input = input(&[10_000, 10_000]);
-    let options = FramesOptions { sizes: vec![2500], bundles: vec![7], unit: UnitChoice::Piece(100), ..options() };
+    let options = FramesOptions { sizes: vec![2500], ..options() };
     let (report, result) = measure_frames(&input, &codec("zstd:3"), &options, &NoProgress);
     result.expect("measured");
     const CHECKSUM_BYTES: usize = 4;
@@ -92,27 +70,21 @@ fn sizes_are_those_of_the_codec() {
     let sum =
         |chunk: usize| -> u64 { input.frames.iter().flat_map(|frame| frame.content.chunks(chunk)).map(size).sum() };
     assert_eq!(report.sizes[0].row.output_bytes, sum(2500));
-    let row = &report.bundles[0];
-    assert_eq!((row.frames, row.row.output_bytes, row.alone_bytes), (2 * 15, sum(700), sum(100)));
-    let unit = report.bundle_unit.expect("pieces");
-    assert_eq!((unit.kind, unit.units, unit.average_bytes), (UnitKind::Piece, 200, 100.0));
 }
 
 #[test]
 fn every_size_gets_its_time() {
-    let options =
-        FramesOptions { min_time: Duration::from_millis(20), sizes: vec![1000], bundles: vec![], ..options() };
+    let options = FramesOptions { min_time: Duration::from_millis(20), sizes: vec![1000], ..options() };
     let (report, result) = measure_frames(&input(&[10_000]), &codec("none"), &options, &NoProgress);
     result.expect("measured");
     let row = &report.sizes[0];
     assert!(row.frames == 10 && row.compress.samples > 10 && row.decompress.samples > 10, "{row:?}");
     assert_eq!((row.row.input_bytes, row.row.output_bytes), (10_000, 10_000));
-    assert!(report.bundle_unit.is_none() && report.bundles.is_empty());
 }
 
 #[test]
 fn a_first_pass_that_takes_too_long_is_cut() {
-    let options = FramesOptions { first_pass_max: Duration::ZERO, sizes: vec![10], bundles: vec![], ..options() };
+    let options = FramesOptions { first_pass_max: Duration::ZERO, sizes: vec![10], ..options() };
     let (report, result) = measure_frames(&input(&[200_000]), &codec("none"), &options, &NoProgress);
     result.expect("measured");
     let row = &report.sizes[0];
@@ -129,18 +101,6 @@ fn pieces_are_spread() {
     let of_first = taken.iter().filter(|piece| (0..100_000).contains(&(piece.as_ptr() as usize).wrapping_sub(start)));
     assert_eq!(of_first.count(), 20, "as many from each frame");
     assert_eq!(chosen_pieces(&input, 100, usize::MAX / 4000).len(), 2000);
-}
-
-#[test]
-fn what_has_no_units() {
-    let mut input = input(&[10_000]);
-    let (_, result) =
-        measure_frames(&input, &codec("none"), &FramesOptions { unit: UnitChoice::Record, ..options() }, &NoProgress);
-    assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::Usage));
-    input.frames[0].content[5] = 0;
-    let (report, result) = measure_frames(&input, &codec("none"), &options(), &NoProgress);
-    result.expect("measured");
-    assert!(report.bundle_unit.is_none() && report.bundles.is_empty() && report.sizes.len() == 3);
 }
 
 /// Interrupts after a number of checks.

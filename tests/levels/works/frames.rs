@@ -1,4 +1,4 @@
-//! `slotpress levels frames`: rows add up, bundles save, files hold the same as the screen, and what makes no sense is
+//! `slotpress levels frames`: rows add up, files hold the same as the screen, and what makes no sense is
 //! refused before work starts. Nothing here depends on times.
 
 use std::fs;
@@ -13,17 +13,12 @@ fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
     json_lines(frames(&["--json"]).args(arguments).arg(input))
 }
 
-/// What holds for every line; returns those of sizes and those of bundles.
-fn checked(lines: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+/// Returns the lines, which must add up.
+fn checked(lines: Vec<Value>) -> Vec<Value> {
     for row in &lines {
         let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
         assert!(input > 0.0 && output > 0.0 && number(row, "frames") > 0.0, "{row}");
         assert!((number(row, "saving_percent") - 100.0 * (1.0 - output / input)).abs() < 1e-9, "{row}");
-        if row["type"] == "bundle" {
-            let against = 100.0 * (1.0 - output / number(row, "alone_bytes"));
-            assert!((number(row, "saving_against_one_percent") - against).abs() < 1e-9, "{row}");
-            continue;
-        }
         assert_eq!(row["type"], "frame_size", "{row}");
         assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
         assert!(input <= number(row, "frames") * number(row, "frame_size_bytes"), "{row}");
@@ -43,26 +38,18 @@ fn checked(lines: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
             }
         }
     }
-    lines.into_iter().partition(|row| row["type"] == "frame_size")
+    lines
 }
 
 #[test]
 fn records_of_an_archive() {
-    let (sizes, bundles) = checked(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
+    let sizes = checked(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
     let bytes: Vec<f64> = sizes.iter().map(|row| number(row, "frame_size_bytes")).collect();
     assert_eq!(bytes, [64.0, 4096.0, f64::from(32 << 20)]);
     assert!(sizes.iter().all(|row| row["codec"] == "zstd" && row["level"] == 3));
     assert!(number(&sizes[0], "ratio") < number(&sizes[1], "ratio"));
     assert!(number(&sizes[1], "ratio") < number(&sizes[2], "ratio"));
     assert!(number(&sizes[1], "worker_memory_bytes") < number(&sizes[2], "worker_memory_bytes"));
-
-    let units: Vec<f64> = bundles.iter().map(|row| number(row, "units_per_frame")).collect();
-    assert_eq!(units, [1.0, 2.0, 5.0, 10.0, 175.0]);
-    assert!(bundles.iter().all(|row| row["unit"]["kind"] == "record"));
-    assert_eq!(number(&bundles[0], "frames"), number(&bundles[0]["unit"], "units"), "one each");
-    assert!(bundles.windows(2).all(|pair| number(&pair[1], "output_bytes") < number(&pair[0], "output_bytes")));
-    let average = number(&bundles[0], "input_bytes") / number(&bundles[0], "frames");
-    assert!((number(&bundles[0]["unit"], "average_bytes") - average).abs() < 1e-6);
 }
 
 #[test]
@@ -72,23 +59,18 @@ fn any_file() {
     let text: String =
         (0..5000).map(|number| format!("slot {} rooted after {} ms\n", 7000 + number, number % 97)).collect();
     fs::write(&path, &text).expect("written");
-    let (sizes, bundles) = checked(lines(&path, &["--sizes", "100,1k", "--bundles", "10"]));
+    let sizes = checked(lines(&path, &["--sizes", "100,1k"]));
     assert_eq!(sizes.len(), 2);
-    assert_eq!((bundles.len(), &bundles[0]["unit"]["kind"]), (1, &Value::from("line")));
-    assert_eq!(number(&bundles[0], "frames"), 500.0);
-    assert_eq!(number(&bundles[0], "input_bytes"), text.len() as f64);
-    // Without compression nothing is saved, and the bundles are the units.
-    let (sizes, bundles) = checked(lines(&path, &["--sizes", "100", "--unit", "200", "--codec", "none"]));
+    // Without compression nothing is saved.
+    let sizes = checked(lines(&path, &["--sizes", "100", "--codec", "none"]));
     assert_eq!(number(&sizes[0], "output_bytes"), number(&sizes[0], "input_bytes"));
-    assert!(bundles.iter().all(|row| row["unit"]["kind"] == "piece" && number(&row["unit"], "average_bytes") == 200.0));
-    assert!(bundles.iter().all(|row| number(row, "saving_against_one_percent") == 0.0));
 }
 
 #[test]
 fn screen_and_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let mut command = frames(&["--bundles", "1,5"]);
+    let mut command = frames(&[]);
     for (flag, name) in [("--csv", "t.csv"), ("--html", "t.html")] {
         command.arg(flag).arg(path(name));
     }
@@ -96,7 +78,7 @@ fn screen_and_files() {
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     // The first line is the name of the input, however long.
     assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
-    for wanted in ["memory per", "99.9999", "Bundling: ", "against one", "pays: a frame decodes in"] {
+    for wanted in ["memory per", "99.9999", "pays: a frame decodes in"] {
         assert!(screen.contains(wanted), "{wanted}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
@@ -105,6 +87,6 @@ fn screen_and_files() {
     assert!(said.contains("would be the same as those of"), "{said}");
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();
     assert!((5..11).contains(&rows), "{}", read("t.csv"));
-    assert_eq!(read("t.csv").lines().count(), 1 + rows + 2);
+    assert_eq!(read("t.csv").lines().count(), 1 + rows);
     assert!(read("t.html").contains("id=\"frames-table\""));
 }

@@ -48,7 +48,7 @@ fn a_link_in_a_browser() {
 fn sizes_and_frames_in_a_browser() {
     needs!("chromium", "chromedriver");
     check(&["levels", "sizes", "--repeat", "1", "--min-time", "0"], &["sizes-table"], 0);
-    let tables = ["frames-table", "compress-table", "decompress-table", "bundles-table"];
+    let tables = ["frames-table", "compress-table", "decompress-table"];
     check(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);
 }
 
