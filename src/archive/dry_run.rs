@@ -15,16 +15,14 @@ use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
 const SAMPLE_FRAMES: usize = 16;
 
 /// The archive that would be made, with its estimated size.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {
-    /// Path at which the archive would be created.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// File name, and the slot and hash in it.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: ArchiveName,
-    /// Number of storages inside.
     pub storages: u64,
     /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,

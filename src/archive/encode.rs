@@ -12,12 +12,11 @@ use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
 use crate::archive::lz4;
 
 /// Format, compression and record layout of an archive.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {
-    /// Format, with the level if it has one.
     pub format: Format,
-    /// Order of the records within storages.
     pub layout: RecordLayout,
 }
 

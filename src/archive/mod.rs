@@ -85,34 +85,28 @@ impl ArchiveOptions {
 }
 
 /// Report of a finished archive.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
-    /// Path of the archive; `None` if it was written to a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// File name, and the slot and hash in it.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Number of storages inside.
     pub storages: u64,
     /// Length of the tar stream in bytes.
     pub input_bytes: u64,
-    /// Length of the archive in bytes.
     pub output_bytes: u64,
-    /// Number of frames, without skippable ones.
     #[serde(flatten)]
     pub frames: FrameTotals,
     /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
     pub root: Option<Root>,
     /// Result of reading the archive back, if asked for.
     pub read_back: Option<ReadBackReport>,
-    /// Number of workers that compressed.
     pub threads: usize,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// Format, compression level and record layout.
     #[serde(flatten)]
     pub codec: Codec,
 }

@@ -23,10 +23,10 @@ pub struct ArchiveWriter<'a, W> {
 }
 
 /// Counts over the frames of an archive, as reports show them.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameTotals {
-    /// Number of frames that hold tar.
     pub frames: u64,
     /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
@@ -48,7 +48,6 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Self { to, path, codec: codec.clone(), frames, hashes, totals, written_bytes: 0 }
     }
 
-    /// Writes the next frame; before the first one of an lz4 archive, the lz4 header.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {

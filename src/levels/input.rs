@@ -19,13 +19,11 @@ use crate::levels::source::{Chosen, OpenInput};
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Kind of input of a measurement.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// Directory of a validator's ledger.
     Ledger,
-    /// Directory into which a snapshot archive was unpacked.
     UnpackedArchive,
-    /// Snapshot archive, compressed or not.
     Archive,
     /// Any other file; a compressed one is decompressed.
     File,
@@ -59,9 +57,9 @@ impl ContentFrame {
 }
 
 /// The input in memory, whole or sampled.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Debug)]
 pub struct Input {
-    /// Kind of the input, as found when it was opened.
     pub kind: InputKind,
     /// Length of the whole input in bytes, as tar or as the file's content.
     pub total_bytes: u64,

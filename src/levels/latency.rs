@@ -13,27 +13,19 @@ const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one to lie above it.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Number of frames that were timed.
     pub samples: u64,
-    /// Arithmetic mean of all times.
     pub average_seconds: f64,
-    /// Standard deviation of the times.
     pub deviation_seconds: f64,
-    /// Time of the fastest frame.
     pub min_seconds: f64,
-    /// Time of the slowest frame.
     pub max_seconds: f64,
     /// Median: half of the frames take longer.
     pub p50_seconds: Option<f64>,
-    /// One frame in 10 takes longer.
     pub p90_seconds: Option<f64>,
-    /// One frame in 100 takes longer.
     pub p99_seconds: Option<f64>,
-    /// One frame in 10,000 takes longer.
     pub p99_99_seconds: Option<f64>,
-    /// One frame in 1,000,000 takes longer.
     pub p99_9999_seconds: Option<f64>,
 }
 

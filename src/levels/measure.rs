@@ -429,7 +429,6 @@ fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs,
     }
 }
 
-/// Time of one pass: in total, and summed over the workers.
 struct Pass {
     taken: Elapsed,
     busy: Elapsed,

@@ -126,27 +126,20 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
 }
 
 /// Measurements of a codec at one level.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {
-    /// Name of the codec, such as `zstd`.
     pub codec: String,
-    /// Level; 0 if the codec has none.
     pub level: i32,
-    /// Length of the content before compression, in bytes.
     pub input_bytes: u64,
-    /// Length of all compressed frames, in bytes.
     pub output_bytes: u64,
-    /// Times of the runs of compressing.
     pub compress: Summary,
     /// Elapsed and CPU time of each run of compressing.
     #[serde(skip)]
     pub compress_runs: Vec<Elapsed>,
-    /// Times of the runs of decompressing.
     pub decompress: Summary,
-    /// CPU load while compressing, in percent: 200 for two busy cores.
     pub cpu_percent: f64,
-    /// CPU load while decompressing, in percent.
     pub decompress_cpu_percent: f64,
     /// CPU time of all workers per run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
@@ -156,7 +149,6 @@ pub struct LevelRow {
     pub size_error_percent: Option<f64>,
     /// For a sample: estimated length of all compressed frames of the whole input, in bytes.
     pub estimated_output_bytes: Option<u64>,
-    /// Reasons to doubt the measurement.
     pub warnings: Vec<Warning>,
 }
 

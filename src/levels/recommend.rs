@@ -20,13 +20,11 @@ use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
 /// A recommended codec and level, with the reason.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
-    /// Name of the codec, such as `zstd`.
     pub codec: String,
-    /// Level; 0 if the codec has none.
     pub level: i32,
-    /// Reason, as a text for people.
     pub reason: String,
 }
 
@@ -47,12 +45,11 @@ impl Choice {
 }
 
 /// Recommended levels, from [`recommend()`].
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
-    /// Choice for the shortest archive time.
     pub shortest_time: Choice,
-    /// Choice for the smallest archive.
     pub smallest_size: Choice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: Choice,

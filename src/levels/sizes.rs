@@ -41,12 +41,11 @@ const UNITS_MAX: u64 = 20_000;
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
 /// Unit that is compressed alone.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeUnit {
-    /// Storage file, as an archive holds it.
     Storage,
-    /// Record of a storage: header and data, without padding.
     Record,
 }
 
@@ -61,34 +60,27 @@ impl SizeUnit {
 }
 
 /// Results of [`measure_sizes`] per size class.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug)]
 pub struct SizesReport {
-    /// Unit that was compressed alone.
     pub unit: SizeUnit,
-    /// Codec and level used.
     pub codec: FrameCodec,
-    /// All size classes in ascending order, including empty ones.
     pub classes: Vec<SizeClassRow>,
     /// All classes together, each weighted by all of its units.
     pub all: SizeClassRow,
 }
 
 /// Units of one size class.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
-    /// Name of the class, such as `250-500 B`.
     pub class: String,
-    /// Lower bound of a unit's size in bytes, inclusive.
     pub from_bytes: u64,
     /// Upper bound of a unit's size in bytes, exclusive; `None` for the last class.
     pub below_bytes: Option<u64>,
-    /// Number of units in the input.
     pub units: u64,
-    /// Length of these units in bytes.
     pub unit_bytes: u64,
-    /// Number of units that were measured.
     pub measured_units: u64,
-    /// Sum over the measured units, on one core.
     pub row: LevelRow,
 }
 

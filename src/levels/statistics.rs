@@ -6,18 +6,16 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 /// Summary of repeated measurements, in seconds.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// Median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
-    /// Time of the fastest run.
     pub min: f64,
-    /// Time of the slowest run.
     pub max: f64,
     /// Median absolute deviation: half of the runs lie within this distance of the median.
     pub deviation: f64,
-    /// Number of runs summarized.
     pub runs: usize,
 }
 
@@ -41,7 +39,6 @@ impl Summary {
     }
 }
 
-/// Median of the values; 0 if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -79,37 +76,28 @@ impl Serialize for Warning {
 }
 
 /// A reason to doubt a measurement. Displayed as a sentence that ends in advice.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
-    /// The runs differ too much.
     Scatter {
-        /// Measured operation: `compress` or `decompress`.
         what: &'static str,
-        /// Difference between slowest and fastest run, in percent of the median.
         spread_percent: f64,
     },
     /// A run is so short that the start of threads counts in it.
     TooShort {
-        /// Median time of a run.
         run: Duration,
     },
     /// The time limit permitted fewer runs than wanted.
     FewRuns {
-        /// Number of runs made.
         runs: usize,
-        /// Number of runs wanted.
         wanted: usize,
     },
     /// There are too few frames to keep all workers busy until the end.
     FewFrames {
-        /// Number of frames measured.
         frames: usize,
-        /// Number of workers used.
         threads: usize,
     },
-    /// Workers had to wait for a core.
     OtherLoad {
-        /// Share of their time spent waiting, in percent.
         lost_percent: f64,
     },
 }

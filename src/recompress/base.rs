@@ -14,7 +14,6 @@ use slotpress_read::{
     judge_base, judge_storage_map, read_again,
 };
 
-/// The full archive, open.
 pub struct Base {
     archive: Archive,
     /// Dropped last: what looking at the first bytes brought into the page cache.
@@ -33,7 +32,6 @@ impl Base {
         Ok(Self { archive, _watch })
     }
 
-    /// Its length in bytes.
     pub fn length_bytes(&self) -> u64 {
         self.archive.length_bytes()
     }
@@ -87,12 +85,8 @@ impl Base {
     }
 }
 
-/// What is known of the incremental archive.
 pub struct Newest<'a> {
-    /// The slot that it builds on.
     pub base_slot: u64,
-    /// Its storages: slot and length of each.
     pub storages: &'a [(u64, u64)],
-    /// Its storage map.
     pub map: &'a [StorageMapItem],
 }

@@ -27,13 +27,11 @@ use super::state::{finish_state, new_state_check};
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays as it is.
     Stays,
     /// It holds nothing, and is left out.
     Goes,
     /// A storage becomes a part of another, or all of it.
     Storage(StoragePart),
-    /// The bank file is replaced.
     BankFile(Entry),
     /// The status cache gets slots in front.
     StatusCache(Entry),
@@ -46,7 +44,6 @@ pub struct Conversion {
     fates: Vec<Fate>,
     /// What changes inside storages.
     pub rent_epochs: RentEpochPlaces,
-    /// Its bank file.
     pub bank: RebuiltBank,
     /// What takes the place of the first 8 bytes of the status cache.
     pub status_cache_front: Vec<u8>,
@@ -82,7 +79,6 @@ impl Conversion {
         known.map(|(_, fate)| *fate).ok_or_else(has_changed)
     }
 
-    /// The new entries, in their order.
     pub fn entries(&self) -> Vec<Entry> {
         let entry_of = |(entry, fate): (&Entry, &Fate)| match fate {
             Fate::Stays => Some(*entry),

@@ -12,18 +12,17 @@ use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
 use super::{RecompressOptions, Source};
 
 pub enum Input<'a> {
-    /// A file.
     File {
-        /// The archive.
         archive: Box<Archive>,
         /// Dropped last. Removes pages of the first bytes from the page cache if they were not there before.
         _watch: Watch,
     },
-    /// A stream.
-    Stream { reader: Box<dyn Read + Send + 'a>, compression: Compression },
+    Stream {
+        reader: Box<dyn Read + Send + 'a>,
+        compression: Compression,
+    },
 }
 
-/// Name of a stream in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
@@ -57,7 +56,6 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Size in bytes; `None` for a stream.
     pub fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::File { archive, .. } => archive.source.length_bytes(),
@@ -70,7 +68,6 @@ impl<'s> Input<'s> {
         matches!(self, Self::File { archive, .. } if archive.tail.is_some())
     }
 
-    /// Name in messages.
     pub fn place(&self) -> String {
         match self {
             Self::File { archive, .. } => archive.path().shown(),

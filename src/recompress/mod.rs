@@ -45,9 +45,9 @@ use crate::recompress::reading::Reading;
 use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
 
 /// Where the archive comes from.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Debug)]
 pub enum Source {
-    /// A file.
     File(PathBuf),
     /// A pipe, a terminal or a file, which has no name to check its content against. A wait for its bytes ends when
     /// the reader has ended.
@@ -110,24 +110,19 @@ impl Default for RecompressOptions {
 }
 
 /// What was recompressed.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {
     /// The new archive; `None` when it went into a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Its name.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Storages inside.
     pub storages: u64,
-    /// Length of the source in bytes.
     pub input_bytes: u64,
-    /// Bytes of tar.
     pub tar_bytes: u64,
-    /// Length of the new archive in bytes.
     pub output_bytes: u64,
-    /// Frames inside, without skippable ones.
     #[serde(flatten)]
     pub frames: FrameTotals,
     /// What stands for all of its bytes, where its frames are hashed: with zstd.
@@ -135,10 +130,8 @@ pub struct RecompressReport {
     /// What integrity and completeness rest on.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// How it was compressed.
     #[serde(flatten)]
     pub codec: Codec,
 }

@@ -21,13 +21,10 @@ use crate::archive::layout::{FrameLink, Linker};
 
 /// What came out of the decoding side.
 pub struct Decoded {
-    /// Its entries.
     pub entries: Vec<Entry>,
-    /// Its bank.
     pub bank: BankFile,
     /// What its bank file says of storages.
     pub map: Vec<StorageMapItem>,
-    /// Bytes of the source.
     pub input_bytes: u64,
     /// Storages without a record, which were left out.
     pub left_out: u64,
@@ -37,21 +34,16 @@ pub struct Decoded {
 pub struct Reading<'a> {
     /// Buffers for frames.
     pub recycler: &'a Recycler,
-    /// Where frames go.
     pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
     /// Whether compressing has ended.
     pub is_unwanted: &'a AtomicBool,
-    /// How to recompress.
     pub options: &'a RecompressOptions,
-    /// Workers of the encoding side.
     pub threads: usize,
-    /// The base slot of an incremental archive.
     pub base_slot: Option<u64>,
     /// The state in the making, where it is checked.
     pub state: Option<&'a StateCheck>,
     /// What becomes of its entries, where that is not what they are.
     pub conversion: Option<&'a Conversion>,
-    /// Who is told.
     pub progress: &'a dyn Progress,
 }
 
@@ -150,7 +142,6 @@ impl Reading<'_> {
 #[derive(Default)]
 struct KeptEntries(Mutex<Vec<Entry>>);
 
-/// Whether the entry is a storage without a record.
 fn is_empty_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
 }
@@ -195,7 +186,6 @@ struct Reframing<'a, 'f> {
     conversion: Option<&'a Conversion>,
     /// What becomes of the entry that is being read.
     fate: Fate,
-    /// Its number.
     number: u32,
 }
 

@@ -10,40 +10,30 @@ use slotpress_read::conversion::place::{StoragePart, place_storages};
 /// 2^32.
 const ID_MAX: u32 = 1 << 31;
 
-/// Where an entry goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A directory: nothing to write.
     Nothing,
-    /// The version file.
     Version,
-    /// The status cache.
     StatusCache,
-    /// The bank file.
     BankFile,
-    /// A storage.
     Storage(AssignedStorage),
 }
 
 /// A storage that was assigned: some tens of bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedStorage {
-    /// Its slot.
     pub slot: u64,
     /// Its id on disk.
     pub id: u32,
     /// Its id in its archive.
     pub archive_id: u32,
-    /// Which accounts path.
     pub root: u16,
-    /// Its length in bytes.
     pub content_bytes: u64,
     /// Its number, as long as nothing else tells it from others: Firedancer gives all the same slot.
     pub unplaced: Option<u32>,
 }
 
 impl AssignedStorage {
-    /// The name of its file.
     pub fn file_name(&self) -> String {
         match self.unplaced {
             Some(number) => format!("unplaced-{number}"),
@@ -118,7 +108,6 @@ impl Assigner {
         &self.storages
     }
 
-    /// All storages, in the order of the archives.
     pub fn into_storages(self) -> Vec<AssignedStorage> {
         self.storages
     }
@@ -160,7 +149,6 @@ impl Assigner {
 /// A storage with a place, and what was unpacked of it.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// The storage.
     pub storage: AssignedStorage,
     /// The numbers of its parts, in their order.
     pub parts: Vec<u32>,

@@ -31,7 +31,6 @@ use crate::restore::{RestoreTarget, unpacked_snapshot};
 
 /// An archive that has been unpacked, and what of it is needed to the end.
 pub struct Part {
-    /// What was found in it.
     pub unpacked: Unpacked,
     /// Its version, status cache and bank file.
     pub bank_snapshot: PartialDir,
@@ -66,9 +65,7 @@ pub struct Conversion<'a> {
     pub unpacked: &'a [AssignedStorage],
     /// The directories that are written.
     pub target: &'a Target,
-    /// Where to restore, and how.
     pub options: &'a RestoreTarget,
-    /// Who is told.
     pub progress: &'a dyn Progress,
 }
 

@@ -29,7 +29,6 @@ pub struct ArchiveCopy {
 /// Where an archive is that is being restored.
 #[derive(Debug)]
 pub enum Origin {
-    /// In a file.
     File,
     /// On its way into a file in the archives directory, which it leaves whatever happens.
     Fetched(Arc<dyn Publishable>),
@@ -89,7 +88,6 @@ impl ArchiveCopy {
         matches!(self.way, Way::Made(..))
     }
 
-    /// It was made.
     pub fn set_made(&mut self, archive: Unpublished) {
         if let Way::Made(made, _) = &mut self.way {
             *made = Some(archive);
@@ -176,9 +174,7 @@ impl ArchiveCopy {
 
 /// An archive that is in the archives directory.
 pub struct PlacedArchive {
-    /// Its path.
     pub path: PathBuf,
-    /// Its name.
     pub name: String,
     /// What it is, where it was put there.
     pub new: Option<Found>,

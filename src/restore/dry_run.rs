@@ -32,16 +32,15 @@ pub struct RestorePreview {
 }
 
 /// An archive of a restore.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveToRestore {
-    /// Path of the file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Slot and hash, if the file has an archive's name; those of a file with another name are known when it is read.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
-    /// Size in bytes.
     pub length_bytes: u64,
     /// Size of its content in bytes.
     pub unpacked_bytes: u64,

@@ -32,14 +32,7 @@ pub trait Supply {
 #[derive(Debug)]
 pub enum Supplied {
     /// One that may still be arriving, in a file in the archives directory.
-    Arriving {
-        /// Its bytes.
-        source: SharedSource,
-        /// What its name says.
-        name: Option<ArchiveName>,
-        /// The file.
-        file: Arc<dyn Publishable>,
-    },
+    Arriving { source: SharedSource, name: Option<ArchiveName>, file: Arc<dyn Publishable> },
     /// One that is there.
     File(PathBuf),
 }
@@ -129,7 +122,6 @@ pub fn is_standard_input(path: &Path) -> bool {
 pub struct Inputs(Vec<Option<Archive>>);
 
 impl Inputs {
-    /// Opens those that are files.
     pub fn open(options: &RestoreOptions, progress: &dyn Progress) -> Result<Self> {
         let open = |path: &PathBuf| {
             if is_standard_input(path) {

@@ -40,7 +40,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// A name in an open directory.
     pub fn new(dir: &Arc<KeptDir>, name: impl AsRef<OsStr>) -> Self {
         Self::new_below(dir, Vec::new(), name)
     }
@@ -72,7 +71,6 @@ impl Location {
         parent.join(&self.name)
     }
 
-    /// Path of the first directory that is made for this place, or the place's own.
     pub fn top(&self) -> PathBuf {
         self.dir.path_of(self.below.first().unwrap_or(&self.name))
     }
@@ -124,7 +122,6 @@ pub enum Kind {
 struct Placed<P = Location> {
     kind: Kind,
     inode: u64,
-    /// Final place.
     at: P,
     /// Former place of an object that is moved aside.
     from: Option<P>,

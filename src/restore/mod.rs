@@ -99,7 +99,6 @@ impl RestorePlan {
     }
 }
 
-/// What is going to be done. The length of standard input is not known.
 fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {
@@ -114,7 +113,6 @@ fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     steps
 }
 
-/// The same in words.
 fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
     let bytes: Option<u64> = feed.lengths().sum();
     format!(
@@ -226,7 +224,6 @@ fn restore_archives(
 
 /// What was unpacked of all archives, and found to be sound.
 struct Restored {
-    /// The archives.
     parts: Vec<Part>,
     base_slot: Option<u64>,
     names: Vec<ArchiveName>,

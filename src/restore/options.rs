@@ -56,7 +56,6 @@ impl RestoreOptions {
         Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
     }
 
-    /// The archives, in their order.
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         [Some(&self.archive), self.incremental.as_ref()].into_iter().flatten()
     }
@@ -106,28 +105,22 @@ impl RestoreTarget {
 }
 
 /// What was restored.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
     /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The slot of the state.
     pub slot: u64,
     /// The slot of the full archive, when there is an incremental one.
     pub base_slot: Option<u64>,
-    /// The snapshot hash of the state.
     pub hash: Hash,
-    /// Storages written.
     pub storages: u64,
-    /// Bytes of archives read.
     pub input_bytes: u64,
-    /// Bytes of storages written.
     pub output_bytes: u64,
-    /// The archives in the archives directory.
     #[serde(serialize_with = "text::paths")]
     pub archives: Vec<PathBuf>,
-    /// The accounts paths.
     #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
     /// Directories that a former state was moved to.
@@ -138,7 +131,6 @@ pub struct RestoreReport {
     pub assurance: Assurance,
     /// What was read back, where that was asked for.
     pub read_back: Option<ReadBackReport>,
-    /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,
 }

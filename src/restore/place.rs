@@ -34,7 +34,6 @@ impl PartialDir {
         Ok(Self { path, work })
     }
 
-    /// The open directory, wherever it was moved.
     pub fn dir(&self) -> &KeptDir {
         self.work.dir()
     }
@@ -63,7 +62,6 @@ impl PartialDir {
         self.work.clear()
     }
 
-    /// Makes a directory in it.
     pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<KeptDir> {
         let made = self.dir().make_dir(name)?;
         owner.take(&made).or_path("change the owner of", made.path())?;

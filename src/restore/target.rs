@@ -29,15 +29,11 @@ pub struct Target {
     pub ledger: Arc<KeptDir>,
     /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
-    /// `snapshots/`; `None` in the archive layout.
     pub bank_snapshots: Option<Arc<KeptDir>>,
-    /// The accounts paths.
     pub accounts: Vec<Arc<KeptDir>>,
     /// One directory per accounts path in which storages are collected, beside their final place.
     pub root_parents: Vec<Arc<KeptDir>>,
-    /// Owner of all written files.
     pub owner: Owner,
-    /// Parts of an existing state.
     existing: Vec<Replaced>,
     /// True to delete them first; false to move them aside when the new state is complete.
     deletes_first: bool,
@@ -171,7 +167,6 @@ impl Target {
         dirs.into_iter().try_for_each(|dir| dir.check_path())
     }
 
-    /// Parts that are moved aside when the new state is complete.
     pub fn moved(&self) -> &[Replaced] {
         if self.deletes_first { &[] } else { &self.existing }
     }
@@ -187,7 +182,6 @@ impl Target {
         }
     }
 
-    /// Paths of the existing state.
     pub fn existing(&self) -> impl Iterator<Item = PathBuf> {
         self.existing.iter().map(|one| one.from.path())
     }

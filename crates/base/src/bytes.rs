@@ -31,7 +31,6 @@ pub fn split_at_most(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
     bytes.split_at_checked(count).unwrap_or((bytes, &[]))
 }
 
-/// The first `count` bytes, or as many as there are.
 pub fn at_most_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
     let count = count.min(bytes.len());
     bytes.split_at_mut(count).0

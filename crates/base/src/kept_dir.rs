@@ -42,7 +42,6 @@ pub struct Found {
     pub device: u64,
     pub inode: u64,
     pub kind: FileType,
-    /// Length of the file in bytes.
     pub length_bytes: u64,
 }
 
@@ -54,7 +53,6 @@ impl From<Stat> for Found {
 }
 
 impl Found {
-    /// True if both are the same file or directory.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }

@@ -14,11 +14,11 @@ pub fn available_bytes() -> Option<u64> {
 }
 
 /// A memory limit of this process, beyond which allocations fail or the process is killed.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
-    /// Bytes that can still be allocated.
     pub left_bytes: u64,
     /// True if it also counts address space that was never written to.
     pub is_of_addresses: bool,

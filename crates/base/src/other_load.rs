@@ -14,15 +14,13 @@ pub struct LoadWatch {
 }
 
 /// Average number of cores that other programs, the kernel and the host used.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OtherLoad {
-    /// Number of cores in use.
     pub used_cores: f64,
-    /// Number of cores of the machine.
     pub cores: usize,
 }
 
-/// Ticks of all cores since the machine was started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ticks {
     busy: u64,

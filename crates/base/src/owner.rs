@@ -34,10 +34,6 @@ impl Owner {
         }
     }
 
-    /// Gives the file of this name to the owner.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn take_name(&self, dir: &KeptDir, name: &str) -> Result<()> {
         match self.0 {
             Some((uid, gid)) => dir.give(name, uid, gid).or_path("change the owner of", &dir.path_of(name)),

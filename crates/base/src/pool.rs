@@ -32,7 +32,6 @@ impl Pool {
         }
     }
 
-    /// The pool that consists of the calling thread.
     fn here() -> Result<Self> {
         HERE.with_borrow_mut(|here| {
             if let Some(pool) = here {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 
 /// A step that an operation is going to take.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Name of its stage.
     pub name: String,
     /// Input bytes that the stage will have counted at its end; `Some(0)` if it counts none, `None` if unknown.
     pub input_bytes: Option<u64>,
@@ -40,6 +40,7 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 }
 
 /// Event of a long operation.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
@@ -47,14 +48,12 @@ pub enum ProgressEvent<'a> {
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
-        /// Name of the stage.
         name: &'a str,
         /// Upper bound of the input bytes; `None` if unknown. [`ProgressEvent::Bytes`] are summed anew for each stage.
         input_bytes: Option<u64>,
     },
     /// Bytes processed since the last event of this kind.
     Bytes {
-        /// Bytes that were read.
         input: u64,
         /// Bytes that were written; for operations that only read, bytes decompressed.
         output: u64,

@@ -110,7 +110,6 @@ pub fn tick(seconds: f64) -> String {
     format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Formats a percentage: `71.9 %`.
 pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }

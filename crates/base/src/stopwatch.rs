@@ -18,9 +18,9 @@ pub struct Stopwatch {
 }
 
 /// Time that a run took.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Elapsed {
-    /// Wall-clock time.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub wall: Duration,
     /// CPU time of all threads of the process.

@@ -64,7 +64,6 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// Error for a necessary thread that cannot be started.
 pub fn cannot_start(error: &std::io::Error) -> Error {
     Error::failed(format!("cannot start a thread: {error}"))
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")

@@ -35,7 +35,6 @@ use super::staking::{self, STAKE_BYTES};
 use super::universe::{Draw, Origin, Universe};
 use super::{keys, states, tokens};
 
-/// Kind of an account and length of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub kind: Kind,
@@ -132,7 +131,6 @@ impl Universe {
     }
 }
 
-/// Makes the header of a record.
 pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
     RecordHeader {
         write_version: 0,

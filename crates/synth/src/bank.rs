@@ -27,12 +27,9 @@ use super::{chain, keys};
 
 /// Facts in which the bank files of one ledger differ.
 pub struct Bank<'a> {
-    /// The universe of accounts.
     pub universe: &'a Universe,
-    /// Number of blocks before this one.
     pub height: u64,
     pub capitalization: u64,
-    /// Total bytes of account data.
     pub data_bytes: u64,
     pub lattice: &'a LatticeHash,
     /// Stakes of the bank itself, which have accounts.

@@ -8,21 +8,16 @@ use super::keys;
 use super::rng::Rng;
 use super::universe::Universe;
 
-/// Number of slots in an epoch, and also the lead of the leader schedule.
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
 /// Slot of the first storage, the first of a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
-/// Time of the first slot in seconds since 1970.
 pub const UNIX_TIME: u64 = 1_751_000_000;
 /// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.
 pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
 pub const TICKS_PER_SLOT: u64 = 64;
 pub const HASHES_PER_TICK: u64 = 62_500;
-/// Duration of a slot in nanoseconds.
 pub const SLOT_NANOSECONDS: u64 = 400_000_000;
-/// Number of slots of that duration in a year.
 pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
-/// Fee for a signature in lamports.
 pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
 /// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
 pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
@@ -36,12 +31,10 @@ const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 /// Height of the block of the first storage.
 pub const FIRST_HEIGHT: u64 = FIRST_SLOT / GROUP_SLOTS * GROUP_BLOCKS;
 
-/// Slot of the block at a height.
 pub const fn slot_at(height: u64) -> u64 {
     height + height / GROUP_BLOCKS
 }
 
-/// True if a slot has a block.
 pub const fn has_block(slot: u64) -> bool {
     slot % GROUP_SLOTS < GROUP_BLOCKS
 }
@@ -59,7 +52,6 @@ pub const fn unix_time_of(slot: u64) -> u64 {
     (UNIX_TIME + slot * 2 / 5) - FIRST_SLOT * 2 / 5
 }
 
-/// The blockhash of the block at a height.
 pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
 }

@@ -18,7 +18,6 @@ impl<W: Write> Out<W> {
         fields.iter().try_for_each(|field| self.0.write_all(&field.to_le_bytes()))
     }
 
-    /// Writes keys, hashes or flags unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes)
     }

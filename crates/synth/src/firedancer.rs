@@ -27,7 +27,6 @@ const STORAGE_BYTES: usize = 32 * 1024 * 1024;
 /// Distance between the ids of a compressor.
 const ID_STEP: u32 = 64;
 
-/// Alignment of groups of frames in the file.
 const ALIGNMENT_BYTES: u64 = 4096;
 
 /// Archives the state of a synthetic ledger in `out_dir` with 1 to 64 compressors, and returns the archive's path.
@@ -176,7 +175,6 @@ impl AccountVisitor for Compressor<'_> {
     }
 }
 
-/// Pads a content to whole blocks.
 fn pad(to: &mut Vec<u8>, content_bytes: u64) {
     to.resize(to.len() + padding_bytes(content_bytes) as usize, 0);
 }
@@ -197,7 +195,6 @@ fn header(entry: &Entry) -> Vec<u8> {
     header
 }
 
-/// Makes a zstd frame of one raw block.
 fn raw_frame(content: &[u8]) -> Vec<u8> {
     let length = content.len() as u32;
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x60];

@@ -13,12 +13,10 @@ use super::rng::Rng;
 use super::universe::Universe;
 
 const PURPOSE_GENESIS: u64 = 501;
-/// Initial balance of the first account.
 const FAUCET_LAMPORTS: u64 = 500_000_000_000_000_000;
 const CLUSTER_DEVELOPMENT: u32 = 3;
 const TICK_NANOSECONDS: u32 = (chain::SLOT_NANOSECONDS / chain::TICKS_PER_SLOT) as u32;
 
-/// Writes `genesis.bin`.
 pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
     let mut out = Out(to);
     let mut accounts = [0, 1].map(|at| Rng::new(universe.number(PURPOSE_GENESIS, at)).key());

@@ -29,12 +29,9 @@ const PURPOSE_SUPERSEDED: u64 = 103;
 const PURPOSE_CHANGE: u64 = 104;
 const PURPOSE_ID: u64 = 105;
 
-/// Fate of an account after it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordChange {
-    /// True if its record is marked as obsolete.
     pub is_obsolete: bool,
-    /// Kind of its successor.
     pub successor: Successor,
 }
 
@@ -42,7 +39,6 @@ pub struct RecordChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successor {
     Version,
-    /// A record without lamports, which closes the account.
     Tombstone,
     /// Nothing: the account was closed, and its tombstone cleaned away. Only for an obsolete record.
     Nothing,
@@ -62,7 +58,6 @@ enum Class {
 
 /// Sizes of all storages, and their replacements.
 pub struct Layout {
-    /// The universe of accounts.
     pub universe: Universe,
     /// Bytes that the accounts of each storage fill; storages of the full state first.
     targets: Vec<u64>,
@@ -163,7 +158,6 @@ impl Layout {
         self.full_count
     }
 
-    /// Number of storages of both states together.
     pub fn count(&self) -> u64 {
         self.targets.len() as u64
     }
@@ -178,7 +172,6 @@ impl Layout {
         self.targets[storage as usize]
     }
 
-    /// Height of a storage's block.
     pub fn height(storage: u64) -> u64 {
         chain::FIRST_HEIGHT + storage
     }
@@ -192,7 +185,6 @@ impl Layout {
         (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
     }
 
-    /// Accounts that are born in a storage.
     pub fn born(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
         let target = self.target_bytes(storage);
         let (mut index, mut bytes) = (0, 0);

@@ -106,19 +106,15 @@ impl SynthOptions {
 
 /// A state of the ledger, as a validator that stopped at its slot leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[warn(missing_docs)]
 pub struct SynthState {
     /// Ledger directory, which contains `snapshots` and `accounts`.
     #[serde(rename = "path", serialize_with = "text::path")]
     pub ledger_dir: PathBuf,
-    /// Slot of the bank.
     pub slot: u64,
     /// Hash in the name of an archive of this state.
     pub hash: Hash,
-    /// Lamports in existence.
     #[serde(flatten, serialize_with = "text::capitalization_lamports")]
     pub capitalization: u64,
-    /// Number of accounts with lamports.
     pub accounts: u64,
     /// Number of storages in the list, including empty ones.
     pub storages: u64,
@@ -128,14 +124,12 @@ pub struct SynthState {
 
 /// Report of a synthetic ledger.
 #[derive(Clone, Debug, Serialize)]
-#[warn(missing_docs)]
 pub struct SynthReport {
     /// The full state, and the incremental one if it was made. Each is a report of its own.
     #[serde(skip)]
     pub states: Vec<SynthState>,
     /// Bytes of all written files. A storage that both states share counts once.
     pub written_bytes: u64,
-    /// Duration of the run.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
@@ -151,7 +145,6 @@ const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 /// Memory for making a ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynthMemory {
-    /// Memory of each worker: the largest storage, twice while its buffer grows.
     pub worker_bytes: u64,
     /// Memory for facts about all storages.
     pub other_bytes: u64,

@@ -1,24 +1,19 @@
 //! Mixes of account kinds, for measurements on data unlike mainnet's.
 
-/// Kind of an account. The table in `accounts` tells how common each is and what it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Token,
     Wallet,
-    /// A durable nonce of the system program.
     Nonce,
     /// An account of Token-2022, with extensions.
     Token2022,
     Mint,
-    /// Metadata of a token: name, symbol, URI.
     Metadata,
-    /// A master edition of an NFT.
     Edition,
     /// A stake account that is not delegated.
     Stake,
     /// State of a program, by the index of its template in `states`.
     State(u8),
-    /// An address lookup table.
     LookupTable,
     Program,
     Code,
@@ -62,7 +57,6 @@ impl Mix {
     }
 }
 
-/// Sorted by frequency.
 const MAINNET: [(u64, Kind); 11] = [
     (60_000, Kind::Token),
     (13_000, Kind::Wallet),

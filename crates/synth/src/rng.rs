@@ -22,7 +22,6 @@ impl Rng {
         self.0.next()
     }
 
-    /// Returns a number below `end`, which must not be 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }

@@ -13,7 +13,6 @@ use super::staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES};
 use super::universe::Universe;
 use super::{chain, keys};
 
-/// Number of vote accounts and delegations in the stakes of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     pub voters: u64,
@@ -57,7 +56,6 @@ impl Scale {
         low.1 + (high.1 - low.1) * (at - low.0) / (high.0 - low.0)
     }
 
-    /// Number of entries in the stake history.
     fn history_entries(self) -> u64 {
         (self.delegations / 2_000).clamp(1, 512)
     }
@@ -99,13 +97,11 @@ pub struct VoteAccount {
     pub data: Vec<u8>,
 }
 
-/// Stakes of one epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Stakes {
     universe: Universe,
     scale: Scale,
     sample: u64,
-    /// Epoch at whose beginning the stakes were set.
     epoch: u64,
     /// Slot for which the vote accounts are made.
     slot: u64,

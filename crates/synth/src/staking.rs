@@ -4,20 +4,15 @@ use super::rng::Rng;
 use super::universe::{Draw, Universe};
 use super::{chain, keys};
 
-/// Length of a stake account's data.
 pub const STAKE_BYTES: u64 = 200;
-/// Length of a vote account's data.
 pub const VOTE_BYTES: u64 = 3762;
 
-/// A stake that is delegated to a vote account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
-    /// Address of the stake account.
     pub stake_account: [u8; 32],
     /// Number of the vote account; accounts from `voters` on have been closed.
     pub voter: u64,
     pub lamports: u64,
-    /// Epoch of the delegation.
     pub activation_epoch: u64,
     /// Epoch in which its end was requested, or `u64::MAX`.
     pub deactivation_epoch: u64,
@@ -67,7 +62,6 @@ fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 8 + 8 + 32]);
 }
 
-/// Identity of a vote account's validator, which is also its authorized voter.
 pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
     fixed.key()
 }

@@ -11,11 +11,9 @@ const CODE_HEADER_BYTES: u64 = 45;
 
 /// Layout of an account type of a program.
 struct Template {
-    /// Weight among program state.
     weight: u64,
     owner: [u8; 32],
     data_len: u64,
-    /// Number of addresses at the start that no other account has.
     own_keys: u64,
     /// Number of following addresses that many accounts share: markets, mints.
     shared_keys: u64,
@@ -158,7 +156,6 @@ pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the state and the address of the code.
 pub fn write_program(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&draw.fixed.key());

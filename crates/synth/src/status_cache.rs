@@ -23,7 +23,6 @@ const OFFSETS: u64 = 32 - KEY_BYTES as u64;
 /// Transactions per slot: mainnet has some 2,000 with 450 GB of storages; smaller ledgers have fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
 const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;
-/// Limit on the blockhashes that transactions of one slot use.
 const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
 
 /// Writes the status cache of the bank at `height`: the results of transactions in the last 300 blocks.

@@ -17,13 +17,11 @@ use super::universe::Origin;
 const PURPOSE_OLD: u64 = 201;
 const PURPOSE_PADDING: u64 = 202;
 
-/// Sums over accounts.
 #[derive(Clone)]
 pub struct Sums {
     pub lattice: LatticeHash,
     pub capitalization: u64,
     pub accounts: u64,
-    /// Bytes of the accounts' data.
     pub data_bytes: u64,
 }
 
@@ -72,23 +70,19 @@ impl StateSums {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Obsolete {
-    /// Offset of the record.
     pub offset: u64,
     pub data_len: u64,
-    /// Slot in which it was replaced.
     pub slot: u64,
     /// True if it is obsolete in the full state, not only in the incremental one.
     pub in_full: bool,
 }
 
 pub struct Storage {
-    /// Bytes of the file, up to a multiple of 8.
     pub bytes: Vec<u8>,
     /// Length of the storage; the last record is not padded.
     pub length: u64,
     /// Obsolete records in the order of marking.
     pub obsolete: Vec<Obsolete>,
-    /// Sums over the accounts.
     pub sums: StateSums,
 }
 
@@ -107,7 +101,6 @@ fn stored_bytes(data_len: u64) -> u64 {
     align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
-/// Makes a storage in the given buffer.
 pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
     let universe = &layout.universe;
     bytes.clear();

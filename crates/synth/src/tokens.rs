@@ -22,7 +22,6 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.permille(750) { 679 } else { 607 }
 }
 
-/// Chooses a mint: a popular one, one in current use, or any.
 fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..MINT_POPULAR => draw.fixed.zipf(4),

@@ -7,9 +7,7 @@ use super::rng::{Rng, mix};
 /// Birthplace of an account: the storage in which it first appears, and its index among the accounts born there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Index of the storage in the plan.
     pub storage: u64,
-    /// Index among the accounts that are born in the storage.
     pub index: u64,
 }
 
@@ -17,7 +15,6 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug)]
 pub struct Universe {
     seed: u64,
-    /// Kinds of most accounts.
     pub mix: Mix,
 }
 
@@ -34,7 +31,6 @@ pub struct Draw<'a> {
 }
 
 impl Universe {
-    /// The accounts of a seed and a mix.
     pub fn new(seed: u64, account_mix: Mix) -> Self {
         Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
     }

@@ -27,7 +27,6 @@ const STORAGE_APPEND_VEC: u32 = 0;
 const HINT_ACCOUNTS: u32 = 0;
 
 impl AgaveVersion {
-    /// Contents of `fastboot_version`.
     pub fn fastboot_version(self) -> &'static str {
         match self {
             Self::V4_2 => "3.0.0",

@@ -12,7 +12,6 @@ use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
 struct Known {
     name: &'static str,
-    /// Empty if the codec has no levels.
     levels: &'static [RangeInclusive<i32>],
     /// Used if a list names no levels; `[0]` if the codec has none.
     default_levels: &'static [i32],

@@ -25,11 +25,10 @@ pub const REFERENCE_LEVEL: i32 = 1;
 pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// A codec at one of its levels.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug)]
 pub struct FrameCodec {
-    /// Name of the codec, as in `--codec` and in JSON.
     pub name: &'static str,
-    /// Level; 0 if the codec has none.
     pub level: i32,
     pub(crate) parts: Parts,
 }
@@ -91,7 +90,6 @@ pub trait FrameCoder: Send {
     /// Compresses content to a frame, or decompresses a frame; the result replaces the bytes in `to`. `content_bytes`
     /// is the length of the content, which a decoder needs.
     fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
-    /// Allocated memory in bytes, without frames.
     fn context_bytes(&self) -> usize;
 }
 

@@ -17,30 +17,26 @@ use crate::levels::units::pieces;
 use crate::levels::{LevelRow, MeasureOptions};
 
 /// Results of [`measure_frames`], as far as it got.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug)]
 pub struct FramesReport {
-    /// Codec and level used.
     pub codec: FrameCodec,
     /// Seconds between two readings of the clock; included in every time of a single frame.
     pub timer_seconds: f64,
-    /// Length of the whole input in bytes.
     pub total_bytes: u64,
-    /// Frame sizes in ascending order.
     pub sizes: Vec<FrameSizeRow>,
 }
 
 /// Frames of one size.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameSizeRow {
-    /// Bytes of content per frame.
     pub frame_size_bytes: u64,
     /// Number of different frames that were compressed.
     pub frames: u64,
     /// Sum over all frames. Its memory is that of one compressing worker.
     pub row: LevelRow,
-    /// Times of compressing one frame.
     pub compress: Latency,
-    /// Times of decompressing one frame.
     pub decompress: Latency,
 }
 

@@ -24,12 +24,11 @@ const HALVINGS: usize = 20;
 const SAME: f64 = 1e-3;
 
 /// The level with which a node starts sooner.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sooner {
-    /// The level that compresses less.
     Lighter,
-    /// The level that compresses more.
     Heavier,
     /// Neither: their times are within 0.1 %.
     Same,
@@ -45,18 +44,14 @@ pub struct Range {
 }
 
 /// Two neighbouring levels, and the bandwidths at which one overtakes the other.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
-    /// Way in which the stages are combined.
     pub way: Way,
-    /// Codec of the level that compresses less; `none` for uncompressed.
     pub lighter_codec: String,
-    /// Level that compresses less.
     pub lighter_level: i32,
-    /// Codec of the level that compresses more.
     pub heavier_codec: String,
-    /// Level that compresses more.
     pub heavier_level: i32,
     /// Ranges in ascending order; at least one.
     pub ranges: Vec<Range>,

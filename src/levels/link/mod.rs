@@ -37,18 +37,15 @@ pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// A link, the machines at its ends, and the price of egress.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
-    /// Link between sender and nodes.
     #[serde(flatten)]
     pub link: Link,
-    /// Rate at which the sender reads its ledger.
     pub read_bytes_per_second: f64,
     /// Rate at which a node writes storages and syncs them.
     pub place_bytes_per_second: f64,
-    /// Bytes of tar per frame.
     pub frame_size_bytes: u64,
-    /// Number of compressing and of decompressing workers.
     pub threads: usize,
     /// Price per GB (10^9 bytes) of archive sent, in any currency.
     pub egress_price_per_gb: Option<f64>,
@@ -66,21 +63,17 @@ impl LinkQuestion {
 }
 
 /// Measurements of a level, scaled to the whole ledger.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// Name of the codec; `none` for uncompressed.
     pub codec: String,
-    /// Level; 0 for uncompressed.
     pub level: i32,
-    /// Length of the tar stream in bytes.
     pub tar_bytes: u64,
-    /// Length of the archive in bytes.
     pub archive_bytes: u64,
     /// For a sample: error of `archive_bytes`, in percent.
     pub size_error_percent: Option<f64>,
     /// Time to compress all of it with all workers, in seconds.
     pub compress_seconds: f64,
-    /// Time to decompress all of it with all workers, in seconds.
     pub decompress_seconds: f64,
 }
 
@@ -112,16 +105,13 @@ impl Load {
 }
 
 /// A stage on the way from ledger to ledger.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Reading and compressing the ledger.
     Archive,
-    /// Sending over the link.
     Send,
-    /// Decompressing on the node.
     Decode,
-    /// Writing storages on the node.
     Place,
 }
 
@@ -216,15 +206,13 @@ impl StageTimes {
 }
 
 /// Times and costs of a level over the link.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// Measurements, scaled to the whole ledger.
     pub load: Load,
     /// Time of each stage, and of all together.
     pub times: StageTimes,
-    /// Bytes of archive sent to all nodes.
     pub egress_bytes: u64,
-    /// Price of the egress, in the currency of the question.
     pub egress_price: Option<f64>,
 }
 
@@ -238,18 +226,15 @@ impl LinkRow {
 }
 
 /// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as separate reports.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     /// Link, machines and price that were asked about.
     #[serde(flatten)]
     pub question: LinkQuestion,
-    /// Length of the tar stream of the whole input, in bytes.
     pub tar_bytes: u64,
-    /// Rate of each node, in bytes of payload per second.
     pub node_bytes_per_second: f64,
-    /// Cause that limits this rate.
     pub limit: Limit,
-    /// Uncompressed, then the levels in ascending order, codec by codec.
     #[serde(skip)]
     pub rows: Vec<LinkRow>,
     /// Break-evens between neighbouring rows, for each way of sending.

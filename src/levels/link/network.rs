@@ -51,35 +51,30 @@ pub enum CongestionControl {
 }
 
 /// A link, and how it is used.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Link {
     /// Bandwidth of the sender's link, including headers.
     pub bandwidth_bits_per_second: f64,
-    /// Round-trip time, there and back.
     pub rtt_seconds: f64,
     /// Share of packets lost at random: 0.001 is 0.1 %.
     pub loss: f64,
-    /// Number of connections per node.
     pub streams: u32,
     /// Number of nodes that fetch at the same time through the sender's link.
     pub nodes: u32,
-    /// Reaction of the sender to packet loss.
     pub congestion_control: CongestionControl,
     /// Limit of the bytes in flight per stream.
     pub window_bytes: u64,
-    /// Payload of a packet in bytes.
     pub mss_bytes: u32,
 }
 
 /// Cause that limits the rate of a transfer.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// The bandwidth of the link.
     Bandwidth,
-    /// One window per round trip.
     Window,
-    /// Random loss of packets.
     Loss,
 }
 

@@ -62,7 +62,6 @@ impl IoPolicy {
         }
     }
 
-    /// Wraps a reader with the rate limit.
     #[doc(hidden)]
     pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
         PacedReader { inner, pace: self.pace.clone(), progress }

@@ -14,7 +14,6 @@ use rustix::fs::{Advice, fadvise};
 use super::IoHint;
 use super::calls::write_back;
 
-/// Bytes that are written back at a time.
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Windows being written back before the writer waits for the oldest.
@@ -149,7 +148,6 @@ impl WriteBehind {
         oldest.iter().try_for_each(|(file, range)| write_out(file, range))
     }
 
-    /// Waits for all files.
     pub fn finish(&self) -> io::Result<()> {
         let mut under_way = self.under_way.lock();
         std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| write_out(&file, &range))

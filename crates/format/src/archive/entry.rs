@@ -6,13 +6,11 @@ use slotpress_base::{Error, Result};
 
 use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
-/// [`BLOCK_BYTES`] as a length in memory.
 pub const BLOCK: usize = 512;
 
 /// Unit of tar: a header takes one block, and contents are padded to whole blocks.
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
-/// The bytes at the end of an archive.
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// Length of the zero bytes at the end of an archive: Firedancer refuses fewer, and sometimes more.
@@ -38,7 +36,6 @@ pub enum EntryKind {
     AccountsDir,
     /// `accounts/<slot>.<id>`
     Storage {
-        /// Slot of the storage.
         slot: u64,
         /// Id on the node that made the archive.
         id: u32,
@@ -116,7 +113,6 @@ impl fmt::Display for EntryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub kind: EntryKind,
-    /// Length of the content in bytes, without header and padding.
     pub content_bytes: u64,
 }
 
@@ -164,7 +160,6 @@ pub struct TarHeader {
     pub path: Vec<u8>,
     /// Type flag, for example `b'0'`.
     pub flag: u8,
-    /// Length of the content in bytes.
     pub content_bytes: u64,
     /// True if the magic begins with `ustar`, as both clients accept it: GNU, ustar, or a variant.
     pub is_ustar: bool,
@@ -220,10 +215,6 @@ impl Oddity {
 }
 
 impl TarHeader {
-    /// Parses a header.
-    ///
-    /// # Errors
-    /// The checksum is wrong, or a field is not a number.
     pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
@@ -303,7 +294,6 @@ impl TarHeader {
         }
     }
 
-    /// The entry that the header begins; `None` if it has no such place in an archive.
     pub fn entry(&self) -> Option<Entry> {
         use Oddity::*;
         let is_readable = matches!(self.oddity(), None | Some(Old | Split | Checksum | Loose | NoSize));

@@ -27,9 +27,7 @@ pub enum TarEvent<'a> {
 pub enum TarEnd {
     /// The stream has not ended: a header or the rest of an entry is missing.
     Inside,
-    /// Exactly the required zeros end it.
     Clean,
-    /// Too few zeros end it.
     Short,
     Long,
     Junk,
@@ -61,7 +59,6 @@ enum ParserState {
 }
 
 impl ParserState {
-    /// State before padding of this length and the next header.
     fn padding(left_bytes: u64) -> Self {
         match left_bytes {
             0 => Self::Header,
@@ -175,7 +172,6 @@ impl EntryParser {
         Ok(())
     }
 
-    /// Parses bytes that all belong to the current state.
     fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         let length_bytes = bytes.len() as u64;
         match self.state {

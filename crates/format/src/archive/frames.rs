@@ -37,7 +37,6 @@ pub struct FrameCutter<I> {
 }
 
 impl<I: Iterator<Item = u64>> FrameCutter<I> {
-    /// Makes frames of at most `frame_size_bytes`.
     pub fn new(entry_lengths: I, frame_size_bytes: u64) -> Self {
         Self { entry_lengths: entry_lengths.enumerate(), frame_size_bytes: frame_size_bytes.max(1), pending: None }
     }

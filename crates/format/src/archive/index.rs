@@ -39,15 +39,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// Length of the tar stream in bytes, including its end.
     pub fn tar_bytes(&self) -> u64 {
         self.entries.iter().map(Entry::tar_bytes).fold(END_OF_ARCHIVE_BYTES, u64::saturating_add)
     }
 
-    /// Makes the skippable frame.
-    ///
-    /// # Errors
-    /// The frame would be 4 GiB or more.
     pub fn to_frame(&self) -> Result<Vec<u8>> {
         let too_large = || Error::failed("the archive has too many entries for its index");
         let table = write_table(&self.entries);
@@ -68,10 +63,6 @@ impl Index {
         skippable_frame(INDEX_FRAME_KIND, &content).ok_or_else(too_large)
     }
 
-    /// Parses an index frame.
-    ///
-    /// # Errors
-    /// It is damaged, or of an unknown version.
     pub fn parse_frame(frame: &[u8]) -> Result<Self> {
         Self::parse_content(frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default())
     }

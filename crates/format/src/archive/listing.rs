@@ -23,6 +23,5 @@ pub const VERSION: u32 = 1;
 pub struct FrameHashesAt {
     /// Offset in the file of the skippable frame with the hashes.
     pub offset_bytes: u64,
-    /// Number of hashes.
     pub frames: u64,
 }

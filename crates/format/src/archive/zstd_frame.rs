@@ -2,7 +2,6 @@
 
 use slotpress_base::{Error, Result};
 
-/// The first bytes of a zstd frame.
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 
 /// First magic number of skippable frames; the 15 next ones are also valid.

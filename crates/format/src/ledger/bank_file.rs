@@ -21,37 +21,26 @@ use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHa
 
 /// Fields of a bank file that slotpress or an operator needs.
 #[derive(Clone, Debug, Default)]
-#[warn(missing_docs)]
 pub struct BankFile {
     /// Blockhashes that transactions may still use; the last one is the hash of the last block's entries.
     pub blockhashes: BlockhashQueue,
     /// Bank hash, which covers parent, signatures, blockhash and accounts.
     pub hash: Hash,
-    /// Bank hash of the parent.
     pub parent_hash: Hash,
-    /// Slot of the parent.
     pub parent_slot: u64,
     /// Hard forks above the parent's slot: slot and count.
     pub hard_forks_since_parent: Vec<(u64, u64)>,
-    /// Number of transactions since genesis.
     pub transaction_count: u64,
-    /// Number of ticks since genesis.
     pub tick_height: u64,
-    /// Number of signatures in this slot.
     pub signature_count: u64,
-    /// Lamports in existence.
     pub capitalization: u64,
     /// Tick at which this slot ends.
     pub max_tick_height: u64,
-    /// Number of ticks in a slot.
     pub ticks_per_slot: u64,
     /// Time of the genesis, in seconds since 1970.
     pub genesis_creation_time: i64,
-    /// Total bytes of account data.
     pub accounts_data_bytes: u64,
-    /// Slot of the bank.
     pub slot: u64,
-    /// Number of blocks since genesis.
     pub block_height: u64,
     /// Identity of this slot's leader.
     pub leader: Hash,
@@ -73,23 +62,18 @@ pub struct BankFile {
     pub first_normal_slot: u64,
     /// True if epochs start short and grow.
     pub is_warmup: bool,
-    /// Number of vote accounts in the stakes cache.
     pub vote_account_count: u64,
-    /// Number of delegations in the stakes cache.
     pub delegation_count: u64,
     /// Epoch of the stakes cache: the bank's own epoch.
     pub stakes_epoch: u64,
-    /// Number of storages in the storage map.
     pub storage_count: u64,
     /// Slot of the accounts database. Equals the bank's; no client checks it.
     pub accounts_slot: u64,
-    /// Number of epochs in the epoch stakes.
     pub epoch_stakes_count: u64,
     /// Sum over all accounts. Written by every version since 3.0.
     pub lattice_hash: LatticeHash,
     /// Id of the block; written since 4.1.
     pub block_id: Option<Hash>,
-    /// Length of the file in bytes.
     pub length_bytes: u64,
     /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
@@ -105,7 +89,6 @@ pub struct BankPlaces {
     pub hashes_per_tick: u64,
     /// The duration of a slot, 16 bytes; the slots of a year follow after 8 more bytes.
     pub ns_per_slot: u64,
-    /// The leader, 32 bytes.
     pub leader: u64,
     pub rent_slots_per_year: u64,
     pub stakes: u64,
@@ -119,14 +102,12 @@ pub struct BankPlaces {
 
 /// Leader of the bank's slot by the stakes of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub enum ScheduledLeader {
     /// Unknown: slot 0 has no leader, and very many voters or slots of an epoch are not evaluated.
     #[default]
     Unknown,
     /// No stakes of this epoch, or no stake in them.
     NoStake,
-    /// Identity of the leader.
     Node(Hash),
 }
 
@@ -221,7 +202,6 @@ pub struct StorageMapItem {
     pub length_bytes: u64,
 }
 
-/// Reads a bank file from disk. Calls `on_storage` for each item of the storage map.
 pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>) -> Result<BankFile> {
     parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
 }
@@ -269,7 +249,6 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     Ok(bank)
 }
 
-/// Parses the first fields: from the blockhash queue to the slot duration.
 fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
@@ -319,7 +298,6 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     Ok(())
 }
 
-/// Parses the fields between the first ones and the stakes.
 fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     r.skip(8)?; // slots per year

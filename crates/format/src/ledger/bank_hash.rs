@@ -19,7 +19,6 @@ pub struct BankHashParts<'a> {
 }
 
 impl BankHashParts<'_> {
-    /// Computes the bank hash.
     pub fn hash(&self) -> Hash {
         let inner = Sha256::new()
             .chain_update(self.parent_hash.0)

@@ -30,7 +30,6 @@ pub struct Breach {
     pub demand: Demand,
     /// Value that meets the demand.
     pub expected: String,
-    /// Value in the file.
     pub found: String,
     /// Offset after the field.
     pub offset_bytes: u64,
@@ -43,7 +42,6 @@ pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 /// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c` and `fd_runtime_const.h`).
 pub mod firedancer {
     pub const ANCESTORS_MAX: u64 = 8192;
-    /// Hard forks since genesis.
     pub const HARD_FORKS_MAX: u64 = 64;
     /// Largest capitalization, in lamports.
     pub const CAPITALIZATION_MAX: u64 = i64::MAX as u64;

@@ -95,19 +95,12 @@ impl Layout {
 
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
 #[derive(Debug)]
-#[warn(missing_docs)]
 pub struct BankSnapshot {
-    /// Slot in the name of its directory.
     pub slot: u64,
-    /// Layout that was found.
     pub layout: Layout,
-    /// Directory `snapshots/<slot>`.
     pub dir: PathBuf,
-    /// Path of the bank file.
     pub bank_file: PathBuf,
-    /// Path of the status cache.
     pub status_cache: PathBuf,
-    /// Path of the version file.
     pub version: PathBuf,
     /// Path of the obsolete records, if the layout has them.
     pub obsolete_accounts: Option<PathBuf>,
@@ -162,7 +155,6 @@ pub fn is_known_version(content: &[u8]) -> bool {
         && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
 }
 
-/// Reads a version file, at most one byte more than is valid.
 pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let file = slotpress_base::files::open_file(path)?;
@@ -421,7 +413,6 @@ fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// True if the directory exists.
 fn is_dir(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
 }

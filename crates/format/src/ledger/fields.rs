@@ -35,7 +35,6 @@ fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
 }
 
 impl FieldReader<BufReader<File>> {
-    /// Opens a file. Errors call it `what`, for example "the bank file".
     pub fn open(path: &Path, what: &str) -> Result<Self> {
         let file = slotpress_base::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
@@ -54,7 +53,6 @@ impl<R: BufRead> FieldReader<R> {
         self.position
     }
 
-    /// Bytes until the end.
     pub fn remaining(&self) -> u64 {
         self.length.saturating_sub(self.position)
     }
@@ -68,7 +66,6 @@ impl<R: BufRead> FieldReader<R> {
         unreadable(&self.what, self.position, error)
     }
 
-    /// Refuses to read more than there is.
     fn check_remaining(&self, wanted: u64) -> Result<()> {
         match wanted.saturating_sub(self.remaining()) {
             0 => Ok(()),
@@ -76,7 +73,6 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Fills `buffer` with the next bytes.
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         self.check_remaining(wanted)?;

@@ -17,7 +17,6 @@ pub struct Genesis {
     pub ns_per_tick: u128,
     /// Hashes in a tick; `None` if the number is not fixed.
     pub hashes_per_tick: Option<u64>,
-    /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
     /// True if epochs start short and grow.
     pub is_warmup: bool,
@@ -34,10 +33,6 @@ const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
 const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 
 impl Genesis {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not a genesis.
     pub fn read(path: &Path) -> Result<Self> {
         Self::parse(FieldReader::open(path, "the genesis")?)
     }

@@ -15,7 +15,6 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// A file as identified in `/proc/locks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockedFile {
-    /// Major and minor number of the device.
     device: (u32, u32),
     inode: u64,
 }

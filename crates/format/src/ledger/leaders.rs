@@ -17,7 +17,6 @@ pub struct Voter {
     /// Effective stake in lamports.
     pub stake: u64,
     pub address: [u8; 32],
-    /// Identity of the validator.
     pub node: [u8; 32],
 }
 

@@ -37,7 +37,6 @@ impl ObsoleteFormat {
         }
     }
 
-    /// Reads the next item.
     fn read_item<R: BufRead>(self, r: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
         let fields = match self {
             Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<WIDE_BYTES>()?),
@@ -125,7 +124,6 @@ pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<V
     Ok(storages)
 }
 
-/// Writes a `storages_list`.
 pub fn write_storages_list(
     to: &mut impl std::io::Write,
     storages: impl ExactSizeIterator<Item = (u64, u32)>,

@@ -146,15 +146,12 @@ impl Extension {
 
 /// Parsed file name of a snapshot archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct ArchiveName {
     /// Slot of the full archive that an incremental one builds on; `None` for a full archive.
     pub base_slot: Option<u64>,
-    /// Slot of the bank.
     pub slot: u64,
     /// blake3 hash of the bank's accounts lattice hash.
     pub hash: Hash,
-    /// Compression of the archive.
     pub extension: Extension,
 }
 

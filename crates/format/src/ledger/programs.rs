@@ -15,19 +15,13 @@ pub const VOTE: [u8; 32] = address("Vote111111111111111111111111111111111111111"
 /// The upgradeable loader, which owns programs and their code.
 pub const LOADER: [u8; 32] = address("BPFLoaderUpgradeab1e11111111111111111111111");
 pub const LOOKUP_TABLE: [u8; 32] = address("AddressLookupTab1e1111111111111111111111111");
-/// Raydium's constant-product pools.
 pub const RAYDIUM_AMM: [u8; 32] = address("675kPX9MHTjS2zt1qfr1NYHuzeLXfQM9H24wFSUt1Mp8");
-/// Raydium's concentrated liquidity.
 pub const RAYDIUM_CLMM: [u8; 32] = address("CAMMCzo5YL8w4VFF8KVHrK22GGUsp5VTaW7grrKgrWqK");
 pub const WHIRLPOOL: [u8; 32] = address("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc");
-/// Meteora's liquidity bins.
 pub const METEORA: [u8; 32] = address("LBUZKhRxPF3XUpBCjp4YzTKgLccjZhTSDM9YuVaPwxo");
-/// OpenBook order books.
 pub const OPENBOOK: [u8; 32] = address("srmqPvymJeFKQ4zGQed1GFppgkRHL9kaELCbyksJtPX");
 pub const SOLEND: [u8; 32] = address("So1endDq2YkqhipRh3WViPa8hdiSpxWy6z3Z6tMCpAo");
-/// Kamino lending.
 pub const KAMINO: [u8; 32] = address("KLend2g3cP87fffoy8q1mQqGKjrxjC8boSyAYavgmjD");
-/// Pump.fun bonding curves.
 pub const PUMP: [u8; 32] = address("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P");
 pub const DRIFT: [u8; 32] = address("dRiftyHA39MWEi3m9aunc5MzRF1JYuBsbn6VPcn33UH");
 /// Jupiter's airdrop distributor.

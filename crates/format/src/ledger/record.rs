@@ -11,7 +11,6 @@ pub const RECORD_HEADER_BYTES: usize = 136;
 pub mod field {
     use std::ops::Range;
 
-    /// Length of the data, `u64`.
     pub const DATA_LEN: usize = 8;
     pub const PUBKEY: Range<usize> = 16..48;
     /// Balance, `u64`.
@@ -121,7 +120,6 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Alignment of records.
 pub const RECORD_ALIGNMENT: u64 = 8;
 
 /// Most data of an account in bytes (10 MiB).

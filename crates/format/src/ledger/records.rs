@@ -8,7 +8,6 @@ use slotpress_base::{split_at_most, to_usize};
 use crate::ledger::record::{align8, field};
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest};
 
-/// A complete record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub offset_bytes: u64,

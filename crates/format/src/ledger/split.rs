@@ -88,7 +88,6 @@ pub const fn record_bytes(data_len: u64) -> u64 {
 /// Place of an account's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountData<'a> {
-    /// The data itself.
     Inline(&'a [u8]),
     /// Offset of its entry in the `.data` file.
     At(u64),
@@ -99,7 +98,6 @@ pub enum AccountData<'a> {
 pub struct MetaEntry<'a> {
     pub offset: u64,
     pub header: &'a [u8; META_HEADER_BYTES],
-    /// Length of the data in bytes, at most 10 MiB.
     pub data_len: u32,
     pub data: AccountData<'a>,
 }
@@ -125,7 +123,6 @@ impl MetaEntry<'_> {
         array_at::<0, 32, _>(self.header)
     }
 
-    /// Length of its record in an archive, in bytes.
     pub fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.data_len))
     }
@@ -154,7 +151,6 @@ pub type ReadAt<'a> = dyn FnMut(&mut [u8], u64) -> Result<()> + 'a;
 /// Part of a `.meta` file to walk over.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaRange {
-    /// Length of the file in bytes.
     pub meta_bytes: u64,
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,

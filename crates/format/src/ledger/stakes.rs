@@ -70,7 +70,6 @@ impl Delegation {
     }
 }
 
-/// An account that is kept with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAccount {
     pub lamports: u64,

@@ -12,12 +12,10 @@ use crate::{Breach, FieldReader, Hash};
 /// Most slots of which a validator keeps results.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
-/// Contents of a status cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCache {
     /// The slots, in the order of the file.
     pub slots: Vec<u64>,
-    /// Number of transactions over all slots.
     pub transaction_count: u64,
     /// Blockhashes that transactions used; limited in number, the first in the file.
     pub blockhashes: HashMap<Hash, BlockhashUse>,

@@ -18,11 +18,8 @@ pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages, kept open so that files are found relative to it.
 #[derive(Debug)]
-#[warn(missing_docs)]
 pub struct StorageRoot {
-    /// Path for messages.
     pub path: PathBuf,
-    /// Open directory, through which files are opened.
     pub dir: OwnedFd,
 }
 
@@ -78,9 +75,7 @@ pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
 /// A storage when it was found. Kept small, since mainnet has 430,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct StorageFile {
-    /// Slot of the storage.
     pub slot: u64,
     /// Id of the storage on this node.
     pub id: u32,

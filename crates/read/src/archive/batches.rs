@@ -41,7 +41,6 @@ pub enum Workers<'a> {
     Here(BatchVisitor<'a>),
 }
 
-/// The storage whose content is arriving.
 #[derive(Clone, Copy)]
 struct CurrentStorage {
     storage: StorageRef,

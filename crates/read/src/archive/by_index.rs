@@ -38,7 +38,6 @@ pub enum Extent {
     Everything,
     /// Frames with wanted content; of the others, only the frame header.
     WantedAndHeaders,
-    /// Only frames with wanted content.
     Wanted,
 }
 
@@ -167,7 +166,6 @@ impl IndexReader<'_> {
         })
     }
 
-    /// True if the frame holds wanted content.
     fn is_wanted(&self, span: &FrameSpan) -> bool {
         let uses = self.uses.get(to_usize(span.first_entry)..entries_begun_by(span, &self.tail.index.entries));
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))

@@ -8,17 +8,15 @@ use slotpress_format::Entry;
 use slotpress_format::ledger::names::Extension;
 
 /// Compression of an archive, told from its first bytes.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// zstd frames.
     Zstd,
-    /// LZ4 frames.
     Lz4,
     /// bzip2; Agave wrote such archives until 2024.
     Bzip2,
     /// gzip; Agave wrote such archives until 2024.
     Gzip,
-    /// Not compressed.
     None,
 }
 

@@ -62,7 +62,6 @@ enum Current {
 }
 
 impl DocumentReader {
-    /// Begins an entry, and abandons an unfinished one.
     pub fn begin(&mut self, entry: &Entry) {
         self.abandon();
         let length = entry.content_bytes;

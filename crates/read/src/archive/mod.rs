@@ -102,7 +102,6 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Result of reading an archive, beside what the visitor was told.
 #[derive(Debug, Default)]
 pub struct ReadArchive {
     pub documents: Documents,
@@ -244,7 +243,6 @@ impl Archive {
         }
     }
 
-    /// Decodes the archive in order and passes the tar stream to `on_content`.
     pub fn decode_in_order(
         &self,
         threads: usize,

@@ -68,7 +68,6 @@ impl<R: Read> Peeker<R> {
         Ok(())
     }
 
-    /// Consumes the next `count` bytes and drops them.
     pub fn skip(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
             let available = self.peek(1)?.len();

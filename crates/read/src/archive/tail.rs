@@ -69,7 +69,6 @@ pub struct Hashes {
     pub frames: Vec<FrameHash>,
     /// Hash over all frame hashes and the tail; stands for all bytes of the archive.
     pub root: Root,
-    /// Offset of the skippable frame that holds the hashes.
     pub offset_bytes: u64,
 }
 

@@ -27,7 +27,6 @@ pub struct EntryUse {
 }
 
 impl EntryUse {
-    /// True if its content must be decoded.
     pub fn is_wanted(&self) -> bool {
         self.records_of.is_some() || self.is_document || self.is_for_sink
     }
@@ -65,7 +64,6 @@ pub enum Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// The problem as an error, for a visitor that stops at the first one.
     pub fn into_error(self) -> Error {
         match self {
             Self::LostFrame { error, .. } | Self::Unreadable { error, .. } | Self::DamagedHeader { error, .. } => {

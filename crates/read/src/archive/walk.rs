@@ -97,25 +97,19 @@ pub struct FrameWalker<'a, R> {
 /// Statistics of the frames of a stream, as far as it was walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct FrameStatistics {
-    /// Frames with content.
     pub frames: u64,
     /// The largest content size that a frame header states, in bytes.
     #[serde(rename = "frame_bytes_max")]
     pub content_bytes_max: u64,
-    /// Frames that end with a checksum.
     pub frames_with_checksum: u64,
-    /// Frames that state their content size.
     #[serde(skip)]
     pub frames_with_content_size: u64,
     /// The largest window that a decoder needs, in bytes.
     #[serde(skip)]
     pub window_bytes_max: u64,
-    /// Number of skippable frames.
     #[serde(skip)]
     pub skippable_frames: u64,
-    /// Total length of skippable frames in bytes.
     pub skippable_bytes: u64,
 }
 

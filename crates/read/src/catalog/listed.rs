@@ -9,11 +9,10 @@ use slotpress_format::{ArchiveName, FrameHashesAt, Root, SlotTime, SlotTimeSourc
 use super::{Archive, Catalog, FrameHashes};
 
 /// An archive in a server's list.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedArchive {
-    /// File name of the archive.
     pub name: ArchiveName,
-    /// Length in bytes.
     pub size_bytes: Option<u64>,
     /// Seconds since the modification, when the list was made; only in a list made on request.
     pub age_seconds: Option<u64>,
@@ -21,18 +20,16 @@ pub struct ListedArchive {
     pub modified_unix_seconds: Option<u64>,
     /// How the server says that the state was checked.
     pub state: Option<String>,
-    /// Root over the frame hashes, if the archive has them.
     pub root: Option<Root>,
-    /// Position of the frame hashes in the archive.
     pub frame_hashes: Option<FrameHashesAt>,
 }
 
 /// Contents of a server's list.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The archives, in the order of the list.
     pub archives: Vec<ListedArchive>,
-    /// Duration of slots.
     pub slot_time: SlotTime,
 }
 

@@ -28,6 +28,7 @@ use slotpress_format::{ArchiveName, Root, SlotTime};
 use self::usable::{Fault, Unusable};
 
 /// A file that is named like an archive.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
     /// Parsed file name; formats to the same name again.
@@ -36,33 +37,29 @@ pub struct Archive {
     pub dir: PathBuf,
     /// True if the file is in the subdirectory `remote`, where Agave puts downloads.
     pub is_remote: bool,
-    /// Length in bytes.
     pub size_bytes: u64,
     /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Device and inode.
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
     pub hashes: Option<FrameHashes>,
 }
 
 /// Position of an archive's frame hashes, and the root over them.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
     /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for every byte.
     pub root: Root,
-    /// Offset of the skippable frame that holds them.
     pub offset_bytes: u64,
-    /// Number of frame hashes.
     pub frames: u64,
 }
 
 /// Identifies a file, even if another one takes its name.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// Device number.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
 }
 
@@ -115,9 +112,9 @@ fn rank(extension: Extension) -> usize {
 }
 
 /// The archives from which a node without a state would start.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
-    /// The newest full archive.
     pub full: &'a Archive,
     /// The newest incremental archive for this full one.
     pub incremental: Option<&'a Archive>,

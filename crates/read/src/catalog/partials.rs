@@ -20,10 +20,10 @@ pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
 /// An unfinished download.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partial {
-    /// Name of the archive that is being downloaded.
     pub name: ArchiveName,
     /// The directory that it is in.
     pub dir: PathBuf,
@@ -100,7 +100,6 @@ pub fn find(dir: &Path) -> Result<Vec<Partial>> {
     Ok(found)
 }
 
-/// Serializes the age at the time of writing.
 impl Serialize for Partial {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Partial", 5)?;
@@ -113,7 +112,6 @@ impl Serialize for Partial {
     }
 }
 
-/// Writes the path.
 impl std::fmt::Display for Partial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.path().shown())

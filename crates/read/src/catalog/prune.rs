@@ -33,11 +33,11 @@ impl Keep {
 }
 
 /// Why an archive is kept.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It is among the newest of its kind.
     Newest,
-    /// It was modified recently.
     Recent,
     /// It is the full archive of a kept incremental one.
     Base,

@@ -15,15 +15,13 @@ use crate::archive::cut::is_plainly_cut;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
 /// Why a file that is named like an archive is unusable.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// The file is empty.
     Empty,
-    /// Its first bytes are not those of an archive.
     NotAnArchive,
-    /// It is cut off.
     Cut,
     /// The system refuses to open or read it.
     Unreadable,
@@ -41,23 +39,20 @@ impl fmt::Display for Fault {
 }
 
 /// An unusable file that is named like an archive.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unusable {
-    /// The file.
     pub archive: Archive,
-    /// The reason.
     pub fault: Fault,
 }
 
-/// Writes path and reason.
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
     }
 }
 
-/// Serializes the age at the time of writing.
 impl Serialize for Unusable {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Unusable", 6)?;

@@ -38,9 +38,7 @@ pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> 
 
 /// An archive of Firedancer's of which everything has been read, and the state checked.
 pub struct ReadOfFiredancer<'a> {
-    /// The bytes of its bank file.
     pub bank_file: Vec<u8>,
-    /// The same, parsed.
     pub bank: &'a BankFile,
     /// What the accounts of its state tell.
     pub accounts: FoundAccounts,
@@ -57,7 +55,6 @@ pub struct ReadOfFiredancer<'a> {
 /// What takes the place of what it has.
 #[derive(Debug)]
 pub struct ForAgave {
-    /// The bank file.
     pub bank: RebuiltBank,
     /// What takes the place of the first 8 bytes of the status cache.
     pub status_cache_front: Vec<u8>,
@@ -65,14 +62,11 @@ pub struct ForAgave {
     pub rent_epochs: Vec<RentEpochPlace>,
 }
 
-/// The rent epoch of a vote account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RentEpochPlace {
-    /// The number of its storage.
     pub storage: u32,
     /// Where in the storage it is.
     pub offset_bytes: u64,
-    /// What it is.
     pub epoch: u64,
 }
 

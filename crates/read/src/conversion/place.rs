@@ -7,11 +7,8 @@ use slotpress_format::{Entry, EntryKind, STORAGE_BYTES_MAX};
 /// A storage of Firedancer's as a part of a new one: all of it, as long as there are slots enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoragePart {
-    /// The new storage.
     pub entry: Entry,
-    /// Whether this is its first part.
     pub begins: bool,
-    /// Whether this is its last part.
     pub ends: bool,
 }
 

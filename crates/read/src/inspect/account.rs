@@ -23,21 +23,17 @@ use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The newest version of an account.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundAccount {
-    /// Address of the account.
     pub pubkey: Address,
-    /// Owner program.
     pub owner: Address,
     /// Balance; 0 means that the account is closed.
     pub lamports: u64,
-    /// True if the account is a program.
     pub is_executable: bool,
     /// Data, at most 10 MiB.
     pub data: Vec<u8>,
-    /// Slot of the storage.
     pub slot: u64,
-    /// Id of the storage.
     pub storage_id: u32,
     /// Offset of the record in the storage, as it is archived.
     pub offset_bytes: u64,

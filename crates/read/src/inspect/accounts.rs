@@ -38,15 +38,13 @@ pub struct AccountsOptions {
 }
 
 /// Totals over the newest versions of accounts.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordTotals {
-    /// Accounts with lamports.
     pub accounts: u64,
-    /// Bytes of data.
     pub data_bytes: u64,
     /// Bytes in storages, with headers and padding.
     pub stored_bytes: u64,
-    /// Sum of balances.
     #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
     /// Tombstones: records without lamports, which close an account. No other field counts them.
@@ -80,6 +78,7 @@ impl RecordTotals {
 }
 
 /// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are reports of their own.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
     /// The archive, or the bank snapshot's directory.
@@ -87,7 +86,6 @@ pub struct AccountsSummary {
     pub path: PathBuf,
     /// The owner to which counting was restricted.
     pub owner: Option<Address>,
-    /// Totals over all counted accounts.
     #[serde(flatten)]
     pub totals: RecordTotals,
     /// Totals by owner, most stored bytes first.
@@ -114,13 +112,13 @@ fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> st
 }
 
 /// The accounts of one owner program.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerTotals {
     /// The program; `None` for all owners beyond [`OWNERS_MAX`].
     pub owner: Option<Address>,
     /// Name of a well-known program.
     pub name: Option<&'static str>,
-    /// Totals of its accounts.
     #[serde(flatten)]
     pub totals: RecordTotals,
 }

@@ -47,12 +47,9 @@ pub enum AccountsInput<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct ArchiveInspection {
-    /// Path of the archive.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The parsed bank file.
     #[serde(flatten)]
     pub bank: BankFile,
     /// Parsed name of the archive. Serializes as the base slot only.
@@ -62,7 +59,6 @@ pub struct ArchiveInspection {
     pub name_matches: Option<bool>,
     /// The snapshot version, such as `1.2.0`.
     pub version: String,
-    /// Compression of the file.
     #[serde(rename = "format")]
     pub compression: Compression,
     /// The program that wrote the archive, if the index tells.
@@ -70,15 +66,11 @@ pub struct ArchiveInspection {
     pub writer: Option<WrittenBy>,
     /// True if the bank file shows that Firedancer wrote the state.
     pub is_of_firedancer: bool,
-    /// Totals over the entries.
     #[serde(flatten)]
     pub entries: EntrySummary,
-    /// Length of the file in bytes.
     pub file_bytes: u64,
-    /// Statistics of the frames.
     #[serde(flatten)]
     pub frames: FrameStatistics,
-    /// Root over the frame hashes, if the archive has them.
     pub root: Option<Root>,
     /// For each client, the reasons for which it refuses the archive, as far as was examined; accounts were not.
     pub clients: Vec<ClientReading>,
@@ -99,22 +91,17 @@ fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::resu
 /// Writer of an archive, as its index names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct WrittenBy {
-    /// Program and version.
     pub name: String,
     /// Settings, in the writer's own words.
     pub settings: String,
-    /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
 }
 
 /// Tells whether a client loads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct ClientReading {
-    /// The client.
     pub client: Client,
     /// True if nothing was found for which it refuses the archive.
     pub reads: bool,
@@ -125,22 +112,14 @@ pub struct ClientReading {
 /// Totals over the entries of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct EntrySummary {
-    /// Number of storages.
     pub storages: u64,
-    /// Bytes of all storages.
     pub storage_bytes: u64,
-    /// Bytes of the largest storage.
     pub storage_bytes_max: u64,
-    /// Highest slot of a storage.
     #[serde(skip)]
     pub storage_slot_max: u64,
-    /// Bytes of the bank file.
     pub bank_file_bytes: u64,
-    /// Bytes of the status cache.
     pub status_cache_bytes: u64,
-    /// Bytes of the whole tar stream.
     pub tar_bytes: u64,
 }
 
@@ -164,19 +143,15 @@ impl EntrySummary {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "ledger")]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct LedgerInspection {
-    /// Directory of the bank snapshot.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The parsed bank file.
     #[serde(flatten)]
     pub bank: BankFile,
     /// Storages that an archive of it would hold.
     pub storages: u64,
     /// Bytes of these storages, without obsolete records.
     pub storage_bytes: u64,
-    /// Layout of the bank snapshot, which determines how storages are found.
     pub layout: Layout,
     /// Split storages on disk, which an archive would hold as append vecs.
     pub split_storages: u64,
@@ -189,10 +164,6 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
-/// Inspects an archive.
-///
-/// # Errors
-/// The archive cannot be read, or an examined part is damaged; accounts are not examined.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let mut archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);

@@ -66,14 +66,13 @@ impl Default for VisitOptions {
 }
 
 /// Result of a visit, beside its visitors.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VisitReport {
-    /// Slot of the state, if the bank file could be read.
     pub slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
-    /// Accounts that were visited.
     pub accounts: u64,
     /// Records that were read, of all versions.
     pub records: u64,
@@ -81,16 +80,15 @@ pub struct VisitReport {
     pub superseded: u64,
     /// Result of the state check.
     pub state: StateOutcome,
-    /// Elapsed time and CPU time.
     pub elapsed: Elapsed,
 }
 
 /// Visitors and report of a visit.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug)]
 pub struct Visit<V> {
     /// At most one visitor for each worker, in no particular order.
     pub visitors: Vec<V>,
-    /// The report.
     pub report: VisitReport,
 }
 

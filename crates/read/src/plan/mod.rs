@@ -68,7 +68,6 @@ pub struct Plan {
     pub obsolete_accounts: Option<ObsoleteLists>,
     /// Positions in split storages from which they can be read, in the order of the storages.
     checkpoints: Vec<Checkpoint>,
-    /// Number of obsolete records, including those of storages of which nothing remains.
     pub obsolete_records: u64,
     /// Bytes that the obsolete records would take in an archive.
     pub obsolete_bytes: u64,
@@ -85,7 +84,6 @@ const MISSING_MAX: usize = 1000;
 pub struct PlanOptions {
     /// For an incremental archive: only storages of newer slots are archived.
     pub base_slot: Option<u64>,
-    /// Workers that read the `.meta` files of split storages.
     pub threads: usize,
     /// How these files, and later all storages, are read.
     pub io_policy: IoPolicy,

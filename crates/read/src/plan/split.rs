@@ -40,9 +40,7 @@ const BATCH_STORAGES_MAX: usize = 256;
 /// The start of a record in a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Offset in the content of the archive's entry.
     pub entry_offset: u64,
-    /// Offset in the `.meta` file.
     pub meta_offset: u64,
 }
 

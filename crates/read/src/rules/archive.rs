@@ -132,7 +132,6 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// Makes the checks that need the whole archive.
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
         if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
             if !tail.is_plain {

@@ -10,22 +10,19 @@ use slotpress_format::ledger::names::Extension;
 use super::rule::Rule;
 
 /// A validator client in one version.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub enum Client {
     /// Agave 4.1, and older versions that behave the same.
     #[serde(rename = "agave-4.1")]
     Agave41,
-    /// Agave 4.2.
     #[serde(rename = "agave-4.2")]
     Agave42,
-    /// Agave 4.3.
     #[serde(rename = "agave-4.3")]
     Agave43,
-    /// Agave 4.4.
     #[serde(rename = "agave-4.4")]
     Agave44,
-    /// Agave 4.5.
     #[serde(rename = "agave-4.5")]
     Agave45,
     /// Firedancer, whose versions are not told apart.
@@ -136,14 +133,13 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 }
 
 /// Verdict of one client.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    /// Client that gives the verdict.
     pub client: Client,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// The reason for which it refuses.
     pub because: Option<&'static str>,
     /// A restriction, if it loads the archive.
     pub note: Option<&'static str>,

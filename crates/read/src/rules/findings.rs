@@ -35,10 +35,8 @@ pub enum Check {
 }
 
 impl Check {
-    /// All checks in their order.
     pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
 
-    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -54,9 +52,7 @@ impl Check {
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct Place {
-    /// Path of the archive or ledger.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
     /// Number among the frames that hold tar data, from 0.
@@ -64,9 +60,7 @@ pub struct Place {
     /// With an entry: offset in its content. With a frame but no entry: offset in the file. Otherwise: offset in the
     /// tar stream.
     pub offset_bytes: Option<u64>,
-    /// Path of the entry.
     pub entry: Option<String>,
-    /// Address of the account.
     pub account: Option<Address>,
 }
 
@@ -90,27 +84,18 @@ impl Place {
 /// A broken rule at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct Failure {
-    /// The check that failed.
     pub check: Check,
-    /// The broken rule.
     pub rule: Rule,
-    /// Description of the failure.
     pub message: String,
-    /// Position of the failure.
     #[serde(flatten)]
     pub place: Place,
-    /// The expected value.
     pub expected: Option<String>,
-    /// The value found.
     pub found: Option<String>,
-    /// Advice for the operator.
     pub hint: Cow<'static, str>,
 }
 
 impl Failure {
-    /// The failure as an error.
     pub(crate) fn to_error(&self) -> Error {
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
@@ -159,7 +144,6 @@ impl Findings {
         Self { refused: Some(refused), ..Self::default() }
     }
 
-    /// True if breaking the rule ends the work.
     pub fn refuses(&self, rule: Rule) -> bool {
         self.refused.is_some_and(|refused| refused(rule))
     }
@@ -228,12 +212,10 @@ impl Findings {
         self.lock().skipped.entry(check).or_insert_with(|| why.to_string());
     }
 
-    /// True if a check was not made to its end.
     pub fn is_skipped(&self, check: Check) -> bool {
         self.lock().skipped.contains_key(&check)
     }
 
-    /// The reason for which a check was not made to its end.
     pub fn skipped(&self, check: Check) -> Option<String> {
         self.lock().skipped.get(&check).cloned()
     }
@@ -243,12 +225,10 @@ impl Findings {
         self.lock().is_state_incomplete = true;
     }
 
-    /// True if some accounts could not be read.
     pub fn has_lost_accounts(&self) -> bool {
         self.lock().is_state_incomplete
     }
 
-    /// True if the rule was broken.
     pub fn has(&self, rule: Rule) -> bool {
         self.lock().per_rule.contains_key(&rule)
     }

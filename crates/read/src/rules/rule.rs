@@ -20,7 +20,6 @@ const FROM_4_3: &[Client] = &[Agave43, Agave44, Agave45];
 const FROM_4_4: &[Client] = &[Agave44, Agave45];
 const FROM_4_5: &[Client] = &[Agave45];
 
-/// Sources of knowledge.
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
 const PAGE_BANK_FILE: &str = "docs/snapshot-format.md#bank-file";

@@ -78,7 +78,6 @@ impl WorkDir {
         &self.dir
     }
 
-    /// Identity of the directory (device and inode).
     pub fn found(&self) -> &Found {
         &self.found
     }
@@ -97,7 +96,6 @@ impl WorkDir {
         Ok(())
     }
 
-    /// Keeps the directory with its contents.
     pub fn keep(mut self) {
         self.is_kept = true;
     }

@@ -177,7 +177,6 @@ pub fn verify_archives(
     read_archives(archive, incremental, Job::verify(options, progress))
 }
 
-/// Reads archives for any [`Job`].
 pub(crate) fn read_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,

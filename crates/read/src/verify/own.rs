@@ -11,10 +11,10 @@ use crate::{
 };
 
 /// Result of reading back.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
-    /// Storages that were read.
     pub storages: u64,
     /// Accounts in the state, if it was checked.
     pub accounts: Option<u64>,

@@ -13,10 +13,10 @@ use crate::state::finish::StateCounts;
 use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
 /// Result of a check.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckResult {
-    /// The check.
     pub name: Check,
     /// True if no failure was found.
     pub ok: bool,
@@ -25,13 +25,13 @@ pub struct CheckResult {
 }
 
 /// Report of a verification.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// What was verified: an archive; a full and an incremental one; or a ledger.
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
-    /// True if there are no failures.
     pub ok: bool,
     /// Clients for which it was verified; empty for all of them.
     pub asked: Vec<Client>,
@@ -41,9 +41,7 @@ pub struct VerifyReport {
     pub expected_slot: Option<u64>,
     /// Root of each archive that has frame hashes, in the order of the paths.
     pub roots: Vec<Option<Root>>,
-    /// Slot of the state.
     pub slot: Option<u64>,
-    /// Base slot of an incremental archive.
     pub base_slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
@@ -52,7 +50,6 @@ pub struct VerifyReport {
     pub capitalization: Option<u64>,
     /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
-    /// The checks in order.
     pub checks: Vec<CheckResult>,
     /// Deviations that are not tolerated.
     pub failures: Vec<Failure>,
@@ -60,27 +57,25 @@ pub struct VerifyReport {
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed because there are many of the same rule.
     pub unlisted_count: u64,
-    /// Verdict of each client.
     pub clients: Vec<ClientVerdict>,
-    /// Totals.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Elapsed time and CPU time.
     #[serde(flatten)]
     pub elapsed: Elapsed,
 }
 
 /// Obsolete records of storages that are not emptied.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
-    /// Number of obsolete records.
     pub records: u64,
     /// Their bytes, as records of an append vec.
     pub bytes: u64,
 }
 
 /// Totals of a verification.
+#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -90,9 +85,7 @@ pub struct Counts {
     pub tar_bytes: u64,
     /// Frames with tar data.
     pub frames: u64,
-    /// Storages.
     pub storages: u64,
-    /// Records, of all versions.
     pub records: u64,
     /// Accounts in the state: newest versions with lamports.
     pub accounts: u64,

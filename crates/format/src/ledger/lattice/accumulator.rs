@@ -29,7 +29,6 @@ impl Default for LatticeAccumulator {
 }
 
 impl LatticeAccumulator {
-    /// Uses the fastest code that this machine supports.
     pub fn new() -> Self {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
     }

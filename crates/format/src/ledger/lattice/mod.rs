@@ -16,7 +16,6 @@ use crate::Hash;
 /// Length of a lattice hash in bytes: 1,024 little-endian `u16`.
 pub const LATTICE_HASH_BYTES: usize = 2048;
 
-/// Number of elements of a lattice hash.
 pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 
 /// A wrapping sum of account hashes, element by element. The order of accounts does not matter, and accounts can be

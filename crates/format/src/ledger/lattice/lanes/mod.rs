@@ -47,9 +47,7 @@ pub enum Backend {
     Crate,
     /// Four lanes; on every x86_64.
     Sse2,
-    /// Eight lanes.
     Avx2,
-    /// Sixteen lanes.
     Avx512,
     /// Four lanes; on every aarch64.
     Neon,
@@ -59,13 +57,11 @@ impl Backend {
     /// All backends, the fastest last.
     pub const ALL: [Self; 5] = [Self::Crate, Self::Neon, Self::Sse2, Self::Avx2, Self::Avx512];
 
-    /// The fastest one that this machine supports.
     pub fn best() -> Self {
         let has = |backend: &&Self| backend.is_available();
         Self::ALL.iter().rev().find(has).copied().unwrap_or(Self::Crate)
     }
 
-    /// True if this machine supports it.
     pub fn is_available(self) -> bool {
         self == Self::Crate || Kernel::new(self).is_some()
     }
