@@ -24,11 +24,11 @@ use super::input::Input;
 use super::reading::Decoded;
 use super::state::{finish_state, new_state_check};
 
-/// What becomes of an entry.
+/// The treatment of an entry of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stays,
-    /// It holds nothing, and is left out.
+    /// An empty storage, which is left out.
     Goes,
     /// A storage becomes a part of another, or all of it.
     Storage(StoragePart),
@@ -42,12 +42,12 @@ pub enum Fate {
 pub struct Conversion {
     source: Vec<Entry>,
     fates: Vec<Fate>,
-    /// What changes inside storages.
+    /// Rent epochs to write into vote accounts of storages.
     pub rent_epochs: RentEpochPlaces,
     pub bank: RebuiltBank,
-    /// What takes the place of the first 8 bytes of the status cache.
+    /// Bytes that replace the first 8 of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
-    /// What the check of the state said.
+    /// Result of the state check.
     pub outcome: StateOutcome,
 }
 
@@ -72,7 +72,7 @@ impl RentEpochPlaces {
 }
 
 impl Conversion {
-    /// What becomes of an entry, which must be the one of this number that was surveyed.
+    /// Returns the treatment of an entry; an error if the survey saw another entry with this number.
     pub fn fate(&self, number: u32, entry: &Entry) -> Result<Fate> {
         let known = self.source.get(number as usize).zip(self.fates.get(number as usize));
         let known = known.filter(|(surveyed, _)| *surveyed == entry);
@@ -93,7 +93,7 @@ fn has_changed() -> Error {
     Error::failed("the archive has changed while it was read")
 }
 
-/// The error for what cannot be read twice, or not be checked.
+/// Error for a source that cannot be read twice, or whose state is not checked.
 pub fn not_possible() -> Error {
     Error::usage("an archive for Agave is made of a file, into a directory, with its state checked")
         .with_hint("save what comes from a pipe in a file first")
@@ -219,7 +219,7 @@ fn rent_epochs_of(
     read().map_err(|error: Error| error.within_damaged(path.shown()))
 }
 
-/// The entries.
+/// Collects the entries of the first pass.
 #[derive(Default)]
 struct Surveyed(Mutex<Vec<Entry>>);
 

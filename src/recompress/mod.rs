@@ -44,7 +44,7 @@ use crate::recompress::input::Input;
 use crate::recompress::reading::Reading;
 use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
 
-/// Where the archive comes from.
+/// Source of the archive.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Debug)]
 pub enum Source {
@@ -54,11 +54,11 @@ pub enum Source {
     Stream(File),
 }
 
-/// How to recompress.
+/// Options for [`recompress()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RecompressOptions {
-    /// How frames are compressed.
+    /// Format, level and record order of the new archive.
     pub codec: Codec,
     /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
@@ -84,9 +84,9 @@ pub struct RecompressOptions {
     /// than the known ones have.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// How the state is checked on the way.
+    /// Checks made while the archive is read.
     pub check: CheckOptions,
-    /// How to read and write beside other programs.
+    /// Use of page cache, priority and rate limit.
     pub io_policy: IoPolicy,
 }
 
@@ -109,7 +109,7 @@ impl Default for RecompressOptions {
     }
 }
 
-/// What was recompressed.
+/// Report of a recompression.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -125,9 +125,9 @@ pub struct RecompressReport {
     pub output_bytes: u64,
     #[serde(flatten)]
     pub frames: FrameTotals,
-    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    /// Root over the frame hashes; `None` for other formats than zstd, which have none.
     pub root: Option<Root>,
-    /// What integrity and completeness rest on.
+    /// Evidence for integrity and completeness.
     #[serde(flatten)]
     pub assurance: Assurance,
     #[serde(flatten)]
@@ -139,13 +139,13 @@ pub struct RecompressReport {
 /// Frames on their way from the decoding to the encoding side: enough that neither waits for the other's next step.
 const FRAMES_UNDER_WAY: usize = 2;
 
-/// What the decoding side takes at most for frames of 32 MiB and one decoder: three frames decoded, two compressed.
+/// Most memory of the decoding side for frames of 32 MiB and one decoder: three frames decoded, two compressed.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
 /// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
 const RATIO_MAX: u64 = 8;
 
-/// What everything but the workers that compress takes at most, in bytes.
+/// Most memory in bytes of everything but the compressing workers.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
 }
@@ -379,7 +379,7 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
     }
 }
 
-/// What the encoding side reports; bytes that are read are counted by the decoding side.
+/// Drops the bytes read from the encoding side's reports: the decoding side counts them.
 fn output_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     Some(match event {
         ProgressEvent::Bytes { output, .. } => ProgressEvent::Bytes { input: 0, output },

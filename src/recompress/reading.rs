@@ -19,30 +19,29 @@ use super::convert::{Conversion, Fate};
 use super::input::Input;
 use crate::archive::layout::{FrameLink, Linker};
 
-/// What came out of the decoding side.
+/// Result of the decoding side.
 pub struct Decoded {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
-    /// What its bank file says of storages.
+    /// Storage map of the bank file.
     pub map: Vec<StorageMapItem>,
     pub input_bytes: u64,
     /// Storages without a record, which were left out.
     pub left_out: u64,
 }
 
-/// The decoding side: source to frames of tar.
+/// The decoding side: turns the source into frames of tar.
 pub struct Reading<'a> {
-    /// Buffers for frames.
     pub recycler: &'a Recycler,
     pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
-    /// Whether compressing has ended.
+    /// True once the encoding side takes no more frames.
     pub is_unwanted: &'a AtomicBool,
     pub options: &'a RecompressOptions,
     pub threads: usize,
     pub base_slot: Option<u64>,
-    /// The state in the making, where it is checked.
+    /// The state check, which every record is shown to.
     pub state: Option<&'a StateCheck>,
-    /// What becomes of its entries, where that is not what they are.
+    /// Treatment of each entry if the archive is converted; else entries are kept.
     pub conversion: Option<&'a Conversion>,
     pub progress: &'a dyn Progress,
 }
@@ -118,7 +117,7 @@ impl Reading<'_> {
         Err(Error::damaged("the archive's index does not match its contents").with_hint(Hint::CheckState))
     }
 
-    /// Whether the source as a whole is what it should be.
+    /// Makes the checks that need the whole source.
     fn judge(&self, input: &Input<'_>, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
         let judged = match input {
             Input::File { archive, .. } => rules.finish(archive, &mut read)?,
@@ -162,7 +161,7 @@ struct FramesOut<'a> {
     frames_tx: &'a Sender<Result<(Vec<u8>, FrameLink)>>,
     recycler: &'a Recycler,
     linker: Linker,
-    /// Whether the stream is inside an entry whose header is in a frame already.
+    /// True between the header of an entry and its end.
     is_inside: bool,
     /// Frames are not taken any more.
     is_refused: bool,
@@ -184,7 +183,6 @@ struct Reframing<'a, 'f> {
     assembler: FrameAssembler,
     frames: &'a mut FramesOut<'f>,
     conversion: Option<&'a Conversion>,
-    /// What becomes of the entry that is being read.
     fate: Fate,
     number: u32,
 }

@@ -1,4 +1,4 @@
-//! Where each entry of one or two archives goes: which accounts path, which name. Pure bookkeeping.
+//! Assigns each entry of one or two archives to an accounts path and a name, without touching files.
 
 use std::collections::HashSet;
 
@@ -42,16 +42,16 @@ impl AssignedStorage {
     }
 }
 
-/// Assigns every entry, archive after archive. What may be in an archive is not its business.
+/// Assigns every entry, archive after archive; the rules have checked that the entry may be in an archive.
 #[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
-    /// Whether ids stay as they are in the archive.
+    /// True to keep the ids of the archive.
     keeps_ids: bool,
     storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
     next_id: u32,
-    /// Of an archive whose storages get their places when all of them are known, its entries so far.
+    /// Entries of an archive of Firedancer's: its storages get slots only when all of them are known.
     unplaced: Option<Vec<Entry>>,
 }
 
@@ -93,7 +93,7 @@ impl Assigner {
         })
     }
 
-    /// The archive's own id where it is free, the next free one otherwise.
+    /// Returns the archive's own id if it is free, else the next free one.
     fn unique_id(&mut self, archive_id: u32) -> u32 {
         let mut id = archive_id;
         while id >= ID_MAX || !self.ids.insert(id) {

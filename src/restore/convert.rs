@@ -29,21 +29,21 @@ use crate::restore::target::Target;
 use crate::restore::unpack::Unpacked;
 use crate::restore::{RestoreTarget, unpacked_snapshot};
 
-/// An archive that has been unpacked, and what of it is needed to the end.
+/// An unpacked archive.
 pub struct Part {
     pub unpacked: Unpacked,
     /// Its version, status cache and bank file.
     pub bank_snapshot: PartialDir,
     /// Its storages, by their numbers.
     pub storages: Range<u32>,
-    /// Of one of Firedancer's, which is converted: the places of its storages.
+    /// Final places of the storages, if the archive is Firedancer's and is converted.
     pub placed: Option<Vec<Placed>>,
-    /// What the accounts of its state tell, where an incremental archive is to change that.
+    /// Accounts of the state from which stakes follow, if an incremental archive is to change them.
     pub accounts: Option<FoundAccounts>,
 }
 
 impl Part {
-    /// Whether some of its storages become one.
+    /// True if several of its storages are merged into one.
     pub fn is_merged(&self) -> bool {
         self.placed.iter().flatten().any(|placed| placed.parts.len() > 1)
     }
@@ -57,7 +57,7 @@ impl Part {
     }
 }
 
-/// What all archives of a restore are converted with.
+/// Context of the conversion of all archives of a restore.
 pub struct Conversion<'a> {
     /// The partial directories of the accounts paths.
     pub roots: &'a [PartialDir],
@@ -132,7 +132,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Writes a file anew that is still being read.
+    /// Replaces a file while the old content is still being read.
     fn replace(
         &self,
         dir: &PartialDir,
@@ -196,7 +196,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// A storage as it was unpacked.
+    /// Finds a storage and its partial directory.
     fn found(&self, number: u32) -> Option<(&AssignedStorage, &PartialDir)> {
         let storage = self.unpacked.get(number as usize)?;
         Some((storage, self.roots.get(usize::from(storage.root))?))
@@ -264,7 +264,7 @@ fn read_bank_file(dir: &PartialDir) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what was made, and judges it as every version of Agave does that runs today.
+/// Parses the new bank file and applies the rules of every Agave version in use.
 fn judge(dir: &PartialDir, slot: u64) -> Result<BankFile> {
     let length_of = |file: &File| Ok::<_, Error>(file.metadata().or_path("read", &dir.path)?.len());
     let bank = dir.open_file(BANK_FILE_PARTIAL)?;

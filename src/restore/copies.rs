@@ -22,24 +22,24 @@ pub struct ArchiveCopy {
     length_bytes: u64,
     way: Way,
     io_policy: IoPolicy,
-    /// Whether it is Firedancer's, and is converted.
+    /// True if Firedancer wrote it, so that it is converted.
     pub is_of_firedancer: bool,
 }
 
-/// Where an archive is that is being restored.
+/// Location of an archive that is being restored.
 #[derive(Debug)]
 pub enum Origin {
     File,
-    /// On its way into a file in the archives directory, which it leaves whatever happens.
+    /// Being downloaded to a file in the archives directory, which stays there even if the restore fails.
     Fetched(Arc<dyn Publishable>),
-    /// On its way into a temporary file there.
+    /// Being written to a temporary file there.
     Arriving(Unpublished),
 }
 
-/// How an archive gets into the archives directory.
+/// Way of an archive into the archives directory.
 #[derive(Debug)]
 enum Way {
-    /// It lies there already.
+    /// It is there already.
     Stays,
     /// Cloned by the file system, or arrived there.
     Cloned(Unpublished),
@@ -47,7 +47,7 @@ enum Way {
     Fetched(Arc<dyn Publishable>),
     /// Copied, when everything else is written.
     Copied(Unpublished, File),
-    /// Made anew of what was unpacked, in a format that Agave reads; a download goes when that is in its place.
+    /// Written anew from the restored state, in a format that Agave reads; the download is removed afterwards.
     Made(Option<Unpublished>, Option<Arc<dyn Publishable>>),
 }
 
@@ -83,7 +83,7 @@ impl ArchiveCopy {
         Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone(), is_of_firedancer })
     }
 
-    /// Whether it is made anew of what was unpacked.
+    /// True if it is written anew from the restored state.
     pub fn is_made(&self) -> bool {
         matches!(self.way, Way::Made(..))
     }
@@ -103,7 +103,7 @@ impl ArchiveCopy {
         }
     }
 
-    /// Whether it is a download, which stays where a restore fails: it is not fetched again for that.
+    /// True for a download, which a failed restore leaves in place, so that it is not fetched again.
     pub fn is_download(&self) -> bool {
         matches!(self.way, Way::Fetched(_))
     }
@@ -176,7 +176,7 @@ impl ArchiveCopy {
 pub struct PlacedArchive {
     pub path: PathBuf,
     pub name: String,
-    /// What it is, where it was put there.
+    /// Identity of the file, if this run put it there.
     pub new: Option<Found>,
     /// The download that it was made of, which is of no use when the ledger is complete.
     pub made_of: Option<Arc<dyn Publishable>>,
@@ -192,12 +192,12 @@ fn check_place(archive: &Archive, dir: &Arc<KeptDir>) -> Result<()> {
         .with_hint("move it to another directory, and restore it from there"))
 }
 
-/// Whether Agave reads an archive of this compression: it needs one to boot.
+/// True if Agave reads this compression: it needs such an archive to boot.
 fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
 
-/// Whether two archives have the same bytes.
+/// True if both archives have the same bytes.
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
     /// Large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
@@ -248,7 +248,7 @@ fn is_dir(path: &Path, dir: &Found) -> bool {
     fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (dir.device, dir.inode))
 }
 
-/// Where a validator puts what it downloads, in the archives directory.
+/// Finds the subdirectory `remote`, where Agave puts downloads.
 fn remote(dir: &KeptDir) -> Option<Found> {
     rustix::fs::statat(dir, "remote", rustix::fs::AtFlags::empty()).ok().map(Found::from)
 }

@@ -17,7 +17,7 @@ use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 /// The layout that is written: Agave 4.2 and later boot from it.
 const FASTBOOT_VERSION: &str = "3.0.0";
 
-/// The mark of completeness, in which that stands.
+/// File that holds the version, written last: it marks a bank snapshot as complete.
 pub const MARK: &str = "fastboot_version";
 
 /// Its name until it is whole.
@@ -31,7 +31,7 @@ const STORAGES_LIST: &str = "storages_list";
 const OBSOLETE_ACCOUNTS: &str = "obsolete_accounts";
 const STATUS_CACHE: &str = "status_cache";
 
-/// What was restored, while it may still go.
+/// Restored files before their final move; dropping this removes them.
 pub struct Written {
     /// Storages, one directory for each accounts path.
     pub roots: Vec<PartialDir>,

@@ -17,7 +17,7 @@ use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::target::Target;
 use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
 
-/// What is done with all archives.
+/// The restore or preview that receives all archives.
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
 
 /// Archives that come from elsewhere than files, one after the other.
@@ -31,19 +31,19 @@ pub trait Supply {
 /// An archive of a [`Supply`].
 #[derive(Debug)]
 pub enum Supplied {
-    /// One that may still be arriving, in a file in the archives directory.
+    /// May still be arriving, in a file in the archives directory.
     Arriving { source: SharedSource, name: Option<ArchiveName>, file: Arc<dyn Publishable> },
-    /// One that is there.
+    /// A complete file.
     File(PathBuf),
 }
 
 /// The archives of a restore in their order, and their ways into the archives directory.
 pub struct Feed<'a> {
-    /// Those that are open.
+    /// The archives that are open; a supply opens further ones later.
     pub archives: Vec<Archive>,
     copies: Vec<ArchiveCopy>,
     more: Option<&'a mut dyn Supply>,
-    /// What to think of their indexes.
+    /// Use of the archives' indexes.
     pub index: IndexPolicy,
     /// The roots that they must have, in their order.
     pub expect_roots: Vec<Root>,
@@ -92,17 +92,17 @@ impl<'a> Feed<'a> {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
     }
 
-    /// Whether an archive is Firedancer's, and is converted.
+    /// True if this archive is Firedancer's and is converted.
     pub fn is_converted(&self, number: usize) -> bool {
         self.copies.get(number).is_some_and(|copy| copy.is_of_firedancer)
     }
 
-    /// Whether any of those that are open is.
+    /// True if any open archive is Firedancer's and is converted.
     pub fn is_any_converted(&self) -> bool {
         self.copies.iter().any(|copy| copy.is_of_firedancer)
     }
 
-    /// Whether another archive is made of what is unpacked of one.
+    /// True if a new archive is written from what this one unpacks to.
     pub fn is_made(&self, number: usize) -> bool {
         self.copies.get(number).is_some_and(ArchiveCopy::is_made)
     }
@@ -113,12 +113,12 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Whether a path stands for standard input.
+/// True for `-`.
 pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Archives that are there, and a place for one that is still to come.
+/// Opened archives; `None` stands for standard input.
 pub struct Inputs(Vec<Option<Archive>>);
 
 impl Inputs {
@@ -138,7 +138,7 @@ impl Inputs {
         }
     }
 
-    /// Those that are files.
+    /// The archives in files; standard input is not among them.
     pub fn archives(&self) -> impl Iterator<Item = &Archive> {
         self.0.iter().flatten()
     }

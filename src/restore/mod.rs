@@ -81,7 +81,7 @@ pub struct RestorePlan {
 }
 
 impl RestorePlan {
-    /// Restores.
+    /// Unpacks, checks and moves everything into place.
     ///
     /// # Errors
     /// As of [`restore()`].
@@ -222,7 +222,7 @@ fn restore_archives(
     })
 }
 
-/// What was unpacked of all archives, and found to be sound.
+/// Unpacked and checked contents of all archives.
 struct Restored {
     parts: Vec<Part>,
     base_slot: Option<u64>,
@@ -243,7 +243,7 @@ fn check_archive(feed: &Feed<'_>, number: usize) -> Result<()> {
     }
 }
 
-/// Whether an archive is compared with its root at its end: it is still arriving, or its index is not to be looked at.
+/// True if the root is compared while the archive is read: it is still arriving, or its index is ignored.
 fn is_hashed_in_passing(archive: &Archive, index: IndexPolicy) -> bool {
     archive.source.length_bytes().is_none() || index == IndexPolicy::Ignore
 }
@@ -374,7 +374,7 @@ fn subtract(
     read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)
 }
 
-/// Whether what is restored is an incremental archive without its full one.
+/// True for an incremental archive that is restored without its full one.
 fn is_part(feed: &Feed<'_>) -> bool {
     feed.archives.first().is_some_and(|archive| archive.base_slot().is_some())
 }
@@ -417,13 +417,13 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(Rule::is_refused))
 }
 
-/// Whether its storages are those that an incremental archive's storage map may name: Firedancer's are others.
+/// True if an incremental archive's storage map may name these storages; false for Firedancer's, whose ids differ.
 fn has_map(full: &Unpacked) -> bool {
     full.bank.storage_count > 0
 }
 
-/// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it
-/// holds is older than all that it holds.
+/// True if an archive without a telling name is incremental: all storages that its map names but it lacks are older
+/// than those it holds.
 fn is_incremental(archive: &Unpacked) -> bool {
     let Some((_, map)) = &archive.judged.bank else { return false };
     let held = archive.judged.entries.storages();
@@ -439,7 +439,7 @@ fn final_name(archive: &Archive, bank: &BankFile, base_slot: Option<u64>) -> Arc
     ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
 }
 
-/// What was unpacked, while it is still in its partial directories.
+/// Describes the unpacked files in their partial directories as a bank snapshot.
 fn unpacked_snapshot(
     slot: u64,
     bank_snapshot: &PartialDir,

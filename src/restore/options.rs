@@ -1,4 +1,4 @@
-//! What to restore and how, and what was restored.
+//! Options and report of a restore.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
 
-/// What a restore leaves.
+/// Layout that a restore writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreLayout {
     /// A ledger from which a validator boots at once.
@@ -18,7 +18,7 @@ pub enum RestoreLayout {
     Archive,
 }
 
-/// What becomes of a state that the target holds already: of its bank snapshots and accounts. Archives stay.
+/// Treatment of bank snapshots and accounts that the target holds already. Archives stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
     /// Nothing: the restore is refused.
@@ -30,7 +30,7 @@ pub enum ExistingState {
     DeleteFirst,
 }
 
-/// What to restore, and where to.
+/// Archives to restore, and their destination.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
@@ -40,17 +40,17 @@ pub struct RestoreOptions {
     /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// What to think of the archives' indexes.
+    /// Use of the archives' indexes.
     pub index: IndexPolicy,
     /// The roots that the archives must have, in their order: then every frame is compared with its hash.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
-    /// Where to restore, and how.
+    /// Destination, and settings other than the archives.
     pub target: RestoreTarget,
 }
 
 impl RestoreOptions {
-    /// A full archive.
+    /// Restores a full archive.
     pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
         let (archive, index) = (archive.into(), IndexPolicy::default());
         Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
@@ -61,24 +61,24 @@ impl RestoreOptions {
     }
 }
 
-/// Where to restore, and how, whatever the archives are.
+/// Destination of a restore, and its settings other than the archives.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// What is left there.
+    /// Layout to write.
     pub layout: RestoreLayout,
-    /// What becomes of a state that is there already; [`RestoreLayout::Boot`] only.
+    /// Treatment of an existing state; [`RestoreLayout::Boot`] only.
     pub existing_state: ExistingState,
     /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
-    /// How the state is checked on the way.
+    /// Checks made while the archives are unpacked.
     pub check: CheckOptions,
     /// Read everything back before the ledger is complete: what of it is checked.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
-    /// How to read and write beside other programs.
+    /// Use of page cache, priority and rate limit.
     pub io_policy: IoPolicy,
 }
 
@@ -104,7 +104,7 @@ impl RestoreTarget {
     }
 }
 
-/// What was restored.
+/// Report of a restore.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -126,10 +126,10 @@ pub struct RestoreReport {
     /// Directories that a former state was moved to.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
-    /// What integrity and completeness rest on.
+    /// Evidence for integrity and completeness.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// What was read back, where that was asked for.
+    /// Result of reading everything back; `None` if that was not asked for.
     pub read_back: Option<ReadBackReport>,
     #[serde(flatten)]
     pub elapsed: Elapsed,

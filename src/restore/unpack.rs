@@ -17,30 +17,28 @@ use slotpress_read::{
 use crate::restore::assign::{Assigner, Destination};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 
-/// Where to unpack, and with how many workers.
+/// Settings for unpacking one archive.
 #[derive(Clone, Copy, Debug)]
 pub struct UnpackOptions<'a> {
     /// The partial directories of the accounts paths.
     pub roots: &'a [PartialDir],
     /// The partial directory for version, status cache and bank file.
     pub bank_snapshot: &'a PartialDir,
-    /// Who owns what is written.
     pub owner: Owner,
     /// Threads that work, 1 to 1024.
     pub threads: usize,
-    /// Which frames are compared with their hashes.
     pub hashes: HashCheck,
-    /// Whether it stays as it is in the archive.
+    /// True for the tree of the archive, false for a ledger.
     pub is_tree: bool,
-    /// Whether it is Firedancer's, and is converted.
+    /// True if the archive is Firedancer's and is converted.
     pub is_converted: bool,
 }
 
-/// What the archives of one state have in common.
+/// Checks and limits that the archives of one state share.
 pub struct Shared<'a> {
     /// The slots of their storages.
     pub seen_slots: &'a SeenSlots,
-    /// What they may unpack to together.
+    /// Limit on the bytes that they unpack to together.
     pub size_limit: &'a SizeLimit,
     /// The state in the making, where it is checked.
     pub state: Option<&'a StateCheck>,
@@ -48,21 +46,19 @@ pub struct Shared<'a> {
 
 /// An archive that has been unpacked.
 pub struct Unpacked {
-    /// Of one that was read as a stream, where that is asked for: what stands for all of its bytes.
+    /// Root over the frame hashes, if the archive was hashed while it was read.
     pub root: Option<Root>,
-    /// Its bank.
     pub bank: BankFile,
     /// Its entries and its storage map.
     pub judged: JudgedArchive,
 }
 
-/// Whether a breach of the rule ends the restore of the tree of an archive, as it is there: also of one that only Firedancer loads.
+/// True if breaking the rule ends the restore of an archive's tree, also of one that only Firedancer loads.
 fn is_refused_of_tree(rule: Rule) -> bool {
     rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
-/// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what
-/// format it is.
+/// True for tolerated faults without a warning: they concern only name and format.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
@@ -129,10 +125,10 @@ pub fn unpack(
 struct Unpacking<'a> {
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
-    /// What hashes frames as they pass.
+    /// Hashes frames while they are read.
     passing: Option<&'a PassingFrames<'a>>,
     options: UnpackOptions<'a>,
-    /// Whether several writers may each write a part of one file.
+    /// True if several writers may write parts of one file.
     is_shared: bool,
     /// Looks after the free space.
     space: SpaceWatch,
@@ -163,7 +159,7 @@ impl Contents for Unpacking<'_> {
 struct EntryWriter<'w, 'a> {
     unpacking: &'w Unpacking<'a>,
     current: Option<(File, PathBuf)>,
-    /// What was written of it.
+    /// Range of the current file that was written.
     written: Range<u64>,
 }
 

@@ -54,7 +54,7 @@ impl LedgerPaths {
     }
 }
 
-/// How a bank snapshot refers to its storages.
+/// Fastboot layout, which determines how the storages of a bank snapshot are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Layout {

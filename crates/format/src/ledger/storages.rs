@@ -85,7 +85,6 @@ pub struct StorageFile {
     pub file_bytes: u64,
     /// Modification time of that file in nanoseconds since 1970, to notice a change while it is read.
     pub modified_ns: i64,
-    /// Whether it is one file or split in two.
     pub kind: StorageKind,
 }
 

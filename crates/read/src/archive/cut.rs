@@ -62,8 +62,8 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
 /// of 40 files, and like four in less than one of a million.
 const END_BYTES: u64 = 512 * 1024;
 
-/// What a position near the end of an archive can be: the end of a frame, or the start of a block in a frame without or
-/// with a checksum. Combined as bits.
+/// Possible meanings of a position near the end of an archive, combined as bits: the end of a frame, or the start of
+/// a block in a frame without or with a checksum.
 const FRAME_END: u8 = 1;
 const BLOCK: u8 = 2;
 const BLOCK_BEFORE_CHECKSUM: u8 = 4;

@@ -136,7 +136,8 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, split_at_most(front, FRONT_BYTES).0.to_vec()))
 }
 
-/// So many bytes of it, from the archive's beginning on, for so long as that is little.
+/// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning of the archive; `None`
+/// if it is not found there.
 fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over, mut is_enough) = (None, Vec::new(), false, false);
     let mut parser = EntryParser::tolerant();

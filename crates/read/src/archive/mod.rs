@@ -41,7 +41,7 @@ use crate::archive::source::stream;
 use crate::archive::walk::FrameStatistics;
 use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read_in_order};
 
-/// How the index at the end of an archive is used.
+/// Use of the index at the end of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum IndexPolicy {
@@ -71,7 +71,7 @@ pub struct ArchiveStream<'a> {
     pub compression: Compression,
 }
 
-/// Which frames are compared with their hashes, if the archive has frame hashes.
+/// Frames to compare with their hashes, if the archive has frame hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashCheck {
     #[default]
@@ -86,9 +86,9 @@ pub struct Pass<'a> {
     pub threads: usize,
     /// Workers that decode when the archive is read in order; all of them if `None`.
     pub decoders: Option<usize>,
-    /// Which frames are read by an index; without one, all are.
+    /// Frames to read by an index; without one, all are read.
     pub extent: Extent,
-    /// By an index, reads the last storages of the archive first. They are the newest.
+    /// True to read the last storages first, which are the newest; needs an index.
     pub is_newest_first: bool,
     pub hashes: HashCheck,
     pub progress: &'a dyn Progress,

@@ -59,7 +59,7 @@ pub enum Problem<'a> {
     OddHeader { oddity: Oddity, header: &'a TarHeader },
     /// The tar stream does not end as it should.
     End { end: TarEnd, zero_bytes: u64, offset_bytes: u64, is_between_entries: bool, error: &'a Error },
-    /// So much of the archive could not be read that records are missing.
+    /// Records are missing, because a part of the archive could not be read.
     LostRecords { which: &'static str },
 }
 

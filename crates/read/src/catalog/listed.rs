@@ -18,7 +18,7 @@ pub struct ListedArchive {
     pub age_seconds: Option<u64>,
     /// Time of the modification, by the clock of the machine that made the list.
     pub modified_unix_seconds: Option<u64>,
-    /// How the server says that the state was checked.
+    /// Check of the state, as the server states it.
     pub state: Option<String>,
     pub root: Option<Root>,
     pub frame_hashes: Option<FrameHashesAt>,

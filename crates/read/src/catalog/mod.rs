@@ -189,7 +189,7 @@ impl Catalog {
         Self { archives: sorted, ..Self::default() }
     }
 
-    /// All usable archives.
+    /// Usable archives, newest slot first.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
     }

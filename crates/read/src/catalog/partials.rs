@@ -19,7 +19,7 @@ pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 /// Suffix of journals.
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
-/// An unfinished download.
+/// A partial file of an unfinished download.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use slotpress_format::ArchiveName;
 
 use super::{Archive, Catalog, scan};
 
-/// Which archives to keep.
+/// Limits by which archives are kept.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 pub struct Keep {
@@ -32,7 +32,7 @@ impl Keep {
     }
 }
 
-/// Why an archive is kept.
+/// Reason for which an archive is kept.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {

@@ -14,7 +14,7 @@ use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
-/// Why a file that is named like an archive is unusable.
+/// Fault that makes a file unusable that is named like an archive.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

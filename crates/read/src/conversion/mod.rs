@@ -19,10 +19,10 @@ use slotpress_format::{
 use crate::FoundAccounts;
 use crate::archive::{Archive, front};
 
-/// What an index says of an archive that was made of one of Firedancer's.
+/// Setting in the index of an archive that was converted from one of Firedancer's.
 pub const CONVERTED: &str = "converted-from=firedancer";
 
-/// Whether an archive is Firedancer's, and to be converted for Agave: the one question of all that read one for that.
+/// True if Firedancer wrote the archive, so that it is to be converted for Agave.
 ///
 /// # Errors
 /// Its bank file alone tells that it cannot be converted.
@@ -40,7 +40,7 @@ pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> 
 pub struct ReadOfFiredancer<'a> {
     pub bank_file: Vec<u8>,
     pub bank: &'a BankFile,
-    /// What the accounts of its state tell.
+    /// Accounts of the state from which its stakes follow.
     pub accounts: FoundAccounts,
     /// Its own storages, by their numbers.
     pub storages: Range<u32>,
@@ -48,15 +48,15 @@ pub struct ReadOfFiredancer<'a> {
     pub rent_epochs: RentEpochs,
     /// The chain's genesis, where it is known.
     pub genesis: Option<&'a Genesis>,
-    /// Whether an incremental archive goes on it.
+    /// True if an incremental archive based on it is restored too.
     pub is_base: bool,
 }
 
-/// What takes the place of what it has.
+/// Parts of an archive of Firedancer's that Agave needs replaced.
 #[derive(Debug)]
 pub struct ForAgave {
     pub bank: RebuiltBank,
-    /// What takes the place of the first 8 bytes of the status cache.
+    /// Bytes that replace the first 8 of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
     /// The rent epochs of vote accounts in its own storages, by storage and offset.
     pub rent_epochs: Vec<RentEpochPlace>,
@@ -65,7 +65,7 @@ pub struct ForAgave {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RentEpochPlace {
     pub storage: u32,
-    /// Where in the storage it is.
+    /// Offset of the field in the storage.
     pub offset_bytes: u64,
     pub epoch: u64,
 }
@@ -73,7 +73,7 @@ pub struct RentEpochPlace {
 /// The count of slots that a status cache begins with, in bytes.
 pub const STATUS_CACHE_COUNT_BYTES: usize = 8;
 
-/// Where the rent epoch of a record is.
+/// Offset of the rent epoch in a record.
 const RENT_EPOCH_AT: u64 = 56;
 
 impl ReadOfFiredancer<'_> {
@@ -121,9 +121,9 @@ fn set_rent_epochs(accounts: &mut FoundAccounts, own: &Range<u32>, epochs: &Rent
     places
 }
 
-/// What takes the place of the count that a status cache of `cached` slots begins with: a larger count, and an empty item for
-/// each of the newest slots that it lacks. Agave wants them all (`verify_slot_deltas` in the `solana-runtime` crate), and none
-/// that the slot history does not know.
+/// Returns the bytes that replace the count at the start of a status cache of `cached` slots: a larger count, and an
+/// empty item for each of the newest slots that it lacks. Agave wants them all (`verify_slot_deltas` in the
+/// `solana-runtime` crate), and none that the slot history does not know.
 fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
     if newest.first() != Some(&bank_slot) {
         return Err(cannot("the status cache: the slot history does not end at the bank's slot"));
@@ -146,7 +146,8 @@ fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<
 mod tests {
     use super::*;
 
-    /// Those of the archive itself, and of a full one of Firedancer's below it; Agave's full archive stays as it is.
+    /// Includes the vote accounts of the archive itself and of a full archive of Firedancer's below it, not of
+    /// Agave's.
     #[test]
     fn vote_accounts_get_rent_epochs() {
         use slotpress_format::{StakedAccounts, Stakes, StoredAccount, VoteAccount};

@@ -40,7 +40,7 @@ pub struct FoundAccount {
 }
 
 impl FoundAccount {
-    /// Whether this record closes the account.
+    /// True if this record closes the account.
     pub fn is_closed(&self) -> bool {
         self.lamports == 0
     }

@@ -26,14 +26,14 @@ pub const OWNERS_MAX: usize = 1_000_000;
 /// Owners that a worker collects before it merges them.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
 
-/// Options for [`inspect_accounts`].
+/// Owner and settings for [`inspect_accounts`].
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 pub struct AccountsOptions {
     /// Counts only accounts of this owner.
     #[setters(into)]
     pub owner: Option<Address>,
-    /// How the records are read; the state is not checked.
+    /// Settings for reading records; the state is not checked.
     pub visit: VisitOptions,
 }
 

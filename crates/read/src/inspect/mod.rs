@@ -32,7 +32,7 @@ use crate::{
     SeenSlots, Visitor,
 };
 
-/// Where to read accounts.
+/// Source of accounts.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 #[warn(missing_docs)]

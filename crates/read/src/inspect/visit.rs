@@ -21,7 +21,7 @@ use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOpti
 pub struct Account<'a> {
     /// Address of the account.
     pub address: Address,
-    /// Owner program.
+    /// Address of the program that owns the account.
     pub owner: Address,
     /// Balance in lamports.
     pub lamports: u64,
@@ -49,8 +49,8 @@ pub trait AccountVisitor {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VisitOptions {
-    /// How the state is checked against the bank file: capitalization and lattice hash of all accounts. Half of the
-    /// memory serves to log records, in 20 bytes each; the other half marks superseded ones, in a bit per 136 bytes of
+    /// Check of the state against the bank file: capitalization and lattice hash of all accounts. Half of the memory
+    /// serves to log records, in 20 bytes each; the other half marks superseded ones, in a bit per 136 bytes of
     /// storages.
     pub check: CheckOptions,
     /// Worker threads, 1 to 1024.
@@ -92,7 +92,7 @@ pub struct Visit<V> {
     pub report: VisitReport,
 }
 
-/// Why a visit ended early.
+/// Error that ended a visit early.
 #[derive(Clone, Debug)]
 pub enum VisitError<E> {
     /// The accounts could not be read, or do not match the bank file.

@@ -85,7 +85,7 @@ pub struct PlanOptions {
     /// For an incremental archive: only storages of newer slots are archived.
     pub base_slot: Option<u64>,
     pub threads: usize,
-    /// How these files, and later all storages, are read.
+    /// Policy for reading these files, and later all storages.
     pub io_policy: IoPolicy,
 }
 

@@ -407,7 +407,7 @@ impl Rule {
         self.is_refused() && !is_made_good || self == Self::Order
     }
 
-    /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
+    /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with its own archivers.
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),

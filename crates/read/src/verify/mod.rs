@@ -38,7 +38,7 @@ use crate::{
     VerifyReport, judge_base, judge_root, judge_storage_map,
 };
 
-/// Options for verifying.
+/// Clients, checks and settings of a verification.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {

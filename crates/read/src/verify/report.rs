@@ -29,7 +29,7 @@ pub struct CheckResult {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// What was verified: an archive; a full and an incremental one; or a ledger.
+    /// The verified input: an archive, a full and an incremental one, or a ledger.
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
     pub ok: bool,
