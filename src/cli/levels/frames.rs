@@ -81,10 +81,10 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
         return result;
     }
     show(&report(&frames), &subject, &args.exports, ui)?;
-    if result.is_ok() {
-        if let Some(line) = left_out(&frames, &options) {
-            ui.warn(&line);
-        }
+    if result.is_ok()
+        && let Some(line) = left_out(&frames, &options)
+    {
+        ui.warn(&line);
     }
     result
 }
