@@ -65,7 +65,6 @@ impl FrameLink {
     }
 }
 
-/// Creates the links of consecutive frames.
 #[derive(Debug)]
 pub struct Linker {
     layout: RecordLayout,

@@ -84,7 +84,6 @@ impl ArchiveOptions {
     }
 }
 
-/// Report of a finished archive.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -94,14 +93,12 @@ pub struct ArchiveReport {
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
     pub storages: u64,
-    /// Length of the tar stream in bytes.
     pub input_bytes: u64,
     pub output_bytes: u64,
     #[serde(flatten)]
     pub frames: FrameTotals,
     /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
     pub root: Option<Root>,
-    /// Result of reading the archive back, if asked for.
     pub read_back: Option<ReadBackReport>,
     pub threads: usize,
     /// Time until the archive was on disk under its name.

@@ -252,7 +252,6 @@ impl Write for Watched<'_> {
     }
 }
 
-/// Uploads everything that is written to it.
 #[cfg(feature = "stores")]
 struct Sent<'a> {
     upload: &'a mut Upload,

@@ -49,8 +49,8 @@ impl FetchOptions {
 /// An archive that was fetched, or was there.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct FetchedArchive {
-    /// Its name.
     pub name: ArchiveName,
     /// Where it is, which is outside the directory for one of a local source; `None` in the report of a bootstrap, whose [`RestoreReport`](crate::RestoreReport) names the files.
     pub path: Option<PathBuf>,
@@ -80,13 +80,11 @@ impl Serialize for FetchedArchive {
     }
 }
 
-/// What was fetched.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct FetchReport {
-    /// The archives, the full one first.
     pub archives: Vec<FetchedArchive>,
-    /// Who vouches for the newest of them.
     #[serde(rename = "vouched_by", serialize_with = "Vouchers::servers")]
     pub vouchers: Vouchers,
     /// Time from the start until everything was on disk.
@@ -134,7 +132,6 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     Ok(FetchReport { archives, vouchers: Vouchers { is_expected: false, servers }, elapsed: stopwatch.elapsed() })
 }
 
-/// Gives an archive its name, where it came from a server.
 fn name_it(got: Option<Got>) -> Result<Got> {
     let mut got = got.ok_or_else(|| Error::failed("no source has the archive"))?;
     if let Some(download) = &got.download {

@@ -8,12 +8,10 @@ use slotpress_net::{Candidate, Offer, Place, Remote};
 
 use super::expected::Expected;
 
-/// An archive, and who has it under its name.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Choice {
-    /// Its name.
     pub name: ArchiveName,
-    /// Its length, as the first who has it says.
     pub length_bytes: Option<u64>,
     /// Where it is: one file, or servers, the best first.
     pub place: Places,
@@ -21,10 +19,10 @@ pub struct Choice {
 
 /// Where an archive is.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Places {
     /// On a local disk.
     Local(std::path::PathBuf),
-    /// On servers.
     Servers(Vec<Remote>),
 }
 
@@ -111,7 +109,6 @@ pub fn full(offers: &[Offer], is_begun: impl Fn(&ArchiveName) -> bool) -> Option
     Some(Choice::of(best, offers))
 }
 
-/// The archive of a name.
 pub fn named(offers: &[Offer], name: &ArchiveName) -> Option<Choice> {
     Some(Choice::of(offers.iter().find(|offer| offer.name == *name)?, offers))
 }

@@ -7,10 +7,8 @@ use slotpress_net::Offer;
 /// Archives in an error message.
 const TOLD_MAX: usize = 8;
 
-/// An archive that failed a check.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// Its name.
     pub name: ArchiveName,
     /// Where it came from: a URL without secrets, or a path.
     pub place: String,
@@ -25,7 +23,6 @@ pub struct Wrong {
 pub struct Dropped(Vec<(Wrong, String)>);
 
 impl Dropped {
-    /// Does not use it again.
     pub fn add(&mut self, wrong: Wrong, why: &Error) {
         self.0.push((wrong, one_line(&why.to_string())));
     }
@@ -62,7 +59,6 @@ impl Dropped {
     }
 }
 
-/// Scheme, host and port of a URL.
 fn server_of(place: &str) -> Option<String> {
     slotpress_net::parse_url(place).ok().map(|url| url.origin().ascii_serialization())
 }

@@ -5,7 +5,6 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::Candidate;
 use slotpress_read::CheckOptions;
 
-/// Slot and hash, as far as given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     slot: Option<u64>,
@@ -18,12 +17,10 @@ impl Expected {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 
-    /// True if a slot or a hash was given.
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
 
-    /// True if the name has this slot and hash.
     pub fn is_named(self, name: &ArchiveName) -> bool {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }

@@ -23,10 +23,8 @@ use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
-/// The genesis of a ledger.
 pub struct Genesis {
     hash: Hash,
-    /// The packed and unpacked genesis, if it was downloaded.
     fetched: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -111,7 +109,6 @@ fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
     }
 }
 
-/// Writes a file atomically. An existing one stays.
 fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = dir.join(name);
     let mut file = tempfile::Builder::new()

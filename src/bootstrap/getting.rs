@@ -34,19 +34,14 @@ const SOURCES_HINT: &str = "give other sources, or try again later";
 /// An archive is begun so often at most, when sources vanish, publish again, or send what is wrong: each time may cost a whole download.
 const ATTEMPTS_MAX: usize = 8;
 
-/// The wishes of a command.
 #[derive(Clone)]
 pub struct Wanted<'a> {
     pub client: &'a Client,
-    /// The sources, and the oldest state.
     pub find: FindOptions,
     pub wants_incremental: bool,
-    /// The bounds of each download.
     pub limits: &'a Limits,
-    /// Servers that vouch for archives.
     pub trusted: &'a [Url],
     pub expected: Expected,
-    /// The directory of the archives.
     pub dir: &'a Path,
     /// Archives that are there already are accepted here: nothing else looks at them.
     pub accepts_files: bool,
@@ -75,43 +70,33 @@ impl Wanted<'_> {
     }
 }
 
-/// One archive that is wanted.
 #[derive(Clone, Copy)]
 pub enum Wish<'w> {
-    /// The best full one.
     Full,
-    /// The one of this name.
     Named(&'w ArchiveName),
-    /// The newest incremental one on a full one.
     IncrementalOn(&'w Got),
 }
 
-/// An archive that was got, or is on its way.
 pub struct Got {
     pub archive: FetchedArchive,
     /// Its place and name, should it turn out to be wrong.
     pub source: Wrong,
-    /// Servers that vouch for it.
     pub vouching: Vec<String>,
     /// Its download; `None` where it was there.
     pub download: Option<Arc<Download>>,
 }
 
-/// The state of getting archives into a directory.
 pub struct Getting<'a> {
     wanted: Wanted<'a>,
     dir: Arc<KeptDir>,
     progress: &'a dyn Progress,
-    /// Archives that sources have, the best first.
     offers: Vec<Offer>,
     /// Sources that have answered in this run: only these are waited for.
     answering: BTreeSet<String>,
     /// Servers that say that they send ranges, and do not.
     unranged: BTreeSet<String>,
     dropped: Dropped,
-    /// The archive that servers were asked for last.
     asked: Option<Asked>,
-    /// Failures of what is wanted now.
     failures: usize,
 }
 
@@ -154,7 +139,6 @@ impl<'a> Getting<'a> {
         self.wanted.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
-    /// Asks the sources what they have.
     pub fn look(&mut self) -> Result<()> {
         if !self.is_exact() {
             let report = self.wanted.look(self.progress)?;
@@ -175,7 +159,6 @@ impl<'a> Getting<'a> {
         self.leave_out_useless()
     }
 
-    /// Uses what was found.
     pub fn use_found(&mut self, report: &FindReport) -> Result<()> {
         self.answering.extend(report.candidates.iter().map(|candidate| candidate.source.clone()));
         self.offers = choose::offers_of(&report.candidates);
@@ -273,7 +256,6 @@ impl<'a> Getting<'a> {
         self.begin_at(choice, vouching, wish).map(Some)
     }
 
-    /// An archive was asked for.
     pub fn is_asked(&self) -> bool {
         self.asked.is_some()
     }

@@ -83,16 +83,13 @@ impl BootstrapOptions {
     }
 }
 
-/// What was bootstrapped.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapReport {
-    /// The archives, in order.
     pub archives: Vec<FetchedArchive>,
-    /// Who vouches for the state.
     #[serde(flatten)]
     pub vouchers: Vouchers,
-    /// The genesis hash, where the ledger has a genesis.
     pub genesis_hash: Option<Hash>,
     /// What was restored: a report of its own, from which this one repeats what was replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
@@ -112,8 +109,8 @@ fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::resul
 /// What a bootstrap would do.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapPlan {
-    /// The full archive.
     pub full: Choice,
     /// The incremental one, as of now.
     pub incremental: Option<Choice>,
@@ -181,7 +178,6 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     run(client, options, None, progress)
 }
 
-/// Bootstraps from what was found, or looks first.
 fn run(
     client: &Client,
     options: &BootstrapOptions,

@@ -26,7 +26,6 @@ pub struct Arriving<'scope, 'env, 'g, 'a> {
     progress: &'env dyn Progress,
     getting: &'g mut Getting<'a>,
     running: Option<(Arc<Download>, Fetching<'scope>)>,
-    /// The archives that were supplied, in order.
     pub got: Vec<Got>,
     /// The end of the full archive's download, where it failed.
     pub failure: Option<Error>,
@@ -58,7 +57,6 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.check_failed(why)));
     }
 
-    /// Waits for the download that is under way.
     fn finish_running(&mut self) -> Result<()> {
         let Some((_, thread)) = self.running.take() else { return Ok(()) };
         let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
@@ -77,7 +75,6 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         }
     }
 
-    /// Reports what was restored.
     pub fn into_report(self, restore: RestoreReport, is_expected: bool) -> BootstrapReport {
         // The newest archive is the state.
         let servers = self.got.last().map(|got| got.vouching.clone()).unwrap_or_default();
@@ -134,7 +131,6 @@ impl Supply for Arriving<'_, '_, '_, '_> {
     }
 }
 
-/// Leaves the bytes that are counted to the restore.
 fn beside_restore(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

@@ -118,7 +118,6 @@ fn has_archive(
     Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
 }
 
-/// Random bytes that no server can predict.
 fn random_bytes() -> [u8; 8] {
     RandomState::new().build_hasher().finish().to_le_bytes()
 }

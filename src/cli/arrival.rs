@@ -13,7 +13,6 @@ const WINDOW_MIN: Duration = Duration::from_millis(400);
 /// Servers whose rates are shown.
 const SERVERS_MAX: usize = 4;
 
-/// A download as it was.
 pub struct Arrival {
     at: Instant,
     given: Vec<(String, u64)>,
@@ -21,7 +20,6 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Remembers a download, to be compared with later.
     pub fn new(now: &Arriving<'_>) -> Self {
         Self { at: Instant::now(), given: now.given.to_vec(), waited: now.waited }
     }
@@ -54,7 +52,6 @@ impl Arrival {
     }
 }
 
-/// Host and port of a URL.
 fn host_of(url: &str) -> &str {
     url.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or(url)
 }

@@ -10,7 +10,6 @@ pub struct Typed<'a, R> {
     pub report: &'a R,
 }
 
-/// The fields of two reports in one object.
 #[derive(Serialize)]
 pub struct Both<'a, A, B> {
     #[serde(flatten)]

@@ -41,7 +41,6 @@ struct MeterState {
     steps_start: Option<Instant>,
     /// Index of the running step in `steps`; `None` during a stage that was not announced.
     step: Option<usize>,
-    /// Index of the first step that has not begun.
     next_step: usize,
 }
 
@@ -49,7 +48,6 @@ struct MeterState {
 pub struct MeterReading {
     pub name: String,
     pub step: Option<(usize, usize)>,
-    /// Time since the stage began.
     pub elapsed: Duration,
     pub input_bytes: u64,
     pub output_bytes: u64,
@@ -59,7 +57,6 @@ pub struct MeterReading {
     /// True if `done` is the share of several steps.
     pub is_overall: bool,
     pub left: Option<Duration>,
-    /// Text shown in place of the rate.
     pub note: String,
 }
 

@@ -27,7 +27,6 @@ impl<'a> Output<'a> {
         Ok(Self::Dir(output))
     }
 
-    /// Memory that an upload may use.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             Self::Dir(_) => 0,
@@ -40,7 +39,6 @@ impl<'a> Output<'a> {
         memory_bytes.map(|bytes| bytes.saturating_sub(self.memory_bytes()))
     }
 
-    /// True for a store, whose free space is unknown.
     pub fn is_store(&self) -> bool {
         !matches!(self, Self::Dir(_))
     }

@@ -11,7 +11,6 @@ use super::json::ErrorLine;
 
 pub const EXIT_CODE: u8 = 2;
 
-/// Commands, the flag that they had, and its replacement.
 type Removed = (&'static [&'static str], &'static str, &'static str);
 
 const WRITERS: &[&str] = &["archive", "recompress", "publish"];

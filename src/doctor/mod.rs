@@ -23,7 +23,6 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The measured or observed state, as text for the operator.
     pub found: String,
-    /// Consequence for the operator, as text.
     pub means: String,
 }
 

@@ -94,7 +94,6 @@ pub struct Bench<'a> {
     carries: Vec<Option<&'a Carry>>,
     /// After this time, no run but the first is made.
     runs_end: Option<Instant>,
-    /// After this time, the measurement is interrupted.
     end: Option<Instant>,
     progress: &'a dyn Progress,
 }
@@ -375,7 +374,6 @@ impl<'a> Bench<'a> {
 struct Runs {
     what: &'static str,
     taken: Vec<Elapsed>,
-    /// Sum over all workers; zero if not measured.
     busy: Elapsed,
     latency: Latency,
 }

@@ -125,7 +125,6 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(rows)
 }
 
-/// Measurements of a codec at one level.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -135,7 +134,6 @@ pub struct LevelRow {
     pub input_bytes: u64,
     pub output_bytes: u64,
     pub compress: Summary,
-    /// Elapsed and CPU time of each run of compressing.
     #[serde(skip)]
     pub compress_runs: Vec<Elapsed>,
     pub decompress: Summary,
@@ -143,7 +141,6 @@ pub struct LevelRow {
     pub decompress_cpu_percent: f64,
     /// CPU time of all workers per run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
-    /// Memory of all workers, in bytes.
     pub peak_memory_bytes: u64,
     /// For a sample: error of the ratio and of the estimated size, in percent; about 95 of 100 samples stay within it.
     pub size_error_percent: Option<f64>,

@@ -19,7 +19,6 @@ use slotpress_read::{Client, readers_in_words};
 use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
-/// A recommended codec and level, with the reason.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
@@ -157,7 +156,6 @@ fn is_offered(row: &LevelRow) -> bool {
     format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
 }
 
-/// Replaces elapsed time by CPU time.
 fn by_cpu_time(row: &LevelRow) -> LevelRow {
     let median = row.compress_cpu_seconds;
     let scale = median / row.compress.median.max(1e-9);

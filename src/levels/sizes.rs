@@ -66,11 +66,9 @@ pub struct SizesReport {
     pub unit: SizeUnit,
     pub codec: FrameCodec,
     pub classes: Vec<SizeClassRow>,
-    /// All classes together, each weighted by all of its units.
     pub all: SizeClassRow,
 }
 
-/// Units of one size class.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
@@ -160,7 +158,6 @@ fn empty_rows() -> Vec<SizeClassRow> {
     CLASSES.iter().zip(below).map(row).collect()
 }
 
-/// Counts units and bytes per class, and in total.
 fn count(input: &Input, unit: SizeUnit, progress: &dyn Progress) -> Result<(Vec<SizeClassRow>, SizeClassRow)> {
     let mut classes = empty_rows();
     let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Summary of repeated measurements, in seconds.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]

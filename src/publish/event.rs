@@ -14,68 +14,52 @@ use super::journal::StateCheck;
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
-    /// The run has started.
     Watching {
-        /// The validator's directory of archives.
         #[serde(serialize_with = "text::path")]
         snapshots: PathBuf,
-        /// Targets as messages show them.
         targets: Vec<String>,
-        /// Address at which metrics are served.
         metrics: Option<SocketAddr>,
     },
     /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
-        /// File name of the archive.
         name: ArchiveName,
     },
     /// An archive was left out, because it cannot be pinned or there is no room.
     Skipped {
-        /// File name of the archive.
         name: ArchiveName,
-        /// Reason, as a text for the operator.
         #[serde(rename = "reason")]
         why: String,
     },
     /// An archive was checked and recompressed, and is ready to be published.
     Prepared {
-        /// File name after recompressing.
         name: ArchiveName,
-        /// Result of the check of its state.
         state: StateCheck,
-        /// Length after recompressing, in bytes.
         #[serde(rename = "size_bytes")]
         bytes: u64,
         /// Root hash; `None` if its frames are not hashed.
         root: Option<Root>,
-        /// Time for checking and recompressing.
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
     /// An archive is damaged, and will not be published.
     Refused {
-        /// File name of the archive.
         name: ArchiveName,
-        /// Error of the check that failed.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// Path in the quarantine; `None` if it was not kept.
         #[serde(serialize_with = "text::optional_path")]
         kept: Option<PathBuf>,
     },
-    /// An archive was published on a target.
     Published(Published),
     /// Archives were removed from a target.
     Pruned {
-        /// The target in messages.
         target: String,
-        /// File names of the archives.
         names: Vec<String>,
     },
     /// An operation failed on this machine or on a target.
     Failed {
-        /// The failure, with a hint.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// The target concerned; `None` for failures elsewhere.
@@ -83,7 +67,6 @@ pub enum Event {
         /// Time until the next attempt; `None` if this run makes none.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
-        /// True if a hook, a program of the operator, failed.
         #[serde(skip)]
         is_of_hook: bool,
     },
@@ -91,24 +74,19 @@ pub enum Event {
     Stopping,
 }
 
-/// An archive that was published on a target.
 #[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Published {
-    /// File name of the archive.
     pub name: ArchiveName,
-    /// The target in messages.
     pub target: String,
     /// True if it was put into `kept/`, for `--keep-slot` or `--keep-epoch-ends`.
     #[serde(rename = "kept")]
     pub is_kept: bool,
-    /// Result of the check of its state.
     pub state: StateCheck,
-    /// Length of the archive in bytes.
     #[serde(rename = "size_bytes")]
     pub bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
-    /// Time for sending and publishing.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }

@@ -76,7 +76,6 @@ pub struct PublishedSlot {
 }
 
 impl Newest {
-    /// The newest of both kinds.
     pub fn of_all(&self) -> Option<PublishedSlot> {
         [self.full, self.incremental].into_iter().flatten().max_by_key(|newest| newest.slot)
     }
@@ -255,7 +254,6 @@ impl IndexedStore {
         Err(Error::new(ErrorKind::Network, message))
     }
 
-    /// Deletes an archive, unless the index lists it.
     pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<()> {
         match ArchiveName::parse(name) {
             Some(archive) if !index.has(&archive) => self.store.delete(name, progress),

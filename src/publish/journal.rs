@@ -39,7 +39,6 @@ pub struct Entries {
     pub states: BTreeMap<String, StateCheck>,
     /// Identity of each validator's file when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,
-    /// Files that failed their checks, by name.
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
@@ -66,7 +65,6 @@ pub struct BegunUpload {
     pub state: UploadState,
 }
 
-/// Result of the state check of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StateCheck {
@@ -162,7 +160,6 @@ impl PartsLog {
         format!("upload-{}.parts", blake3::hash(key.as_bytes()).to_hex())
     }
 
-    /// Appends tags of further parts, and syncs the file.
     pub fn append(&mut self, tags: &[String]) -> Result<()> {
         let lines: String = tags.iter().map(|tag| format!("{tag}\n")).collect();
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
@@ -188,7 +185,6 @@ impl Journal {
         Ok(log)
     }
 
-    /// Returns an unfinished upload with its parts, if remembered.
     pub fn upload(&self, key: &str) -> Result<Option<BegunUpload>> {
         let Some(mut begun) = self.read(|entries| entries.uploads.get(key).cloned()) else { return Ok(None) };
         let name = PartsLog::name_of(key);
@@ -207,7 +203,6 @@ impl Journal {
         Ok(Some(begun))
     }
 
-    /// Forgets an upload that was completed or given up.
     pub fn end_upload(&self, key: &str) -> Result<()> {
         self.change(|entries| drop(entries.uploads.remove(key)))?;
         let name = PartsLog::name_of(key);

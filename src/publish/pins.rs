@@ -193,7 +193,6 @@ impl PinDir {
         remove(&self.ready, &name.to_string())
     }
 
-    /// Makes a pinned archive ready without recompressing it.
     pub fn pinned_is_ready(&self, name: &ArchiveName) -> Result<()> {
         let name = name.to_string();
         match linkat(&self.pinned, &name, &self.ready, &name, AtFlags::empty()) {
@@ -275,7 +274,6 @@ fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     }
 }
 
-/// Opens the directory, or its nearest existing ancestor.
 fn nearest(path: &Path) -> Result<KeptDir> {
     let mut failed = None;
     for path in path.ancestors() {

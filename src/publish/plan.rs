@@ -55,7 +55,6 @@ impl ArchiveSet {
 
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
-    /// Archives in the validator's directory.
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
     pub ready: Vec<ArchiveName>,
@@ -82,10 +81,8 @@ pub struct PlanOptions {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
-    /// Archives to pin, the most important first.
     pub add: Vec<ArchiveName>,
     pub drop: Vec<ArchiveName>,
-    /// Archives to pin for which there is no room.
     pub no_room: Vec<ArchiveName>,
 }
 
@@ -218,7 +215,6 @@ impl Situation {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bracket {
     keys: BTreeSet<Key>,
-    /// True if no later archive can change it.
     is_complete: bool,
 }
 

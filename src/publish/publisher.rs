@@ -178,7 +178,6 @@ impl Retry {
         is_once && self.failures >= ATTEMPTS_ONCE
     }
 
-    /// True if other archives may be prepared first.
     fn lets_others_go(&self, is_once: bool) -> bool {
         self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
     }

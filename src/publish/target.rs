@@ -43,7 +43,6 @@ pub enum Task {
 
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
-    /// States that nodes can take.
     pub published: ArchiveSet,
     pub newest: Newest,
     pub kept: ArchiveSet,
@@ -57,7 +56,6 @@ pub struct TargetWorker<'a> {
     pub client: &'a Client,
     pub options: &'a PublishOptions,
     pub journal: &'a Journal,
-    /// Receives events, for the planning thread.
     pub tell: &'a (dyn Fn(Event) + Sync),
     pub genesis: Option<&'a [u8]>,
     /// Identity of the target's directory when it was last used.

@@ -44,16 +44,8 @@ const HOOK_TICK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Message {
     Event(Event),
-    Prepared {
-        /// File name of the pinned archive.
-        source: ArchiveName,
-        result: Result<ArchiveName>,
-        elapsed: Duration,
-    },
-    Target {
-        at: usize,
-        result: Result<TargetContents>,
-    },
+    Prepared { source: ArchiveName, result: Result<ArchiveName>, elapsed: Duration },
+    Target { at: usize, result: Result<TargetContents> },
 }
 
 /// Progress for the working threads: passes on details and warnings, but no progress bars, because several would be

@@ -24,30 +24,25 @@ use super::input::Input;
 use super::reading::Decoded;
 use super::state::{finish_state, new_state_check};
 
-/// The treatment of an entry of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stays,
     /// An empty storage, which is left out.
     Goes,
-    /// A storage becomes a part of another, or all of it.
     Storage(StoragePart),
     BankFile(Entry),
     /// The status cache gets slots in front.
     StatusCache(Entry),
 }
 
-/// An archive for Agave, before it is written.
 #[derive(Debug)]
 pub struct Conversion {
     source: Vec<Entry>,
     fates: Vec<Fate>,
-    /// Rent epochs to write into vote accounts of storages.
     pub rent_epochs: RentEpochPlaces,
     pub bank: RebuiltBank,
     /// Bytes that replace the first 8 of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
-    /// Result of the state check.
     pub outcome: StateOutcome,
 }
 
@@ -219,7 +214,6 @@ fn rent_epochs_of(
     read().map_err(|error: Error| error.within_damaged(path.shown()))
 }
 
-/// Collects the entries of the first pass.
 #[derive(Default)]
 struct Surveyed(Mutex<Vec<Entry>>);
 

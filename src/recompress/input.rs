@@ -63,7 +63,6 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// True if an index lists the archive's content.
     pub fn has_index(&self) -> bool {
         matches!(self, Self::File { archive, .. } if archive.tail.is_some())
     }
@@ -75,7 +74,6 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Returns all bytes in order.
     pub fn stream<'a>(&'a mut self, io_policy: &IoPolicy, progress: &'a dyn Progress) -> ArchiveStream<'a> {
         match self {
             Self::File { archive, .. } => archive.stream(progress),

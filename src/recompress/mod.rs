@@ -109,7 +109,6 @@ impl Default for RecompressOptions {
     }
 }
 
-/// Report of a recompression.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -127,7 +126,6 @@ pub struct RecompressReport {
     pub frames: FrameTotals,
     /// Root over the frame hashes; `None` for other formats than zstd, which have none.
     pub root: Option<Root>,
-    /// Evidence for integrity and completeness.
     #[serde(flatten)]
     pub assurance: Assurance,
     #[serde(flatten)]

@@ -19,14 +19,11 @@ use super::convert::{Conversion, Fate};
 use super::input::Input;
 use crate::archive::layout::{FrameLink, Linker};
 
-/// Result of the decoding side.
 pub struct Decoded {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
-    /// Storage map of the bank file.
     pub map: Vec<StorageMapItem>,
     pub input_bytes: u64,
-    /// Storages without a record, which were left out.
     pub left_out: u64,
 }
 
@@ -34,12 +31,10 @@ pub struct Decoded {
 pub struct Reading<'a> {
     pub recycler: &'a Recycler,
     pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
-    /// True once the encoding side takes no more frames.
     pub is_unwanted: &'a AtomicBool,
     pub options: &'a RecompressOptions,
     pub threads: usize,
     pub base_slot: Option<u64>,
-    /// The state check, which every record is shown to.
     pub state: Option<&'a StateCheck>,
     /// Treatment of each entry if the archive is converted; else entries are kept.
     pub conversion: Option<&'a Conversion>,
@@ -156,14 +151,12 @@ impl Contents for KeptEntries {
     }
 }
 
-/// Frames on their way to the encoding side.
 struct FramesOut<'a> {
     frames_tx: &'a Sender<Result<(Vec<u8>, FrameLink)>>,
     recycler: &'a Recycler,
     linker: Linker,
     /// True between the header of an entry and its end.
     is_inside: bool,
-    /// Frames are not taken any more.
     is_refused: bool,
 }
 
@@ -178,7 +171,6 @@ impl FramesOut<'_> {
     }
 }
 
-/// Puts entries into frames anew.
 struct Reframing<'a, 'f> {
     assembler: FrameAssembler,
     frames: &'a mut FramesOut<'f>,

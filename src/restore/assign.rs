@@ -19,13 +19,10 @@ pub enum Destination {
     Storage(AssignedStorage),
 }
 
-/// A storage that was assigned: some tens of bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedStorage {
     pub slot: u64,
-    /// Its id on disk.
     pub id: u32,
-    /// Its id in its archive.
     pub archive_id: u32,
     pub root: u16,
     pub content_bytes: u64,
@@ -46,7 +43,6 @@ impl AssignedStorage {
 #[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
-    /// True to keep the ids of the archive.
     keeps_ids: bool,
     storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
@@ -66,7 +62,6 @@ impl Assigner {
         self.unplaced = is_unplaced.then(Vec::new);
     }
 
-    /// Says where the next entry goes.
     pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
         if let Some(entries) = &mut self.unplaced {
             entries.push(*entry);
@@ -146,11 +141,9 @@ impl Assigner {
     }
 }
 
-/// A storage with a place, and what was unpacked of it.
 #[derive(Clone, Debug)]
 pub struct Placed {
     pub storage: AssignedStorage,
-    /// The numbers of its parts, in their order.
     pub parts: Vec<u32>,
 }
 

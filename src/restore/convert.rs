@@ -32,9 +32,7 @@ use crate::restore::{RestoreTarget, unpacked_snapshot};
 /// An unpacked archive.
 pub struct Part {
     pub unpacked: Unpacked,
-    /// Its version, status cache and bank file.
     pub bank_snapshot: PartialDir,
-    /// Its storages, by their numbers.
     pub storages: Range<u32>,
     /// Final places of the storages, if the archive is Firedancer's and is converted.
     pub placed: Option<Vec<Placed>>,
@@ -43,12 +41,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// True if several of its storages are merged into one.
     pub fn is_merged(&self) -> bool {
         self.placed.iter().flatten().any(|placed| placed.parts.len() > 1)
     }
 
-    /// The storages that it leaves, of all that were unpacked.
     pub fn final_storages(&self, unpacked: &[AssignedStorage]) -> Vec<AssignedStorage> {
         match &self.placed {
             Some(placed) => placed.iter().map(|placed| placed.storage).collect(),
@@ -57,13 +53,9 @@ impl Part {
     }
 }
 
-/// Context of the conversion of all archives of a restore.
 pub struct Conversion<'a> {
-    /// The partial directories of the accounts paths.
     pub roots: &'a [PartialDir],
-    /// Every storage that was unpacked.
     pub unpacked: &'a [AssignedStorage],
-    /// The directories that are written.
     pub target: &'a Target,
     pub options: &'a RestoreTarget,
     pub progress: &'a dyn Progress,
@@ -196,7 +188,6 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Finds a storage and its partial directory.
     fn found(&self, number: u32) -> Option<(&AssignedStorage, &PartialDir)> {
         let storage = self.unpacked.get(number as usize)?;
         Some((storage, self.roots.get(usize::from(storage.root))?))

@@ -15,7 +15,6 @@ use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
 
 use crate::restore::RestoreTarget;
 
-/// An archive on its way into the archives directory.
 #[derive(Debug)]
 pub struct ArchiveCopy {
     source_path: PathBuf,
@@ -26,7 +25,6 @@ pub struct ArchiveCopy {
     pub is_of_firedancer: bool,
 }
 
-/// Location of an archive that is being restored.
 #[derive(Debug)]
 pub enum Origin {
     File,
@@ -36,7 +34,6 @@ pub enum Origin {
     Arriving(Unpublished),
 }
 
-/// Way of an archive into the archives directory.
 #[derive(Debug)]
 enum Way {
     /// It is there already.
@@ -83,7 +80,6 @@ impl ArchiveCopy {
         Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone(), is_of_firedancer })
     }
 
-    /// True if it is written anew from the restored state.
     pub fn is_made(&self) -> bool {
         matches!(self.way, Way::Made(..))
     }
@@ -94,7 +90,6 @@ impl ArchiveCopy {
         }
     }
 
-    /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
@@ -172,11 +167,9 @@ impl ArchiveCopy {
     }
 }
 
-/// An archive that is in the archives directory.
 pub struct PlacedArchive {
     pub path: PathBuf,
     pub name: String,
-    /// Identity of the file, if this run put it there.
     pub new: Option<Found>,
     /// The download that it was made of, which is of no use when the ledger is complete.
     pub made_of: Option<Arc<dyn Publishable>>,
@@ -197,7 +190,6 @@ fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
 
-/// True if both archives have the same bytes.
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
     /// Large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
@@ -216,7 +208,6 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-/// Copies in pieces, so that it can be interrupted.
 pub fn copy_in_pieces(
     from: &File,
     to: &File,

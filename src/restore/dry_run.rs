@@ -18,15 +18,13 @@ use super::{RestoreLayout, RestorePlan, is_standard_input};
 /// Size of the sample in bytes of archive: beyond bank file and status cache of any cluster, and quick to read.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Reads and writes of a restore that was planned only.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct RestorePreview {
-    /// The archives, the full one first.
     pub archives: Vec<ArchiveToRestore>,
     /// Bytes that would be written, and free bytes, per file system.
     pub space: Vec<Space>,
-    /// Paths of an existing state that would be replaced.
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
 }

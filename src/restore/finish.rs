@@ -31,11 +31,8 @@ const STORAGES_LIST: &str = "storages_list";
 const OBSOLETE_ACCOUNTS: &str = "obsolete_accounts";
 const STATUS_CACHE: &str = "status_cache";
 
-/// Restored files before their final move; dropping this removes them.
 pub struct Written {
-    /// Storages, one directory for each accounts path.
     pub roots: Vec<PartialDir>,
-    /// Version, status cache and bank file.
     pub bank_snapshot: PartialDir,
 }
 
@@ -187,7 +184,6 @@ fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     dir.sync()
 }
 
-/// Completes the tree of an archive; returns its directory.
 pub fn finish_archive_layout(
     target: &Target,
     slot: u64,

@@ -17,7 +17,6 @@ use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::target::Target;
 use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
 
-/// The restore or preview that receives all archives.
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
 
 /// Archives that come from elsewhere than files, one after the other.
@@ -31,27 +30,21 @@ pub trait Supply {
 /// An archive of a [`Supply`].
 #[derive(Debug)]
 pub enum Supplied {
-    /// May still be arriving, in a file in the archives directory.
     Arriving { source: SharedSource, name: Option<ArchiveName>, file: Arc<dyn Publishable> },
-    /// A complete file.
     File(PathBuf),
 }
 
 /// The archives of a restore in their order, and their ways into the archives directory.
 pub struct Feed<'a> {
-    /// The archives that are open; a supply opens further ones later.
     pub archives: Vec<Archive>,
     copies: Vec<ArchiveCopy>,
     more: Option<&'a mut dyn Supply>,
-    /// Use of the archives' indexes.
     pub index: IndexPolicy,
-    /// The roots that they must have, in their order.
     pub expect_roots: Vec<Root>,
 }
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
-    /// Archives that are supplied one by one.
     pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
         let index = IndexPolicy::Hint;
         Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply), index, expect_roots: Vec::new() }
@@ -97,23 +90,19 @@ impl<'a> Feed<'a> {
         self.copies.get(number).is_some_and(|copy| copy.is_of_firedancer)
     }
 
-    /// True if any open archive is Firedancer's and is converted.
     pub fn is_any_converted(&self) -> bool {
         self.copies.iter().any(|copy| copy.is_of_firedancer)
     }
 
-    /// True if a new archive is written from what this one unpacks to.
     pub fn is_made(&self, number: usize) -> bool {
         self.copies.get(number).is_some_and(ArchiveCopy::is_made)
     }
 
-    /// The archives, and their ways into the archives directory.
     pub fn into_parts(self) -> (Vec<Archive>, Vec<ArchiveCopy>) {
         (self.archives, self.copies)
     }
 }
 
-/// True for `-`.
 pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -138,7 +127,6 @@ impl Inputs {
         }
     }
 
-    /// The archives in files; standard input is not among them.
     pub fn archives(&self) -> impl Iterator<Item = &Archive> {
         self.0.iter().flatten()
     }

@@ -44,7 +44,6 @@ impl Location {
         Self::new_below(dir, Vec::new(), name)
     }
 
-    /// A name in a directory below an open one.
     pub fn new_below(dir: &Arc<KeptDir>, below: Vec<OsString>, name: impl AsRef<OsStr>) -> Self {
         Self { dir: dir.clone(), below, name: name.as_ref().to_os_string() }
     }
@@ -103,7 +102,6 @@ impl Location {
     }
 }
 
-/// Kind of a journal entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -208,7 +206,6 @@ impl Journal {
         self.placed.push(Placed { kind, inode, at, from: None });
     }
 
-    /// Adds an object that will be moved aside.
     pub fn add_moved(&mut self, inode: u64, at: Location, from: Location) {
         self.placed.push(Placed { kind: Kind::Moved, inode, at, from: Some(from) });
     }

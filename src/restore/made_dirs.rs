@@ -11,7 +11,6 @@ use slotpress_read::DirLocks;
 /// Directories that were made for the restore, which go again when it does not finish.
 #[derive(Debug, Default)]
 pub struct MadeDirs {
-    /// Each by the directory that it is in and its name.
     made: Vec<(Arc<KeptDir>, OsString)>,
     /// Locks on the directories that are written. Given back after what was made is removed.
     pub locks: DirLocks,
@@ -33,7 +32,6 @@ impl MadeDirs {
         Ok(dir)
     }
 
-    /// Opens a directory in one that is open, or makes it.
     pub fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
         if let Some(dir) = parent.open_dir(name)? {
             return Ok(Arc::new(dir));
@@ -44,7 +42,6 @@ impl MadeDirs {
         Ok(Arc::new(dir))
     }
 
-    /// The restore is complete: what was made stays.
     pub fn keep(&mut self) {
         self.made.clear();
     }

@@ -125,7 +125,6 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
 }
 
 #[cfg(feature = "net")]
-/// Restores archives that come from elsewhere than files.
 pub fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreTarget,
@@ -227,7 +226,6 @@ struct Restored {
     parts: Vec<Part>,
     base_slot: Option<u64>,
     names: Vec<ArchiveName>,
-    /// The storages as they were unpacked.
     unpacked: Vec<AssignedStorage>,
     assurance: Assurance,
 }

@@ -12,10 +12,8 @@ use slotpress_read::REMOTE;
 use crate::restore::journal::Location;
 use crate::restore::target::{Replaced, check_same_file_system};
 
-/// An archive in the archives directory, or in one in it.
 struct FoundArchive {
     dir: Arc<KeptDir>,
-    /// Directories on the way from the archives directory.
     inner: Option<&'static str>,
     name: ArchiveName,
     found: Found,

@@ -104,7 +104,6 @@ impl RestoreTarget {
     }
 }
 
-/// Report of a restore.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -123,13 +122,10 @@ pub struct RestoreReport {
     pub archives: Vec<PathBuf>,
     #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
-    /// Directories that a former state was moved to.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
-    /// Evidence for integrity and completeness.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// Result of reading everything back; `None` if that was not asked for.
     pub read_back: Option<ReadBackReport>,
     #[serde(flatten)]
     pub elapsed: Elapsed,

@@ -20,7 +20,6 @@ pub const BANK_FILE_PARTIAL: &str = "bank-file";
 /// unless it is kept.
 #[derive(Debug)]
 pub struct PartialDir {
-    /// Path before it was moved, for messages.
     pub path: PathBuf,
     work: WorkDir,
 }
@@ -57,7 +56,6 @@ impl PartialDir {
         self.dir().open_file(name)
     }
 
-    /// Removes its files before the next archive.
     pub fn clear(&self) -> Result<()> {
         self.work.clear()
     }
@@ -73,7 +71,6 @@ impl PartialDir {
         self.dir().rename(from, to_dir, to).or_path("rename", &self.path.join(from))
     }
 
-    /// Writes everything under it to disk.
     pub fn sync(&self) -> Result<()> {
         // One call for all files: a call for each of 430,000 would take minutes.
         rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
@@ -84,7 +81,6 @@ impl PartialDir {
         self.work.move_to(to_dir, to)
     }
 
-    /// Keeps its content: the restore is complete.
     pub fn keep(self) {
         self.work.keep();
     }

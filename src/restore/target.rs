@@ -44,7 +44,6 @@ pub struct Target {
     made: MadeDirs,
 }
 
-/// A part of an existing state.
 #[derive(Clone, Debug)]
 pub struct Replaced {
     pub from: Location,

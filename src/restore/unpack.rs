@@ -17,10 +17,8 @@ use slotpress_read::{
 use crate::restore::assign::{Assigner, Destination};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 
-/// Settings for unpacking one archive.
 #[derive(Clone, Copy, Debug)]
 pub struct UnpackOptions<'a> {
-    /// The partial directories of the accounts paths.
     pub roots: &'a [PartialDir],
     /// The partial directory for version, status cache and bank file.
     pub bank_snapshot: &'a PartialDir,
@@ -28,28 +26,21 @@ pub struct UnpackOptions<'a> {
     /// Threads that work, 1 to 1024.
     pub threads: usize,
     pub hashes: HashCheck,
-    /// True for the tree of the archive, false for a ledger.
     pub is_tree: bool,
     /// True if the archive is Firedancer's and is converted.
     pub is_converted: bool,
 }
 
-/// Checks and limits that the archives of one state share.
 pub struct Shared<'a> {
-    /// The slots of their storages.
     pub seen_slots: &'a SeenSlots,
-    /// Limit on the bytes that they unpack to together.
     pub size_limit: &'a SizeLimit,
-    /// The state in the making, where it is checked.
     pub state: Option<&'a StateCheck>,
 }
 
-/// An archive that has been unpacked.
 pub struct Unpacked {
     /// Root over the frame hashes, if the archive was hashed while it was read.
     pub root: Option<Root>,
     pub bank: BankFile,
-    /// Its entries and its storage map.
     pub judged: JudgedArchive,
 }
 
@@ -121,18 +112,14 @@ pub fn unpack(
     }
 }
 
-/// Unpacks while the archive is read.
 struct Unpacking<'a> {
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
-    /// Hashes frames while they are read.
     passing: Option<&'a PassingFrames<'a>>,
     options: UnpackOptions<'a>,
     /// True if several writers may write parts of one file.
     is_shared: bool,
-    /// Looks after the free space.
     space: SpaceWatch,
-    /// Takes the files that are written.
     write_behind: &'a WriteBehind,
 }
 
@@ -159,7 +146,6 @@ impl Contents for Unpacking<'_> {
 struct EntryWriter<'w, 'a> {
     unpacking: &'w Unpacking<'a>,
     current: Option<(File, PathBuf)>,
-    /// Range of the current file that was written.
     written: Range<u64>,
 }
 

@@ -10,7 +10,6 @@ pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }
 
-/// Adds to a counter, up to the largest number.
 pub fn count(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
 }

@@ -359,7 +359,6 @@ impl KeptDir {
     }
 }
 
-/// Makes a random name with a prefix.
 pub fn random_name(prefix: &str) -> OsString {
     // Seeded by the system, and different for each state.
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()

@@ -93,27 +93,27 @@ pub trait Progress: Sync {
     fn is_interrupted(&self) -> bool {
         false
     }
-    /// Reports [`ProgressEvent::Steps`].
+    /// Passes a [`ProgressEvent::Steps`] to [`event`](Self::event).
     fn steps(&self, steps: &[Step]) {
         self.event(ProgressEvent::Steps(steps));
     }
-    /// Reports [`ProgressEvent::Stage`].
+    /// Passes a [`ProgressEvent::Stage`] to [`event`](Self::event).
     fn stage(&self, name: &str, input_bytes: Option<u64>) {
         self.event(ProgressEvent::Stage { name, input_bytes });
     }
-    /// Reports [`ProgressEvent::Bytes`].
+    /// Passes a [`ProgressEvent::Bytes`] to [`event`](Self::event).
     fn advance(&self, input: u64, output: u64) {
         self.event(ProgressEvent::Bytes { input, output });
     }
-    /// Reports [`ProgressEvent::Status`].
+    /// Passes a [`ProgressEvent::Status`] to [`event`](Self::event).
     fn tell(&self, message: &str) {
         self.event(ProgressEvent::Status(message));
     }
-    /// Reports [`ProgressEvent::Detail`].
+    /// Passes a [`ProgressEvent::Detail`] to [`event`](Self::event).
     fn detail(&self, message: &str) {
         self.event(ProgressEvent::Detail(message));
     }
-    /// Reports [`ProgressEvent::Warning`].
+    /// Passes a [`ProgressEvent::Warning`] to [`event`](Self::event).
     fn warn(&self, message: &str) {
         self.event(ProgressEvent::Warning(message));
     }
@@ -197,7 +197,6 @@ impl CancelToken {
     }
 }
 
-/// A token that is cancelled when the flag is set.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

@@ -25,7 +25,6 @@ pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", bytes(bytes_per_second as u64))
 }
 
-/// Formats the rate of bytes in a time.
 pub fn rate_of(bytes: u64, elapsed: Duration) -> String {
     rate(bytes as f64 / elapsed.as_secs_f64().max(1e-9))
 }
@@ -51,7 +50,6 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// Unit of the times in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     Nanoseconds,

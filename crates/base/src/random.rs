@@ -12,7 +12,6 @@ pub const fn finalize(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The number that the generator gives for a state.
 pub const fn mix(state: u64) -> u64 {
     finalize(state.wrapping_add(GOLDEN))
 }

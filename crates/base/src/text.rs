@@ -54,7 +54,6 @@ pub fn json(value: &impl Serialize) -> String {
     written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
 }
 
-/// JSON formatter that escapes more than JSON requires.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -122,7 +121,6 @@ pub fn display<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> 
     serializer.collect_str(value)
 }
 
-/// Serializes only the length of a list.
 pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(list.len() as u64)
 }

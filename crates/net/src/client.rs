@@ -53,7 +53,6 @@ pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// Whether the URLs that are asked for were named by the operator, and may be private themselves.
     pub(super) is_operator: bool,
-    /// What reads from stores.
     pub(super) stores: Option<Arc<dyn Stores>>,
 }
 
@@ -117,7 +116,6 @@ impl Client {
         Self { is_operator: false, ..self.clone() }
     }
 
-    /// The same client, which reads from these stores.
     #[must_use]
     pub fn with_stores(&self, stores: Arc<dyn Stores>) -> Self {
         Self { stores: Some(stores), ..self.clone() }
@@ -172,13 +170,11 @@ impl Client {
 }
 
 impl Inner {
-    /// How long to wait before more is read than these bytes.
     pub(super) fn wait_for_rate(&self, bytes: u64) -> Duration {
         let wait = self.bucket.as_ref().map(|bucket| bucket.lock().take(self.start.elapsed(), bytes));
         wait.unwrap_or_default()
     }
 
-    /// The connections for names that may reach so far.
     pub(super) fn connections(&self, reach: Reach) -> &reqwest::Client {
         match reach {
             Reach::Anywhere => &self.anywhere,

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use slotpress_format::parse_number;
 
-/// Range that a server says it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// The bytes; `None` in an answer that refuses a range.

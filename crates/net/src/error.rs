@@ -9,7 +9,6 @@ use slotpress_base::{Error, ErrorKind, Hint, one_line};
 
 use super::{Url, shown};
 
-/// What sort of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetErrorKind {
@@ -17,7 +16,6 @@ pub enum NetErrorKind {
     Timeout,
     /// No connection: no such name, nothing listens, the network is down.
     Connect,
-    /// The server answered with this status.
     Status(u16),
     /// The server has it no more, or never had it (404, 410).
     Gone,
@@ -27,7 +25,6 @@ pub enum NetErrorKind {
     NoRanges,
     /// The transfer ended early.
     Truncated {
-        /// Bytes that came before.
         got_bytes: u64,
     },
     /// More bytes than there should be, or than is allowed.
@@ -63,26 +60,22 @@ impl NetError {
         Self { kind, message, hint: None, retry_after: None }
     }
 
-    /// Adds what to do next.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same, with this to say after it.
     #[must_use]
     pub fn and(mut self, more: &str) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
     }
 
-    /// The user asked to stop.
     pub fn interrupted() -> Self {
         Self { kind: NetErrorKind::Interrupted, message: "interrupted".to_string(), hint: None, retry_after: None }
     }
 
-    /// An error that has no place on the network.
     pub fn without_url(kind: NetErrorKind, why: &str) -> Self {
         Self { kind, message: one_line(why), hint: None, retry_after: None }
     }
@@ -141,12 +134,10 @@ impl NetError {
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
-    /// That which caused an error, where one did.
     pub fn of(error: &Error) -> Option<&Self> {
         error.source().and_then(|cause| cause.downcast_ref())
     }
 
-    /// What sort it is.
     pub fn kind(&self) -> NetErrorKind {
         self.kind
     }
@@ -210,11 +201,9 @@ impl fmt::Display for PrivateOnly {
 
 impl std::error::Error for PrivateOnly {}
 
-/// What the chain of causes of an error tells.
 struct Causes {
     last: String,
     is_tls: bool,
-    /// Whether what came was no TLS.
     is_no_tls: bool,
     /// Whether what came was no HTTP, but may have been TLS.
     is_no_http: bool,

@@ -34,7 +34,6 @@ pub struct ClientOptions {
     /// Reader of `s3://` URLs; `None` to refuse them.
     #[setters(into)]
     pub stores: Option<Arc<dyn Stores>>,
-    /// Allows redirects of servers to private addresses.
     pub allow_private: bool,
     /// Limit on the rate of bodies in bytes per second, for all transfers of the client together; `None` for none.
     #[setters(into)]

@@ -18,7 +18,6 @@ const PAUSE_FIRST: u32 = 240;
 /// The longest pause, unless the server asks for a longer one.
 const PAUSE_MAX: u32 = 4;
 
-/// The end of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The server is asked again, after a pause.
@@ -27,7 +26,6 @@ pub enum Verdict {
     Tell(Duration),
     /// Asking again cannot help.
     Useless,
-    /// The server has failed for too long.
     TooLong,
 }
 
@@ -47,7 +45,6 @@ struct Failures {
 }
 
 impl Patience {
-    /// A server may fail for so long.
     pub fn new(give_up_after: Duration) -> Self {
         Self { give_up_after, failures: Mutex::default() }
     }
@@ -57,7 +54,6 @@ impl Patience {
         *self.failures.lock() = Failures::default();
     }
 
-    /// Counts a failed request.
     pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
         if !error.is_retryable() {
             return Verdict::Useless;

@@ -19,21 +19,16 @@ pub const REDIRECTS_MAX: usize = 4;
 /// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
-/// Addresses to which a name may resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Any address.
     Anywhere,
-    /// Addresses of the public internet.
     PublicOnly,
 }
 
-/// Permissions of requests that began at one URL.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
     /// The URL, if the operator named it; `None` if a server or a peer named it.
     pub named: Option<&'a Url>,
-    /// Private addresses are allowed everywhere.
     pub allow_private: bool,
 }
 
@@ -83,12 +78,10 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     Ok(url)
 }
 
-/// True if host and port are equal.
 fn is_same_server(one: &Url, other: &Url) -> bool {
     one.host() == other.host() && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// Address of a host that is not a name.
 fn literal_address(url: &Url) -> Option<IpAddr> {
     // The URL standard's parser has already turned 0x7f000001 and the like into addresses.
     url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()

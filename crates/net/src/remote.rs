@@ -22,12 +22,9 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 /// Limit on the length of an ETag that is kept.
 const ETAG_BYTES_MAX: usize = 1024;
 
-/// A file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// URL after redirects.
     pub url: Url,
-    /// URL before redirects.
     pub asked: Url,
     /// Size in bytes; `None` if the server does not tell.
     pub length_bytes: Option<u64>,
@@ -35,7 +32,6 @@ pub struct Remote {
     pub etag: Option<String>,
     /// `Last-Modified`, unparsed.
     pub last_modified: Option<String>,
-    /// True if the server says that it sends ranges.
     pub accepts_ranges: bool,
     /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it with
     /// [`Remote::archive_name`].
@@ -47,7 +43,6 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A file of which only the URL is known.
     #[cfg(test)]
     pub(crate) fn of_url(url: &Url) -> Self {
         Self {
@@ -70,7 +65,6 @@ impl Remote {
         is_told && *self == Self { round_trip: self.round_trip, ..before.clone() }
     }
 
-    /// Scheme, host and port of the server.
     pub fn origin(&self) -> String {
         // URLs of stores have no origin by the URL standard.
         match self.url.origin() {

@@ -64,7 +64,6 @@ fn no_answer(url: &Url, limit: Duration) -> NetError {
     NetError::new(NetErrorKind::Timeout, url, format!("no answer within {} s", limit.as_secs_f32()))
 }
 
-/// Makes the error for an answer without success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
     let reason = response.status().canonical_reason().unwrap_or("unknown status");
     NetError::status(url, response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER))

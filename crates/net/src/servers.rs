@@ -31,18 +31,14 @@ const FULLS_MAX: usize = 4;
 /// Limit on the incremental archives per base that are requested; more than one, since the newest may vanish.
 const INCREMENTALS_MAX: usize = 2;
 
-/// A parsed SOURCE argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceArg {
     /// RPC or snapshot server, which redirects to its newest archives.
     Server(Url),
-    /// One archive.
     Archive(Url),
     /// A directory that a web server lists.
     Mirror(Url),
-    /// An archive on a local disk.
     LocalFile(PathBuf),
-    /// A directory on a local disk.
     LocalDir(PathBuf),
 }
 
@@ -91,7 +87,6 @@ impl FromStr for SourceArg {
     }
 }
 
-/// Shows the source without secrets.
 impl fmt::Display for SourceArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,30 +96,23 @@ impl fmt::Display for SourceArg {
     }
 }
 
-/// Place of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum Place {
-    /// On a server.
     Remote(Remote),
     Local(PathBuf),
 }
 
-/// An archive that a source offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
-    /// Parsed file name.
     pub name: ArchiveName,
-    /// Where it is.
     pub place: Place,
-    /// Size in bytes, if known.
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it. A claim of the server.
     pub root: Option<Root>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system.
     pub modified: Option<SystemTime>,
-    /// Slot time that a list takes from a bank file.
     pub slot_time: Option<SlotTime>,
 }
 
@@ -146,7 +134,6 @@ impl Serialize for Offer {
 }
 
 impl Offer {
-    /// Place of the archive without secrets.
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),

@@ -16,10 +16,8 @@ pub const SCHEME: &str = "s3";
 
 pub(super) const SCHEME_PREFIX: &str = "s3://";
 
-/// Future that runs on the client's threads.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetError>> + Send + 'a>>;
 
-/// Access to stores: signing and listing.
 pub trait Stores: fmt::Debug + Send + Sync {
     /// Returns the URL to which a request must be sent at once. Its query may be a key.
     fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
@@ -27,7 +25,6 @@ pub trait Stores: fmt::Debug + Send + Sync {
     /// Returns the reason why a file cannot be read, if the store tells more than a status.
     fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
 
-    /// Lists the names of files directly below a URL.
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
 }
 
@@ -36,7 +33,6 @@ fn is_plain(char: char) -> bool {
     char.is_ascii_alphanumeric() || "._-=/+".contains(char)
 }
 
-/// Checks a store's URL that the operator gave.
 pub(super) fn checked(url: Url) -> Result<Url> {
     let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let bucket = url.host_str().unwrap_or_default();
@@ -77,7 +73,6 @@ impl Client {
         }
     }
 
-    /// Lists the names of archives in a store.
     pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
         let names = self.wait(stop, async { self.stores(url)?.names(self, url).await })?;
         Ok(names.iter().filter_map(|name| ArchiveName::parse(name)).collect())

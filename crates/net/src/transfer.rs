@@ -16,27 +16,21 @@ use super::remote::{content_length, validators};
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-/// Content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The requested range.
     Range,
     /// The file from its beginning: it was requested, or the server does not support ranges.
     Whole,
 }
 
-/// A transfer that ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Content of the answer.
     pub outcome: Outcome,
     /// The server ignored the requested range and sent the file from its beginning.
     pub were_ranges_ignored: bool,
-    /// Bytes of the body that arrived.
     pub got_bytes: u64,
     /// True if the whole body arrived; false if the receiver stopped it.
     pub is_complete: bool,
-    /// Time from the request to the end.
     pub elapsed: Duration,
 }
 
@@ -88,7 +82,6 @@ impl Client {
         })
     }
 
-    /// Receives the body piece by piece.
     async fn receive(
         &self,
         url: &Url,
@@ -151,14 +144,10 @@ impl Client {
     }
 }
 
-/// Expected body of an answer.
 struct Body {
     outcome: Outcome,
-    /// Offset in the file of its first byte.
     start: u64,
-    /// Its length in bytes, if known.
     length_bytes: Option<u64>,
-    /// Size of the file in bytes, if known.
     total_bytes: Option<u64>,
 }
 

@@ -39,17 +39,13 @@ const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
 /// Pause before the second attempt; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// Counts of a source's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
-    /// Number of requests, including the first one for the size.
     pub requests: u64,
-    /// Bytes of bodies.
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }
 
-/// A file on a server that supports ranges.
 #[derive(Debug)]
 pub struct UrlSource {
     client: Client,
@@ -62,12 +58,10 @@ pub struct UrlSource {
     bytes: AtomicU64,
 }
 
-/// Cached pieces, the most recently used one last.
 #[derive(Debug, Default)]
 struct Cache {
     pieces: Vec<Piece>,
     tail: Option<Piece>,
-    /// End and length of the last small request.
     last: Option<(u64, u64)>,
 }
 
@@ -115,12 +109,10 @@ impl UrlSource {
         })
     }
 
-    /// Facts of the file.
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// Counts of requests and bytes so far.
     pub fn transferred(&self) -> Transferred {
         Transferred { requests: self.requests.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
     }

@@ -22,11 +22,9 @@ pub struct ServedArchives {
 struct Look {
     catalog: Arc<Catalog>,
     looked_at: Instant,
-    /// Error of the last scan.
     error: Option<String>,
 }
 
-/// Scans the directories, and reads the slot duration.
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     let mut catalog = scan::scan_again(dirs, known)?;
     scan::look_for_slot_time(&mut catalog, known);

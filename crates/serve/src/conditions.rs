@@ -10,17 +10,13 @@ use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
 };
 
-/// Validators of a version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Strong entity tag, with quotes.
     pub etag: String,
-    /// Time of modification, in whole seconds.
     pub modified: SystemTime,
     pub length_bytes: u64,
 }
 
-/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole file (200).
@@ -73,7 +69,6 @@ fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
     }
 }
 
-/// Parses a Range header for a file of this length.
 pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
     match single_range(text, length_bytes) {
         None => Verdict::Whole,

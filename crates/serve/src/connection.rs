@@ -45,7 +45,6 @@ const TOO_MANY: &[u8] =
 pub struct Endpoint {
     pub server: Arc<Server>,
     pub purpose: Purpose,
-    /// Encrypts connections, if given.
     pub certificates: Option<Arc<Certificates>>,
     pub stop: watch::Receiver<bool>,
 }
@@ -113,7 +112,6 @@ impl Drop for Open {
     }
 }
 
-/// Answers the requests of a connection one after another.
 async fn talk(
     endpoint: &Endpoint,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,

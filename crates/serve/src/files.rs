@@ -22,7 +22,6 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// again. Bounds the memory that stalled readers hold.
 const KEEP_WINDOWS: u64 = 256;
 
-/// Files that are being sent, shared by their transfers.
 #[derive(Debug, Default)]
 pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
 
@@ -41,7 +40,6 @@ impl OpenFiles {
     }
 }
 
-/// An open file that several transfers read.
 #[derive(Debug)]
 pub struct SharedFile {
     file: File,
@@ -134,7 +132,6 @@ impl Drop for Reading {
 #[derive(Debug, Default)]
 struct Windows<C> {
     next_number: u64,
-    /// Remaining range of each reader.
     readers: BTreeMap<u64, Range<u64>>,
     brought: BTreeMap<u64, C>,
 }
@@ -154,7 +151,6 @@ impl<C> Windows<C> {
         })
     }
 
-    /// Advances a reader; returns what can be dropped.
     fn pass(&mut self, number: u64, offset: u64) -> Vec<C> {
         let Some(left) = self.readers.get_mut(&number).filter(|left| left.start < offset) else { return Vec::new() };
         let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
@@ -162,7 +158,6 @@ impl<C> Windows<C> {
         self.take(passed)
     }
 
-    /// Removes a reader; returns what can be dropped.
     fn leave(&mut self, number: u64) -> Vec<C> {
         self.readers.remove(&number);
         self.take(0..u64::MAX)
@@ -175,7 +170,6 @@ impl<C> Windows<C> {
     }
 }
 
-/// Range of a window in its file.
 fn bytes_of(window: u64) -> Range<u64> {
     let start = window.saturating_mul(WINDOW_BYTES);
     start..start.saturating_add(WINDOW_BYTES)

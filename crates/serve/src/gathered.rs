@@ -77,7 +77,6 @@ impl Gathered {
         over.iter().filter_map(|key| self.open.remove(key)).map(|open| open.finished).collect()
     }
 
-    /// Removes and returns all transfers.
     pub fn all(&mut self) -> Vec<Finished> {
         std::mem::take(&mut self.open).into_values().map(|open| open.finished).collect()
     }

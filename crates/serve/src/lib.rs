@@ -148,29 +148,22 @@ impl Default for Timeouts {
     }
 }
 
-/// Event of the server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
     /// The server accepts connections.
     Listening {
-        /// Its address, with the actual port.
         listen: SocketAddr,
-        /// Address of the metrics.
         metrics: Option<SocketAddr>,
-        /// Number of archives.
         archives: usize,
     },
-    /// A transfer has ended.
     Finished(Finished),
     /// A request was answered without a transfer, or a connection was refused.
     Answered(Answered),
-    /// New certificates are in use.
     Reloaded,
-    /// The server is stopping.
     Stopping {
-        /// Connections that are still open.
         connections: usize,
     },
 }
@@ -181,7 +174,6 @@ enum Purpose {
     Metrics,
 }
 
-/// State that all connections share.
 #[derive(Debug)]
 struct Server {
     options: ServeOptions,
@@ -194,12 +186,10 @@ struct Server {
     metrics: Arc<Metrics>,
     /// Metrics and health of another command, instead of archives.
     facts: Option<Arc<dyn tell::Facts>>,
-    /// True if a connection has ended in a panic.
     has_panicked: AtomicBool,
 }
 
 impl Server {
-    /// Scans the directories for the first time.
     fn new(options: &ServeOptions, facts: Option<Arc<dyn tell::Facts>>, log: SyncSender<Event>) -> Result<Arc<Self>> {
         let metrics = Arc::new(Metrics::new());
         let few = Allowance::default().connections(METRICS_CONNECTIONS_MAX).client_connections(METRICS_CONNECTIONS_MAX);
@@ -317,7 +307,6 @@ pub fn run(
     Ok(())
 }
 
-/// Starts the threads that answer requests.
 fn runtime(threads: usize, name: &str) -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -336,7 +325,6 @@ fn start(runtime: &Runtime, endpoint: Endpoint, listener: TcpListener) -> Result
     Ok(())
 }
 
-/// Passes events on for some time.
 fn forward(events: &Receiver<Event>, time: Duration, gathered: &mut Gathered, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
     while let Ok(event) = events.recv_timeout(time.saturating_sub(start.elapsed())) {

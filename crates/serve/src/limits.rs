@@ -61,7 +61,6 @@ impl Default for Allowance {
     }
 }
 
-/// State of the limits, shared by all connections.
 #[derive(Debug)]
 pub struct Limits {
     allowance: Allowance,
@@ -74,7 +73,6 @@ pub struct Limits {
 #[derive(Debug)]
 struct Client {
     connections: AtomicUsize,
-    /// Locked by the connection whose piece is waiting.
     turn: tokio::sync::Mutex<Option<Bucket>>,
 }
 
@@ -84,12 +82,9 @@ impl Client {
     }
 }
 
-/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit on all connections is reached.
     Full,
-    /// The limit of this client is reached.
     ClientFull,
 }
 
@@ -98,7 +93,6 @@ pub enum Refusal {
 pub struct Admission {
     limits: Arc<Limits>,
     client: Arc<Client>,
-    /// True if it counts among all connections.
     is_connection: bool,
 }
 
@@ -135,7 +129,6 @@ impl Limits {
         Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
     }
 
-    /// The client at an address, after adding a connection.
     fn client(&self, address: IpAddr) -> Result<Arc<Client>, Refusal> {
         let mut clients = self.clients.lock();
         let client =
@@ -163,7 +156,6 @@ impl Limits {
 }
 
 impl Admission {
-    /// Waits until this many bytes may be sent.
     pub async fn wait(&self, bytes: u64) {
         let limits = &self.limits;
         if self.piece_bytes().is_none() {
@@ -200,7 +192,6 @@ async fn sleep(wait: Duration) {
     }
 }
 
-/// Client to which an address belongs.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -19,13 +19,10 @@ type Label = [(&'static str, &'static str); 1];
 
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Bytes of archives that were sent.
     pub sent_bytes: Counter,
     pub transfers: Gauge,
     pub archives: Gauge,
-    /// Slots of the newest archives, full and incremental.
     newest_slot: Family<Label, Gauge>,
-    /// Age of the newest archive.
     newest_age_seconds: Gauge,
     pub connections: Gauge,
     responses: Family<[(&'static str, u16); 1], Counter>,
@@ -40,7 +37,6 @@ pub struct Metrics {
 const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 416, 431, 503];
 
 impl Metrics {
-    /// Starts all metrics at zero.
     pub fn new() -> Self {
         let metrics = Self::default();
         let registry = registry("slotpress_serve", |registry| metrics.register(registry));
@@ -90,7 +86,6 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Sets the gauges of served archives.
     pub fn catalog(&self, catalog: &Catalog) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let choice = catalog.choice();
@@ -104,13 +99,11 @@ impl Metrics {
         }
     }
 
-    /// Encodes the metrics for Prometheus.
     pub fn text(&self) -> String {
         text(&self.registry.lock())
     }
 }
 
-/// Encodes a registry for Prometheus.
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

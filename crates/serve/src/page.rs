@@ -114,7 +114,6 @@ fn shortened(name: &ArchiveName) -> String {
     whole.replace(&hash, &middle_left_out(&hash))
 }
 
-/// A hash by its first and last characters.
 fn middle_left_out(hash: &str) -> String {
     match (hash.get(..6), hash.get(hash.len().saturating_sub(4)..)) {
         (Some(first), Some(last)) if hash.len() > 12 => format!("{first}…{last}"),

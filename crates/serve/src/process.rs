@@ -23,7 +23,6 @@ pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     all
 }
 
-/// Metrics of this process, read for each scrape.
 #[derive(Debug)]
 struct Process {
     since: SystemTime,

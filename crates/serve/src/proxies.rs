@@ -24,7 +24,6 @@ pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> I
     client
 }
 
-/// True if the address is a trusted proxy's.
 pub fn is_trusted(address: IpAddr, trusted: &[IpAddr]) -> bool {
     trusted.iter().any(|proxy| proxy.to_canonical() == address.to_canonical())
 }

@@ -43,7 +43,6 @@ pub struct FileContent {
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// Answers a request without a body.
 pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts) -> Response<Content> {
     let server = &endpoint.server;
     let trusted = &server.options.trusted_proxies;
@@ -102,7 +101,6 @@ fn logged(server: &Server, client: SocketAddr, request: &Parts, response: Respon
 /// Most characters of a request in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
-/// Answer to an unsupported method.
 fn not_allowed() -> Response<Content> {
     with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
 }
@@ -129,7 +127,6 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
     response
 }
 
-/// Answers requests at the metrics address.
 async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
     let told = server.facts.as_deref();
     let response = match (&request.method, request.uri.path(), told) {
@@ -200,7 +197,6 @@ async fn route(endpoint: &Endpoint, client: SocketAddr, request: &Parts) -> Resp
     }
 }
 
-/// An open file to send, with its current metadata.
 struct OpenFile {
     name: String,
     content_type: &'static str,
@@ -286,7 +282,6 @@ fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) ->
     response
 }
 
-/// Makes a head with the validators of a file.
 fn described(status: StatusCode, version: &Version) -> Response<Content> {
     let response = with(empty(status), ETAG, &version.etag);
     let response = with(response, LAST_MODIFIED, &httpdate::fmt_http_date(version.modified));

@@ -19,7 +19,6 @@ const PROGRESS_BYTES_MIN: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct ClientStream<S> {
     stream: S,
-    /// Last byte received.
     last_byte: u8,
     stall_timeout: Duration,
     metrics: Arc<Metrics>,
@@ -27,7 +26,6 @@ pub struct ClientStream<S> {
     deadline: Option<Instant>,
     /// Timer of an earlier deadline, reset when it fires, so that not every wait starts a timer.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Bytes taken since the deadline was set.
     taken_bytes: usize,
 }
 

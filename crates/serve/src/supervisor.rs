@@ -2,17 +2,14 @@
 
 use sd_notify::NotifyState;
 
-/// Tells that the service has started.
 pub fn ready() {
     let _ = sd_notify::notify(&[NotifyState::Ready]);
 }
 
-/// Tells that the service is stopping.
 pub fn stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
 }
 
-/// Tells a status line.
 pub fn status(line: &str) {
     let _ = sd_notify::notify(&[NotifyState::Status(line)]);
 }

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use super::connection::Endpoint;
 use super::{Purpose, SLOW_TICK, ServeOptions, Server, bind, runtime, start};
 
-/// Metrics and health of a command.
 pub trait Facts: fmt::Debug + Send + Sync {
     /// Metrics for `/metrics`.
     fn metrics(&self) -> MutexGuard<'_, Registry>;

@@ -25,7 +25,6 @@ pub struct TlsFiles {
 /// Limit on the size of these small files.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// Current TLS configuration.
 pub struct Certificates {
     files: TlsFiles,
     current: Mutex<Current>,
@@ -33,7 +32,6 @@ pub struct Certificates {
 
 struct Current {
     config: Arc<ServerConfig>,
-    /// Contents of both files.
     pem: [Vec<u8>; 2],
 }
 
@@ -48,7 +46,6 @@ impl Certificates {
         Ok(Self { files, current: Mutex::new(Current { config, pem }) })
     }
 
-    /// Configuration for the next connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.current.lock().config.clone()
     }

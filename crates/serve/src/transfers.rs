@@ -21,16 +21,13 @@ pub struct Transfer {
     number: u64,
     pub name: String,
     pub client: SocketAddr,
-    /// Range of the archive.
     pub range: Range<u64>,
-    /// True if the range is the whole archive.
     pub is_whole: bool,
     sent_bytes: AtomicU64,
     start: Instant,
 }
 
 impl Transfer {
-    /// Bytes that the connection has taken.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes.load(Relaxed)
     }
@@ -48,6 +45,7 @@ impl Transfer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Finished {
     /// File name of the archive.
     pub name: String,
@@ -59,7 +57,6 @@ pub struct Finished {
     /// True if one request asked for the whole archive.
     #[serde(skip)]
     pub is_whole: bool,
-    /// Number of requests.
     pub requests: u64,
     /// Bytes that were requested.
     pub total_bytes: u64,
@@ -121,14 +118,12 @@ impl Transfers {
         Running { transfers: self.clone(), transfer }
     }
 
-    /// All running transfers; limited by the number of connections.
     pub fn list(&self) -> Vec<Arc<Transfer>> {
         self.running.lock().values().cloned().collect()
     }
 }
 
 impl Running {
-    /// Counts bytes that the connection has taken.
     pub fn advance(&self, bytes: u64) {
         self.transfer.sent_bytes.fetch_add(bytes, Relaxed);
         self.transfers.metrics.sent_bytes.inc_by(bytes);

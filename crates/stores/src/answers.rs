@@ -96,7 +96,6 @@ impl Requests {
 pub enum Failure {
     /// The request or its answer was lost.
     Net(NetError),
-    /// The store refused the request.
     Refused(Refused),
 }
 
@@ -111,18 +110,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Error answer of a store.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub status: StatusCode,
     /// S3's error code, if the answer had one; answers to `HEAD` have none.
     pub code: String,
-    /// Error message of the store.
     pub message: String,
-    /// Region of the bucket, if the store tells.
     pub region: Option<String>,
     pub retry_after: Option<String>,
-    /// Difference between the store's clock and this machine's.
     pub clocks_differ_by: Duration,
 }
 

@@ -32,13 +32,11 @@ const LIST_PAGES_MAX: usize = LISTED_MAX / 100;
 /// Validity of signed URLs: they are used at once, and a transfer may continue after that.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
 
-/// A bucket, and whether its requests are signed.
 pub struct Bucket {
     s3: AmazonS3,
     is_anonymous: bool,
 }
 
-/// Omits the credentials.
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.s3)
@@ -48,7 +46,6 @@ impl fmt::Debug for Bucket {
 type Answer<T> = Result<T, NetError>;
 
 impl Bucket {
-    /// Prepares the bucket, without any request.
     pub fn open(client: &Client, name: &str, options: &S3Options) -> Result<Self> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
@@ -82,7 +79,6 @@ impl Bucket {
         Ok(Self { s3, is_anonymous: options.anonymous })
     }
 
-    /// Signs a URL for one request now.
     pub async fn signed(&self, method: &Method, url: &Url) -> Answer<Url> {
         let signed = self.s3.signed_url(method.clone(), &key(url)?, SIGNED_FOR).await;
         let mut signed = signed.map_err(|error| of_store(url, &error))?;
@@ -92,7 +88,6 @@ impl Bucket {
         Ok(signed)
     }
 
-    /// Lists the files right below a URL.
     pub async fn list(&self, url: &Url) -> Answer<Vec<Object>> {
         let prefix = url.path().trim_start_matches('/');
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
@@ -121,7 +116,6 @@ impl Bucket {
         Err(NetError::new(NetErrorKind::TooLong, url, format!("a list of more than {LIST_PAGES_MAX} pages")))
     }
 
-    /// Metadata of the file at a URL.
     pub async fn stat(&self, url: Url) -> Answer<Option<Object>> {
         let Some(meta) = there(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
         Ok(object(&meta, parent(meta.location.as_ref())))
@@ -164,7 +158,6 @@ impl Bucket {
         there(&url, self.s3.delete(&key(&url)?).await).map(drop)
     }
 
-    /// Begins a multipart upload and returns its id.
     pub async fn begin(&self, url: Url, metadata: &Metadata) -> Answer<String> {
         let options = PutMultipartOptions { attributes: attributes(metadata), ..PutMultipartOptions::default() };
         self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| of_store(&url, &error))
@@ -176,14 +169,12 @@ impl Bucket {
         put.map(|part| part.content_id).map_err(|error| of_store(url, &error))
     }
 
-    /// Completes a multipart upload.
     pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> Answer<Option<String>> {
         let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
         let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
         completed.map(|put| put.e_tag).map_err(|error| of_store(url, &error))
     }
 
-    /// Aborts a multipart upload.
     pub async fn abort(&self, url: Url, upload_id: String) -> Answer<()> {
         there(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
     }

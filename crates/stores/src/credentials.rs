@@ -35,13 +35,11 @@ const RENEW_BEFORE: Duration = Duration::from_secs(300);
 /// A larger file is not a configuration.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Credentials for requests that will not be signed.
 pub fn anonymous() -> AwsCredentialProvider {
     let credential = AwsCredential { key_id: "anonymous".to_string(), secret_key: String::new(), token: None };
     Arc::new(StaticCredentialProvider::new(credential))
 }
 
-/// A profile in AWS's configuration.
 pub struct Profile {
     pub region: Option<String>,
     credentials: Option<Source>,
@@ -92,7 +90,6 @@ impl Profile {
         Ok(Some(Self { region: value("region"), credentials }))
     }
 
-    /// Provider of the profile's credentials, if it has any.
     pub fn credentials(self) -> Option<AwsCredentialProvider> {
         Some(match self.credentials? {
             Source::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
@@ -113,7 +110,6 @@ fn read(path: Option<PathBuf>) -> Result<String> {
     }
 }
 
-/// A program that prints credentials.
 struct Program {
     command: String,
     kept: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
@@ -181,7 +177,6 @@ async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// Kills the program and all its child processes.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);

@@ -129,7 +129,6 @@ impl Directory {
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })
     }
 
-    /// Locks the directory until the result is dropped.
     fn lock(&self, progress: &dyn Progress) -> Result<DirLock> {
         // A lock belongs to an open file description, so each thread opens its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -165,7 +164,6 @@ fn object(name: &str, stat: &Stat) -> Object {
     }
 }
 
-/// A large file without its final name.
 #[derive(Debug)]
 pub struct FileUpload {
     dir: Directory,

@@ -11,7 +11,6 @@ use crate::answers::{Failure, Refused};
 /// Stores refuse signatures if clocks differ by more than 15 minutes; half of that is reported as a possible reason.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
 
-/// Error of a request for a file or prefix.
 pub fn of_store(url: &Url, error: &object_store::Error) -> NetError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     // Chains of causes are short; the limit guards against a loop.

@@ -37,7 +37,6 @@ pub struct S3Options {
     buckets: Buckets,
 }
 
-/// Buckets by name.
 type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
 /// Options for writing targets.

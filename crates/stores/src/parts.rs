@@ -19,7 +19,6 @@ const UNIT_BYTES: u64 = 1024 * 1024;
 /// Most parts in flight: enough for a line of 10 Gbit/s to another continent.
 const IN_FLIGHT_MAX: u64 = 8;
 
-/// Size and concurrency of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Length of every part but the last: some stores require equal lengths.

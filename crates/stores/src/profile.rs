@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// Values by lowercase keys.
 pub type Section = BTreeMap<String, String>;
 
 /// The section with this heading. Skips indented lines, which belong to nested keys.

@@ -24,10 +24,10 @@ pub(crate) const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Object {
     /// Name relative to the target's directory or prefix.
     pub name: String,
-    /// Length in bytes.
     pub length_bytes: u64,
     /// Time of writing, by the store's clock.
     pub modified: SystemTime,
@@ -50,11 +50,10 @@ pub struct Small {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Metadata {
-    /// Value of `Content-Type`.
     #[setters(into)]
     pub content_type: Option<String>,
-    /// Value of `Cache-Control`.
     #[setters(into)]
     pub cache_control: Option<String>,
     /// Custom pairs (`x-amz-meta-…`), such as the root: lowercase names, values without control characters.
@@ -77,8 +76,8 @@ impl Metadata {
 /// Condition for writing a small file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Condition {
-    /// No condition.
     Always,
     /// No file has the name.
     Absent,
@@ -114,7 +113,6 @@ enum Kind {
     S3(Box<InBucket>),
 }
 
-/// A prefix in a bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct InBucket {
     pub bucket: Arc<Bucket>,

@@ -171,15 +171,12 @@ struct PartsUpload {
     shared: Arc<Shared>,
     parts: Parts,
     resumed_bytes: u64,
-    /// Bytes written, including those of an earlier process.
     length_bytes: u64,
     /// Parts passed to threads, including those of an earlier process.
     begun_parts: u64,
-    /// Bytes that do not fill a part yet.
     filling: Vec<u8>,
     to_threads: Option<Sender<(usize, PutPayload)>>,
     threads: Vec<JoinHandle<()>>,
-    /// True if there is nothing to abort.
     is_over: bool,
 }
 
@@ -199,7 +196,6 @@ struct Shared {
 #[derive(Debug, Default)]
 struct SentParts {
     tags: BTreeMap<usize, String>,
-    /// Number of parts without gaps from the first on.
     count: usize,
 }
 
@@ -352,7 +348,6 @@ impl PartsUpload {
         }
     }
 
-    /// Ends, and keeps what was sent.
     fn leave(&mut self) -> UploadState {
         self.end_threads(&NoProgress);
         self.is_over = true;

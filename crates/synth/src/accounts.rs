@@ -159,7 +159,6 @@ pub fn write_own_record(
     header
 }
 
-/// Appends a tombstone: a record that closes an account.
 pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
     write_own_record(pubkey, keys::SYSTEM, 0, &[], storage);
 }

@@ -32,7 +32,6 @@ pub struct Bank<'a> {
     pub capitalization: u64,
     pub data_bytes: u64,
     pub lattice: &'a LatticeHash,
-    /// Stakes of the bank itself, which have accounts.
     pub stakes: Stakes,
 }
 

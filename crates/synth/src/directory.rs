@@ -17,7 +17,6 @@ use super::version::{AgaveVersion, write_startup_hints};
 
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 
-/// A state whose files are being written.
 pub struct StateDirectory {
     agave: AgaveVersion,
     is_full: bool,
@@ -63,7 +62,6 @@ impl StateDirectory {
         ledger.join(format!("accounts/run/{slot}.{id}"))
     }
 
-    /// Adds the next storage to the lists.
     pub fn add(&mut self, slot: u64, id: u32, storage: &Placed) -> Result<()> {
         let (cut_bytes, list) = if self.is_full {
             (storage.cut_full, &storage.list_full)
@@ -137,7 +135,6 @@ impl StateDirectory {
     }
 }
 
-/// Facts about a written storage for the lists.
 pub struct Placed {
     length: u64,
     cut_full: u64,

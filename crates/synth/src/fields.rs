@@ -2,7 +2,6 @@
 
 use std::io::{Result, Write};
 
-/// Writes little-endian fields to a file or a buffer.
 pub struct Out<W>(pub W);
 
 impl<W: Write> Out<W> {
@@ -22,7 +21,6 @@ impl<W: Write> Out<W> {
         self.0.write_all(bytes)
     }
 
-    /// Writes a byte vector or text: length, then bytes.
     pub fn byte_vec(&mut self, bytes: &[u8]) -> Result<()> {
         self.u64s(&[bytes.len() as u64])?;
         self.bytes(bytes)

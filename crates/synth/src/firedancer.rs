@@ -98,7 +98,6 @@ fn bank_file(path: &Path) -> Result<(Vec<u8>, Hash)> {
     Ok((parts.concat(), last))
 }
 
-/// The archive that all compressors write.
 struct Output<'a> {
     slot: u64,
     path: &'a Path,
@@ -130,7 +129,6 @@ impl Output<'_> {
     }
 }
 
-/// Collects accounts and writes them as storages.
 struct Compressor<'a> {
     output: &'a Output<'a>,
     next_id: u32,

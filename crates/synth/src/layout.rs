@@ -35,7 +35,6 @@ pub struct RecordChange {
     pub successor: Successor,
 }
 
-/// A newer storage's replacement for an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successor {
     Version,
@@ -56,7 +55,6 @@ enum Class {
     Emptied,
 }
 
-/// Sizes of all storages, and their replacements.
 pub struct Layout {
     pub universe: Universe,
     /// Bytes that the accounts of each storage fill; storages of the full state first.
@@ -167,7 +165,6 @@ impl Layout {
         storage >= self.full_count
     }
 
-    /// Fewest bytes that a storage's accounts fill.
     pub fn target_bytes(&self, storage: u64) -> u64 {
         self.targets[storage as usize]
     }
@@ -180,7 +177,6 @@ impl Layout {
         chain::slot_at(Self::height(storage))
     }
 
-    /// Id of a storage: unique and ascending, with gaps.
     pub fn id(&self, storage: u64) -> u32 {
         (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
     }

@@ -106,24 +106,23 @@ impl SynthOptions {
 
 /// A state of the ledger, as a validator that stopped at its slot leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct SynthState {
     /// Ledger directory, which contains `snapshots` and `accounts`.
     #[serde(rename = "path", serialize_with = "text::path")]
     pub ledger_dir: PathBuf,
     pub slot: u64,
-    /// Hash in the name of an archive of this state.
     pub hash: Hash,
     #[serde(flatten, serialize_with = "text::capitalization_lamports")]
     pub capitalization: u64,
     pub accounts: u64,
-    /// Number of storages in the list, including empty ones.
     pub storages: u64,
     /// Bytes of these storages, including obsolete records.
     pub storage_bytes: u64,
 }
 
-/// Report of a synthetic ledger.
 #[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct SynthReport {
     /// The full state, and the incremental one if it was made. Each is a report of its own.
     #[serde(skip)]
@@ -142,11 +141,9 @@ pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Memory for making a ledger, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynthMemory {
     pub worker_bytes: u64,
-    /// Memory for facts about all storages.
     pub other_bytes: u64,
 }
 
@@ -264,7 +261,6 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
 }
 
-/// Divides the storages into rounds by count and bytes.
 fn rounds(layout: &Layout) -> Vec<Range<u64>> {
     let (mut rounds, mut start, mut bytes) = (Vec::new(), 0, 0);
     for at in 0..layout.count() {

@@ -10,7 +10,6 @@ pub enum Kind {
     Mint,
     Metadata,
     Edition,
-    /// A stake account that is not delegated.
     Stake,
     /// State of a program, by the index of its template in `states`.
     State(u8),

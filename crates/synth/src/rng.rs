@@ -4,7 +4,6 @@
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};
 
-/// Mixes the key of a stream with an index.
 pub const fn mix(key: u64, index: u64) -> u64 {
     finalize(key ^ random::mix(index))
 }

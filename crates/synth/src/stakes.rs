@@ -103,7 +103,6 @@ pub struct Stakes {
     scale: Scale,
     sample: u64,
     epoch: u64,
-    /// Slot for which the vote accounts are made.
     slot: u64,
 }
 
@@ -113,7 +112,6 @@ impl Stakes {
         Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
 
-    /// Stakes of an epoch, as they were at the beginning of the epoch before.
     pub fn of_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
         Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
     }

@@ -9,7 +9,6 @@ pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
 const CODE_HEADER_BYTES: u64 = 45;
 
-/// Layout of an account type of a program.
 struct Template {
     weight: u64,
     owner: [u8; 32],
@@ -17,7 +16,6 @@ struct Template {
     own_keys: u64,
     /// Number of following addresses that many accounts share: markets, mints.
     shared_keys: u64,
-    /// Number of following numbers: balances, prices, times.
     numbers: u64,
     /// The rest is an array with slots of this size, of which a varying part is in use; unused slots are zero.
     slot_bytes: u64,
@@ -58,13 +56,11 @@ const TEMPLATES: [Template; 18] = [
     template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
-/// Chooses a template in proportion to its weight.
 pub fn pick(rng: &mut Rng) -> u8 {
     let weights = || TEMPLATES.iter().map(|template| template.weight);
     rng.weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
-/// Length in bytes of accounts of a template.
 pub fn state_bytes(template: u8) -> u64 {
     TEMPLATES[usize::from(template)].data_len
 }
@@ -123,7 +119,6 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes version, state, authority, blockhash, fee.
 pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
     let authority = draw.fixed.zipf(16);

@@ -48,11 +48,8 @@ impl Sums {
 /// Sums of both states, divided by what they have in common.
 #[derive(Clone)]
 pub struct StateSums {
-    /// Accounts that are equal in both states.
     pub both: Sums,
-    /// Accounts that only the full state has in this form.
     pub full: Sums,
-    /// Accounts that only the incremental state has in this form.
     pub newer: Sums,
 }
 
@@ -79,7 +76,6 @@ pub struct Obsolete {
 
 pub struct Storage {
     pub bytes: Vec<u8>,
-    /// Length of the storage; the last record is not padded.
     pub length: u64,
     /// Obsolete records in the order of marking.
     pub obsolete: Vec<Obsolete>,

@@ -11,16 +11,13 @@ pub struct Origin {
     pub index: u64,
 }
 
-/// All accounts that a seed can make.
 #[derive(Clone, Copy, Debug)]
 pub struct Universe {
     seed: u64,
     pub mix: Mix,
 }
 
-/// Random streams for one version of an account.
 pub struct Draw<'a> {
-    /// Source of what accounts share.
     pub universe: &'a Universe,
     /// Index of the storage in which the account was born: neighbours resemble each other.
     pub neighbourhood: u64,
@@ -35,7 +32,6 @@ impl Universe {
         Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
     }
 
-    /// Returns a random number for a purpose and an index.
     pub fn number(&self, purpose: u64, index: u64) -> u64 {
         mix(mix(self.seed, purpose), index)
     }

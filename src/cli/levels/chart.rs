@@ -17,7 +17,6 @@ const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d
 /// Name of a series, and its points: x, y, label.
 pub type Series = (String, Vec<(f64, f64, String)>);
 
-/// A chart with a logarithmic x axis.
 #[derive(Debug)]
 pub struct Chart {
     pub caption: String,
@@ -27,9 +26,7 @@ pub struct Chart {
     /// Shown above the y axis, because text beside it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
-    /// Points joined by a line.
     pub line: Vec<(f64, f64)>,
-    /// Point marked with a ring.
     pub best: Option<(f64, f64)>,
 }
 

@@ -13,12 +13,9 @@ use crate::cli::lines::wrap;
 
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Conditions of the measurement, one per line.
     pub facts: Vec<String>,
-    /// Shown on pages only.
     pub chart: Option<Chart>,
     pub tables: Vec<Table>,
-    /// Conclusions, one sentence or two in each entry.
     pub text: Vec<String>,
     /// Shown on pages; on the terminal, the command prints them itself.
     pub warnings: Vec<String>,
@@ -98,9 +95,7 @@ pub enum Unit {
     Factor,
     /// Bytes per second, shown in MiB/s; the heading names the unit.
     Rate,
-    /// Seconds, each value in the unit that fits.
     Time,
-    /// Seconds, all in this unit.
     TimeIn(TimeUnit),
     Price,
 }
@@ -160,7 +155,6 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
-/// Builds a table column by column.
 pub struct TableOf<'a, R> {
     items: Vec<&'a R>,
     table: Table,
@@ -173,7 +167,6 @@ impl<'a, R> TableOf<'a, R> {
         Self { items, table: Table { id, kind, rows, ..Table::default() } }
     }
 
-    /// Adds a column for people and programs.
     pub fn both<V: Into<Value>>(
         mut self,
         heading: impl Into<String>,
@@ -188,12 +181,10 @@ impl<'a, R> TableOf<'a, R> {
         self
     }
 
-    /// Adds a column for people only.
     pub fn shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
         self.both(heading, unit, "", value)
     }
 
-    /// Adds a column for programs only.
     pub fn data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
         self.both("", Unit::Text, name, value)
     }

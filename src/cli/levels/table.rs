@@ -63,7 +63,6 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     screen.finish(result)
 }
 
-/// Prints rows as they arrive, and exports them.
 struct Screen<'a> {
     subject: Subject,
     exports: &'a ExportArgs,

@@ -27,14 +27,11 @@ pub struct FramesReport {
     pub sizes: Vec<FrameSizeRow>,
 }
 
-/// Frames of one size.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameSizeRow {
     pub frame_size_bytes: u64,
-    /// Number of different frames that were compressed.
     pub frames: u64,
-    /// Sum over all frames. Its memory is that of one compressing worker.
     pub row: LevelRow,
     pub compress: Latency,
     pub decompress: Latency,

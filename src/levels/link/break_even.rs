@@ -36,10 +36,10 @@ pub enum Sooner {
 
 /// A range of bandwidths in which the same level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Range {
     /// Upper end of the range; `None` for the last one.
     pub up_to_bits_per_second: Option<f64>,
-    /// Level that is sooner in this range.
     pub sooner: Sooner,
 }
 
@@ -53,7 +53,6 @@ pub struct BreakEven {
     pub lighter_level: i32,
     pub heavier_codec: String,
     pub heavier_level: i32,
-    /// Ranges in ascending order; at least one.
     pub ranges: Vec<Range>,
 }
 

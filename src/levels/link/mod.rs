@@ -43,13 +43,11 @@ pub struct LinkQuestion {
     #[serde(flatten)]
     pub link: Link,
     pub read_bytes_per_second: f64,
-    /// Rate at which a node writes storages and syncs them.
     pub place_bytes_per_second: f64,
     pub frame_size_bytes: u64,
     pub threads: usize,
     /// Price per GB (10^9 bytes) of archive sent, in any currency.
     pub egress_price_per_gb: Option<f64>,
-    /// Also recommends formats that not every client reads.
     #[serde(skip)]
     pub any_format: bool,
 }
@@ -70,15 +68,12 @@ pub struct Load {
     pub level: i32,
     pub tar_bytes: u64,
     pub archive_bytes: u64,
-    /// For a sample: error of `archive_bytes`, in percent.
     pub size_error_percent: Option<f64>,
-    /// Time to compress all of it with all workers, in seconds.
     pub compress_seconds: f64,
     pub decompress_seconds: f64,
 }
 
 impl Load {
-    /// Scales a measured row to the whole ledger.
     fn of(row: &LevelRow, tar_bytes: u64) -> Self {
         let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
         Self {
@@ -153,12 +148,10 @@ impl Way {
     }
 }
 
-/// Time of each stage, and of all together.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct StageTimes {
-    /// Seconds of each of [`Stage::ALL`] on its own.
     pub seconds: [f64; 4],
-    /// Seconds of all stages running at once.
     pub streaming_seconds: f64,
 }
 
@@ -205,12 +198,10 @@ impl StageTimes {
     }
 }
 
-/// Times and costs of a level over the link.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
     pub load: Load,
-    /// Time of each stage, and of all together.
     pub times: StageTimes,
     pub egress_bytes: u64,
     pub egress_price: Option<f64>,
@@ -229,7 +220,6 @@ impl LinkRow {
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
-    /// Link, machines and price that were asked about.
     #[serde(flatten)]
     pub question: LinkQuestion,
     pub tar_bytes: u64,
@@ -240,7 +230,6 @@ pub struct LinkReport {
     /// Break-evens between neighbouring rows, for each way of sending.
     #[serde(skip)]
     pub break_evens: Vec<BreakEven>,
-    /// Recommended level for each way of sending.
     #[serde(skip)]
     pub recommendations: Vec<LinkRecommendation>,
 }

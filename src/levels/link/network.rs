@@ -50,20 +50,16 @@ pub enum CongestionControl {
     Bbr,
 }
 
-/// A link, and how it is used.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Link {
-    /// Bandwidth of the sender's link, including headers.
     pub bandwidth_bits_per_second: f64,
     pub rtt_seconds: f64,
     /// Share of packets lost at random: 0.001 is 0.1 %.
     pub loss: f64,
     pub streams: u32,
-    /// Number of nodes that fetch at the same time through the sender's link.
     pub nodes: u32,
     pub congestion_control: CongestionControl,
-    /// Limit of the bytes in flight per stream.
     pub window_bytes: u64,
     pub mss_bytes: u32,
 }

@@ -35,7 +35,6 @@ impl Bucket {
         self.earned_at.saturating_sub(now)
     }
 
-    /// True if the bucket is as full as a new one.
     pub fn is_full(&self, now: Duration) -> bool {
         self.earned_at.saturating_add(BURST) <= now
     }

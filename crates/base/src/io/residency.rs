@@ -38,7 +38,6 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_all }
     }
 
-    /// True if nothing of the range was resident.
     #[cfg(test)]
     pub fn is_all(&self) -> bool {
         self.is_all

@@ -32,7 +32,6 @@ impl FrameAssembler {
         self.append(bytes, on_frame)
     }
 
-    /// Pads the current entry.
     pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
         self.append(padding, on_frame)

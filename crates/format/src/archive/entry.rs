@@ -19,25 +19,22 @@ pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 /// Stands for the slot of a bank file whose name contains none.
 pub const UNNAMED_SLOT: u64 = u64::MAX;
 
-/// Kinds of entries that a snapshot archive may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// `version`
+    /// The file at `version`.
     Version,
-    /// `snapshots/`
+    /// The directory at `snapshots/`.
     SnapshotsDir,
-    /// `snapshots/status_cache`
+    /// The file at `snapshots/status_cache`.
     StatusCache,
-    /// `snapshots/<slot>/`
+    /// The directory at `snapshots/<slot>/`.
     SlotDir(u64),
-    /// `snapshots/<slot>/<slot>`
+    /// The file at `snapshots/<slot>/<slot>`.
     BankFile(u64),
-    /// `accounts/`
+    /// The directory at `accounts/`.
     AccountsDir,
-    /// `accounts/<slot>.<id>`
     Storage {
         slot: u64,
-        /// Id on the node that made the archive.
         id: u32,
     },
 }
@@ -95,7 +92,6 @@ impl EntryKind {
     }
 }
 
-/// Writes the path in the archive.
 impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -166,7 +162,6 @@ pub struct TarHeader {
     /// True if the name continues in the prefix field.
     pub is_split: bool,
     pub is_sum_right: bool,
-    /// True if the size field contains a number.
     pub has_size: bool,
 }
 
@@ -178,7 +173,6 @@ pub enum Oddity {
     Kind,
     /// A PAX header or GNU long name, which describes the next entry.
     Extension,
-    /// A header older than ustar.
     Old,
     /// The name continues in the prefix field of a ustar header.
     Split,
@@ -265,13 +259,11 @@ impl TarHeader {
         }
     }
 
-    /// The path as one printable line.
     pub fn shown_path(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect();
         slotpress_base::text::one_line(&text)
     }
 
-    /// The most serious peculiarity.
     pub fn oddity(&self) -> Option<Oddity> {
         if matches!(self.flag, b'x' | b'L' | b'K') {
             return Some(Oddity::Extension);
@@ -317,7 +309,6 @@ pub fn padded(content_bytes: u64) -> u64 {
     content_bytes.saturating_add(padding_bytes(content_bytes))
 }
 
-/// Bytes of padding after a content.
 pub fn padding_bytes(content_bytes: u64) -> u64 {
     content_bytes.wrapping_neg() % BLOCK_BYTES
 }

@@ -11,15 +11,10 @@ use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
 
-/// An event of the parser, in the order of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
     Begin(Entry),
-    Content {
-        /// Offset in the entry's content.
-        offset_bytes: u64,
-        bytes: &'a [u8],
-    },
+    Content { offset_bytes: u64, bytes: &'a [u8] },
     End(Entry),
 }
 
@@ -33,7 +28,6 @@ pub enum TarEnd {
     Junk,
 }
 
-/// A push parser for tar streams.
 #[derive(Debug)]
 pub struct EntryParser {
     state: ParserState,
@@ -41,7 +35,6 @@ pub struct EntryParser {
     /// Part of a block, whose rest is in the next piece.
     block: Vec<u8>,
     entries: u64,
-    /// Zero bytes at the end; and whether other bytes follow them.
     end_zero_bytes: u64,
     has_junk: bool,
     extension: Extension,
@@ -129,17 +122,14 @@ impl EntryParser {
         self.position
     }
 
-    /// True if there are more entries than any client reads.
     pub fn is_full(&self) -> bool {
         self.entries > ENTRIES_MAX
     }
 
-    /// Zero bytes after the last entry so far.
     pub fn end_zero_bytes(&self) -> u64 {
         self.end_zero_bytes
     }
 
-    /// State if the stream ends here.
     pub fn end(&self) -> TarEnd {
         match self.end_zero_bytes {
             _ if self.state != ParserState::End => TarEnd::Inside,
@@ -150,7 +140,6 @@ impl EntryParser {
         }
     }
 
-    /// Parses the next piece of the stream.
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {

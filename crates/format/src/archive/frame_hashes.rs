@@ -30,7 +30,6 @@ pub fn frame_hash(gap: &[u8], frame: &[u8]) -> FrameHash {
     *blake3::Hasher::new().update(gap).update(frame).finalize().as_bytes()
 }
 
-/// Hashes a frame that arrives in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct FrameHasher(blake3::Hasher);
 
@@ -40,7 +39,6 @@ impl FrameHasher {
         self.0.update(bytes);
     }
 
-    /// Returns the hash of the frame, and starts the next one.
     pub fn finish(&mut self) -> FrameHash {
         std::mem::take(&mut self.0).finalize().into()
     }
@@ -55,7 +53,6 @@ impl HashesDigest {
         self.0.update(hash);
     }
 
-    /// True if exactly these hashes were added.
     pub fn is_of(&self, hashes: &[FrameHash]) -> bool {
         self.0.finalize() == blake3::hash(hashes.as_flattened())
     }
@@ -67,7 +64,6 @@ pub fn to_frame(hashes: &[FrameHash]) -> Option<Vec<u8>> {
     skippable_frame(FRAME_HASHES_KIND, &content)
 }
 
-/// True if a skippable frame begins like one of frame hashes.
 pub fn is_begin_of_hashes(kind: u8, content: &[u8]) -> bool {
     kind == FRAME_HASHES_KIND && content.starts_with(MAGIC)
 }

@@ -9,7 +9,6 @@ const MAGIC_OFFSET: usize = 257;
 
 #[derive(Debug, Default)]
 pub struct HeaderSearch {
-    /// Bytes that may be the start of a header.
     carried: Vec<u8>,
     passed_bytes: u64,
 }

@@ -33,7 +33,6 @@ pub struct Index {
     pub writer: String,
     /// Settings of the writer, for example "zstd-level=1".
     pub settings: String,
-    /// Largest number of tar bytes in a frame.
     pub frame_size_bytes: u64,
     pub entries: Vec<Entry>,
 }

@@ -21,7 +21,6 @@ pub const VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameHashesAt {
-    /// Offset in the file of the skippable frame with the hashes.
     pub offset_bytes: u64,
     pub frames: u64,
 }

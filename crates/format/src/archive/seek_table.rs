@@ -21,7 +21,6 @@ const SEEK_TABLE_KIND: u8 = 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekTableItem {
-    /// Length in the file.
     pub compressed_bytes: u32,
     /// Bytes of tar; 0 for a skippable frame.
     pub content_bytes: u32,

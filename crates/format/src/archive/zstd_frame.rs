@@ -34,7 +34,6 @@ pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Length in bytes of a skippable frame with this content length.
 pub fn skippable_frame_bytes(content_bytes: u32) -> u64 {
     u64::from(content_bytes).saturating_add(SKIPPABLE_HEADER_BYTES as u64)
 }
@@ -52,13 +51,10 @@ pub enum FrameStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     pub header_bytes: usize,
-    /// Content bytes, if the header states them.
     pub content_bytes: Option<u64>,
-    /// Window that a decoder needs, in bytes.
     pub window_bytes: u64,
     /// True if a checksum of four bytes follows the last block.
     pub has_checksum: bool,
-    /// Most bytes to which a block of this frame expands.
     pub block_bytes_max: u64,
 }
 
@@ -121,7 +117,6 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
     pub is_last: bool,
-    /// Length of the block after its header.
     pub stored_bytes: u32,
 }
 

@@ -16,7 +16,6 @@ pub struct ClusterStake {
 
 pub type StakeHistory = BTreeMap<u64, ClusterStake>;
 
-/// Amount and term of a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
     pub stake: u64,

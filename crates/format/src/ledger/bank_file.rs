@@ -92,11 +92,9 @@ pub struct BankPlaces {
     pub leader: u64,
     pub rent_slots_per_year: u64,
     pub stakes: u64,
-    /// The byte after the bank's stakes.
     pub stakes_end: u64,
     pub is_delta: u64,
     pub epoch_stakes: u64,
-    /// The byte after the epoch stakes.
     pub epoch_stakes_end: u64,
 }
 
@@ -156,7 +154,6 @@ impl BankFile {
         self.epoch_and_index_of(slot).0
     }
 
-    /// Last epoch with known leaders.
     fn leader_schedule_epoch(&self) -> u64 {
         match self.slot.checked_sub(self.first_normal_slot) {
             None => self.epoch().saturating_add(1),
@@ -447,7 +444,6 @@ fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
     Some((u64::from(epoch), slots.saturating_sub(WARMUP_SLOTS)))
 }
 
-/// Reports an epoch schedule that contradicts itself.
 fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
     let found = (bank.first_normal_epoch, bank.first_normal_slot);
     match first_normal(bank.slots_per_epoch, bank.is_warmup) {

@@ -95,6 +95,7 @@ impl Layout {
 
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct BankSnapshot {
     pub slot: u64,
     pub layout: Layout,

@@ -174,7 +174,6 @@ impl<R: BufRead> FieldReader<R> {
         std::mem::take(&mut self.breaches)
     }
 
-    /// Refuses bytes after the last field.
     pub fn end(&self) -> Result<()> {
         match self.remaining() {
             0 => Ok(()),

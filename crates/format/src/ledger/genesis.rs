@@ -7,21 +7,17 @@ use slotpress_base::Result;
 
 use crate::{BankFile, FieldReader};
 
-/// Speed and epochs of a chain at its genesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Genesis {
     /// Time of the genesis, in seconds since 1970.
     pub creation_time: i64,
     pub ticks_per_slot: u64,
-    /// Duration of a tick in nanoseconds.
     pub ns_per_tick: u128,
     /// Hashes in a tick; `None` if the number is not fixed.
     pub hashes_per_tick: Option<u64>,
     pub slots_per_epoch: u64,
-    /// True if epochs start short and grow.
     pub is_warmup: bool,
     pub first_normal_epoch: u64,
-    /// First slot of that epoch.
     pub first_normal_slot: u64,
 }
 
@@ -81,7 +77,6 @@ impl Genesis {
             && (self.slots_per_epoch, self.is_warmup, self.first_normal_epoch, self.first_normal_slot) == of_epochs
     }
 
-    /// Intended duration of a slot in nanoseconds.
     pub fn ns_per_slot(&self) -> u128 {
         self.ns_per_tick.saturating_mul(u128::from(self.ticks_per_slot))
     }

@@ -19,7 +19,6 @@ struct LockedFile {
     inode: u64,
 }
 
-/// Process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     /// Process id; `None` if the process is in another container, or the lock belongs to no process.
@@ -34,7 +33,6 @@ impl LockHolder {
         Self { pid, program: name.map(|name| escaped(name.trim_end()).into_owned()) }
     }
 
-    /// True if it is a run of slotpress, possibly this one.
     pub fn is_slotpress(&self) -> bool {
         self.program.as_deref() == Some("slotpress") || self.pid == Some(std::process::id())
     }

@@ -45,7 +45,6 @@ impl ObsoleteFormat {
         Ok(self.item(&fields, is_split))
     }
 
-    /// Parses the common first bytes of an item.
     fn item(self, fields: &[u8; ITEM_FIELDS_BYTES], is_split: bool) -> ObsoleteItem {
         match self {
             Self::Wide => ObsoleteItem { offset: u64_at::<0, _>(fields), data_len: u64_at::<8, _>(fields) },
@@ -152,13 +151,12 @@ pub fn write_no_obsolete_accounts(
 
 /// Obsolete records of one storage, summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct ObsoleteSummary {
     pub slot: u64,
     pub id: u64,
     pub count: u64,
-    /// Offset of their list in `obsolete_accounts`.
     pub list_offset: u64,
-    /// Bytes by which cutting them shortens the storage.
     pub cut_bytes: u64,
 }
 

@@ -30,7 +30,6 @@ const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can veri
 /// A ledger directory contains one of these, or bank snapshots.
 const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
-/// True if the directory contains anything of a ledger.
 fn looks_like_ledger(dir: &Path) -> bool {
     LEDGER_NAMES.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
         || bank_snapshot_slots(dir).is_ok_and(|slots| !slots.is_empty())

@@ -67,7 +67,6 @@ fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
     }
 }
 
-/// Serializes as the file name.
 impl Serialize for ArchiveName {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -14,12 +14,9 @@ use crate::ledger::bank_file::BankPlaces;
 use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{BankFile, Delegation, FieldReader, Genesis, Hash, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
-/// Accounts of a state from which its stakes follow.
 #[derive(Clone, Debug, Default)]
 pub struct StakedAccounts {
-    /// Vote accounts that Agave can parse, by address.
     pub vote_accounts: BTreeMap<[u8; 32], StoredAccount>,
-    /// Delegations by the stake account's address, ascending.
     pub delegations: Vec<([u8; 32], Delegation)>,
     pub history: StakeHistory,
     /// Slot since which less stake may change in an epoch.
@@ -48,7 +45,6 @@ impl RentEpochs {
     }
 }
 
-/// A bank file that Agave loads.
 #[derive(Debug)]
 pub struct RebuiltBank {
     source: Vec<u8>,
@@ -184,7 +180,6 @@ fn leader_of(bank: &BankFile) -> Result<Hash> {
     }
 }
 
-/// Refuses the genesis of another chain.
 fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesis> {
     match genesis.is_of(bank) {
         true => Ok(genesis),

@@ -45,7 +45,6 @@ impl RecordStart {
     }
 }
 
-/// A complete record in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     pub start: usize,
@@ -76,7 +75,6 @@ pub enum RecordsRest {
     /// The next record needs at least this many bytes, more than are left.
     Short(usize),
     End,
-    /// The bytes are not a record.
     TooLong,
 }
 
@@ -184,12 +182,10 @@ impl RecordHeader {
         bytes
     }
 
-    /// Length of the record in the storage, with padding.
     pub fn stored_bytes(&self) -> u64 {
         align8(self.data_len.saturating_add(RECORD_HEADER_BYTES as u64))
     }
 
-    /// The parts that the account's hash covers.
     pub fn account<'a>(&'a self, data: &'a [u8]) -> AccountView<'a> {
         AccountView {
             pubkey: &self.pubkey,

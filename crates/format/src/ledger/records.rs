@@ -15,7 +15,6 @@ pub struct Record<'a> {
     pub data: &'a [u8],
 }
 
-/// Kinds of faults in a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
     /// The storage ends inside the data of a record, or other bytes follow the last record.
@@ -31,7 +30,6 @@ pub enum RecordFaultKind {
 }
 
 impl RecordFaultKind {
-    /// True if records may be missing.
     pub fn loses_records(self) -> bool {
         matches!(self, Self::CutOff | Self::Tail | Self::DataLength)
     }
@@ -46,7 +44,6 @@ pub struct RecordFault {
     pub found: String,
 }
 
-/// Receives records and faults of a walk.
 pub trait RecordSink {
     fn record(&mut self, record: Record<'_>);
     fn fault(&mut self, fault: RecordFault);
@@ -67,7 +64,6 @@ pub struct RecordWalker {
     carried: Vec<u8>,
     /// Offset of `carried`, or of the next piece, in the storage.
     offset_bytes: u64,
-    /// Bytes of padding still to be skipped.
     skip_bytes: u64,
     /// True if the rest of the storage cannot be split into records.
     is_over: bool,
@@ -76,7 +72,6 @@ pub struct RecordWalker {
 }
 
 impl RecordWalker {
-    /// Starts a new storage, and keeps the buffer.
     pub fn restart(&mut self) {
         self.restart_at(0);
     }

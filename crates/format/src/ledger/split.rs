@@ -41,7 +41,6 @@ pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];
 
-/// The two files of a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitFile {
     Meta,
@@ -85,7 +84,6 @@ pub const fn record_bytes(data_len: u64) -> u64 {
     align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
 }
 
-/// Place of an account's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountData<'a> {
     Inline(&'a [u8]),
@@ -93,7 +91,6 @@ pub enum AccountData<'a> {
     At(u64),
 }
 
-/// An account in a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaEntry<'a> {
     pub offset: u64,
@@ -103,7 +100,6 @@ pub struct MetaEntry<'a> {
 }
 
 impl MetaEntry<'_> {
-    /// Header of its record in an archive.
     pub fn record_header(&self) -> [u8; RECORD_HEADER_BYTES] {
         let header = RecordHeader {
             write_version: 0,
@@ -154,11 +150,9 @@ pub struct MetaRange {
     pub meta_bytes: u64,
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
-    /// Offset of the first entry.
     pub first: u64,
     /// No entry that begins at or after this offset is needed.
     pub limit: u64,
-    /// Bytes to read at a time.
     pub window_bytes: usize,
 }
 
@@ -169,9 +163,7 @@ pub struct MetaWalk<'a> {
     /// Borrowed buffer for reuse; the current window is at its beginning.
     window: &'a mut Vec<u8>,
     held_bytes: usize,
-    /// Offset of the window in the file.
     window_start: u64,
-    /// Offset of the next entry.
     next: u64,
     /// Smallest offset of the next entry in the `.data` file: offsets ascend.
     next_data: u64,

@@ -74,12 +74,10 @@ impl Delegation {
 pub struct StoredAccount {
     pub lamports: u64,
     pub is_executable: bool,
-    /// Epoch in which rent was due; has no meaning any more.
     pub rent_epoch: u64,
     pub data: Box<[u8]>,
 }
 
-/// A vote account, in a bank file or in the accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoteAccount {
     /// blake3 hash of what Agave compares beside the rent epoch: lamports, owner, executable flag, data.
@@ -88,12 +86,10 @@ pub struct VoteAccount {
     pub rent_epoch: u64,
     /// Identity of the validator, if the account can be parsed.
     pub node: Option<[u8; 32]>,
-    /// True if the account has the length of a vote account, and was initialized.
     pub is_initialized: bool,
 }
 
 impl VoteAccount {
-    /// Computes the fields that Agave compares.
     pub fn new(lamports: u64, owner: &[u8; 32], is_executable: bool, rent_epoch: u64, data: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
@@ -131,7 +127,6 @@ fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
 
-/// Parsed parts of a vote account's state.
 #[derive(Clone, Copy, Debug)]
 pub struct VoteState<'a> {
     pub node: [u8; 32],
@@ -145,7 +140,6 @@ pub struct VoteState<'a> {
 const VOTER_BYTES: usize = 8 + 32;
 
 impl<'a> VoteState<'a> {
-    /// The authorized voter of an epoch.
     pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
         let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
         let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
@@ -272,19 +266,15 @@ impl Stakes {
     }
 }
 
-/// Parts of a stakes cache to keep.
 pub enum Keep<'a> {
     All(&'a mut Stakes),
     Voters(&'a mut Voters),
     Nothing,
 }
 
-/// Voters of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Voters {
-    /// Voters whose accounts can be parsed.
     pub voters: Vec<Voter>,
-    /// True if there are more than are kept.
     pub has_more: bool,
 }
 
@@ -296,15 +286,12 @@ impl Voters {
     }
 }
 
-/// Totals and findings of a stakes cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StakesSummary {
     pub vote_account_count: u64,
     pub delegation_count: u64,
     pub epoch: u64,
-    /// The first vote account that Agave cannot parse.
     pub invalid_vote_account: Option<Address>,
-    /// The first vote account without stake.
     pub no_stake: Option<Address>,
     /// The first vote account with credits that Firedancer refuses, and the reason.
     pub firedancer_credits: Option<(Address, &'static str)>,

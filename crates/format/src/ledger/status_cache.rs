@@ -14,18 +14,14 @@ pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCache {
-    /// The slots, in the order of the file.
     pub slots: Vec<u64>,
     pub transaction_count: u64,
     /// Blockhashes that transactions used; limited in number, the first in the file.
     pub blockhashes: HashMap<Hash, BlockhashUse>,
-    /// Number of blockhashes over all slots, with repetitions.
     pub blockhash_count: u64,
     /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
-    /// Largest number of a transaction error.
     pub transaction_error_max: u32,
-    /// Largest number of an instruction error.
     pub instruction_error_max: u32,
 }
 
@@ -33,7 +29,6 @@ pub struct StatusCache {
 pub struct BlockhashUse {
     /// Offset in a transaction's hash from which 20 bytes are kept.
     pub offset: u64,
-    /// A different offset for the same blockhash, if there is one.
     pub other_offset: Option<u64>,
     pub transaction_count: u64,
 }

@@ -18,6 +18,7 @@ pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages, kept open so that files are found relative to it.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct StorageRoot {
     pub path: PathBuf,
     pub dir: OwnedFd,
@@ -40,7 +41,6 @@ impl StorageRoot {
     }
 }
 
-/// Files of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageKind {
     /// One file of records, `<slot>.<id>`.
@@ -161,7 +161,6 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// Storages of a list that were found, and missing files.
 pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
 
 /// Finds every storage of the list in one of the roots, on `threads` threads; also returns missing files.

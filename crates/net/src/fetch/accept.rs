@@ -12,12 +12,9 @@ use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, ra
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
-/// What an archive must be, beside whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The name that it has, or is to have.
     pub name: &'a str,
-    /// Its root.
     pub root: Option<Root>,
 }
 
@@ -29,7 +26,6 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Of a test that is about something else.
     #[cfg(test)]
     pub(super) fn of_test() -> Self {
         Self { root: None }
@@ -83,7 +79,6 @@ pub fn accept(
     Ok(Accepted { root })
 }
 
-/// The hash of a range of a source.
 fn hash_of(source: &dyn Source, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
     const AT_A_TIME_BYTES: u64 = 4 * 1024 * 1024;
     let mut hasher = blake3::Hasher::new();

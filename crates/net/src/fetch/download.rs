@@ -96,7 +96,6 @@ impl Download {
         Ok(Self { client, file, mirrors, limits, kept_bytes })
     }
 
-    /// The file that it fills.
     pub fn file(&self) -> &Arc<PartialFile> {
         &self.file
     }
@@ -109,7 +108,6 @@ impl Download {
         }
     }
 
-    /// The archive's length, where the server says it.
     pub fn length_bytes(&self) -> Option<u64> {
         self.mirrors.first()?.remote.length_bytes
     }
@@ -232,7 +230,6 @@ impl Download {
         progress.event(ProgressEvent::Arriving(arriving));
     }
 
-    /// Bytes of servers that were kept.
     pub fn given_bytes(&self) -> u64 {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
@@ -241,7 +238,6 @@ impl Download {
         self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
     }
 
-    /// Servers whose bytes failed a check.
     pub fn rejected(&self) -> Vec<String> {
         let is_wrong =
             |mirror: &&Mirror| matches!(mirror.standing(), Standing::Dropped(why) if why.kind() == ErrorKind::Damaged);
@@ -249,7 +245,6 @@ impl Download {
     }
 }
 
-/// Whether ranges of it can be fetched.
 fn is_ranged(remote: &Remote) -> bool {
     remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
 }

@@ -18,7 +18,6 @@ use crate::{Client, NetError, NetErrorKind, Outcome, Remote};
 /// Marked at a time: readers are woken so often.
 const MARK_BYTES: u64 = 256 * 1024;
 
-/// Fetches the whole file from one server.
 pub fn fetch_in_order(
     client: &Client,
     file: &PartialFile,

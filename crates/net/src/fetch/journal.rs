@@ -27,14 +27,11 @@ const SOURCES_MAX: usize = 64;
 /// The longest text that stands for a source, or for why a check failed.
 const TEXT_CHARS_MAX: usize = 500;
 
-/// Which bytes of which archive are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     /// What the archive is, as far as its server tells.
     pub identity: Identity,
-    /// The bytes that are on disk.
     pub ranges: RangeSet<u64>,
-    /// Who gave bytes, without secrets.
     pub sources: Vec<String>,
     /// Which of them gave which bytes, by their place in `sources`.
     pub given: RangeMap<u64, usize>,
@@ -43,12 +40,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// How many bytes are on disk.
     pub fn done_bytes(&self) -> u64 {
         self.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The place of a source in the list.
     pub fn source(&mut self, name: &str) -> usize {
         let name: String = name.chars().take(TEXT_CHARS_MAX).collect();
         match self.sources.iter().position(|known| *known == name) {
@@ -70,13 +65,10 @@ impl Journal {
 /// What tells whether a server still has the bytes that it had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The archive's length in bytes, where its server says it.
     pub length_bytes: Option<u64>,
-    /// The server's strong ETag.
     pub etag: Option<String>,
     /// When the server says that the file was changed.
     pub last_modified: Option<String>,
-    /// The root, where the archive has frame hashes.
     #[serde(default, with = "root_text")]
     pub root: Option<Root>,
 }
@@ -176,7 +168,6 @@ pub fn new_name(journal: &str) -> String {
     format!("{journal}.new")
 }
 
-/// A root as its digits, or nothing.
 mod root_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use slotpress_format::Root;

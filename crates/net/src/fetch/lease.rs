@@ -11,7 +11,6 @@ use slotpress_base::Result;
 
 use super::partial::PartialFile;
 
-/// The leases of a file.
 #[derive(Debug, Default)]
 pub struct Leases(Mutex<Vec<Held>>);
 
@@ -35,7 +34,6 @@ impl Leases {
         held
     }
 
-    /// It is not needed any more.
     fn give_back(&self, held: &Held) {
         self.0.lock().retain(|other| !Arc::ptr_eq(other, held));
     }
@@ -60,12 +58,10 @@ impl PartialFile {
 }
 
 impl Lease<'_> {
-    /// The file that it is of.
     pub fn file(&self) -> &PartialFile {
         self.file
     }
 
-    /// Whether it has been taken over.
     pub fn is_lost(&self) -> bool {
         self.held.lock().is_none()
     }

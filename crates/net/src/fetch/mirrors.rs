@@ -21,18 +21,14 @@ const GIVING_FOR: Duration = Duration::from_secs(20);
 /// A transfer that brought less tells nothing good of its server, however short it was.
 const ENOUGH_BYTES: f64 = 16.0;
 
-/// A server that has the archive.
 #[derive(Debug)]
 pub struct Mirror {
-    /// The file there.
     pub remote: Remote,
-    /// Its failures since enough of it was kept.
     pub patience: Patience,
     given_bytes: AtomicU64,
     standing: Mutex<Standing>,
 }
 
-/// The right of a server to give bytes.
 #[derive(Clone, Debug, Default)]
 pub enum Standing {
     /// The server's archive is not compared yet.
@@ -40,7 +36,6 @@ pub enum Standing {
     Unknown,
     /// The server has the bytes of the file.
     Good,
-    /// The server is given up, for this.
     Dropped(Error),
 }
 
@@ -51,17 +46,14 @@ impl Mirror {
         Self { remote, patience, given_bytes, standing: Mutex::default() }
     }
 
-    /// Names the server in messages.
     pub fn shown(&self) -> String {
         shown(&self.remote.url)
     }
 
-    /// Returns its right to give bytes.
     pub fn standing(&self) -> Standing {
         self.standing.lock().clone()
     }
 
-    /// Takes its bytes from now on.
     pub fn approve(&self) {
         *self.standing.lock() = Standing::Good;
     }
@@ -95,18 +87,15 @@ impl Mirror {
         })
     }
 
-    /// Begins a transfer.
     pub fn giving(&self) -> Giving<'_> {
         Giving { mirror: self, begun: Instant::now(), kept_bytes: 0 }
     }
 
-    /// The server sent everything for a range.
     pub fn no_ranges(&self) -> NetError {
         let why = "the server sends no ranges although it said so";
         NetError::new(NetErrorKind::NoRanges, &self.remote.url, why)
     }
 
-    /// Bytes that it gave.
     pub fn given_bytes(&self) -> u64 {
         self.given_bytes.load(Relaxed)
     }
@@ -116,19 +105,16 @@ impl Mirror {
 pub struct Giving<'a> {
     mirror: &'a Mirror,
     begun: Instant,
-    /// Bytes that were kept so far.
     pub kept_bytes: u64,
 }
 
 impl Giving<'_> {
-    /// Counts bytes that came and were kept.
     pub fn gave(&mut self, kept_bytes: u64) {
         count(&mut self.kept_bytes, kept_bytes);
         self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
         self.renew(GIVING_FOR);
     }
 
-    /// Ends the transfer.
     pub fn end(&self) {
         self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
     }

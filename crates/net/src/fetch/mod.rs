@@ -45,13 +45,10 @@ const PIECE_BYTES_MAX_DEFAULT: u64 = 16 * 1024 * 1024;
 /// A server of which hardly anything was kept for so long is given up: longer than a machine takes to start.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 
-/// What bounds a download.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Connections at a time.
     pub streams: usize,
-    /// The longest archive.
     pub max_bytes: u64,
     /// An end that is longer than this is not fetched first.
     pub tail_bytes_max: u64,
@@ -60,7 +57,6 @@ pub struct Limits {
     /// Slower than this over 15 seconds, the download is ended.
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
-    /// The root that the archive must have.
     #[setters(into)]
     pub expect_root: Option<Root>,
     /// A server that fails, and of which less than 1 KiB/s was kept for so long, is given up. Pauses grow up to a quarter of it.
@@ -110,34 +106,25 @@ impl Fault {
     }
 }
 
-/// What was fetched.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {
-    /// The archive's length.
     pub length_bytes: u64,
-    /// Bytes that an earlier run had left.
     pub kept_bytes: u64,
     /// Where the archive has frame hashes, all of which were right.
     pub root: Option<Root>,
-    /// The servers that gave bytes.
     pub servers: Vec<GivenBytes>,
-    /// How long it took.
     pub elapsed: Duration,
 }
 
-/// What a server gave of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GivenBytes {
-    /// The server, without secrets.
     pub server: String,
-    /// How many bytes.
     pub bytes: u64,
 }
 
 impl Fetched {
-    /// Bytes that came from servers.
     pub fn fetched_bytes(&self) -> u64 {
         self.servers.iter().map(|given| given.bytes).sum()
     }

@@ -31,17 +31,14 @@ use super::accept::Accepted;
 use super::journal::{Identity, Journal};
 use super::lease::Leases;
 
-/// The name of the partial file of an archive.
 fn partial_name(archive_name: &str) -> String {
     format!("{FETCH_PREFIX}{archive_name}")
 }
 
-/// The name of the journal of a partial file.
 fn journal_name(partial: &str) -> String {
     format!("{partial}{JOURNAL_SUFFIX}")
 }
 
-/// A file that is being downloaded.
 #[derive(Debug)]
 pub struct PartialFile {
     dir: Arc<KeptDir>,
@@ -52,9 +49,7 @@ pub struct PartialFile {
     changed: Condvar,
     /// More than a killed run should lose has come.
     is_due: Condvar,
-    /// One at a time writes the journal.
     journal: Mutex<()>,
-    /// Who may write what.
     pub(super) leases: Leases,
 }
 
@@ -65,11 +60,8 @@ struct State {
     is_in_order: bool,
     /// Of bytes that came in order, as many are what the server sends today.
     confirmed_bytes: u64,
-    /// All of it is there.
     is_complete: bool,
-    /// Why no more will come.
     error: Option<Error>,
-    /// It is no longer wanted.
     is_unwanted: bool,
     /// Readers that wait for bytes, since when, and how long any did before.
     waiting: usize,
@@ -80,7 +72,6 @@ struct State {
     unsynced_max: u64,
     /// Bytes that an earlier run left: not read before it is known that they are of this archive, and right.
     unchecked: RangeSet<u64>,
-    /// All of it was checked.
     accepted: Option<Accepted>,
 }
 
@@ -140,17 +131,14 @@ impl PartialFile {
         self.state.lock()
     }
 
-    /// What the archive was when the last run ended.
     pub fn identity(&self) -> Identity {
         self.lock().journal.identity.clone()
     }
 
-    /// Which bytes are there.
     pub fn done(&self) -> RangeSet<u64> {
         self.lock().journal.ranges.clone()
     }
 
-    /// How many bytes are there.
     pub fn done_bytes(&self) -> u64 {
         self.lock().journal.done_bytes()
     }
@@ -182,7 +170,6 @@ impl PartialFile {
         Ok(())
     }
 
-    /// The archive's name.
     pub fn archive_name(&self) -> &str {
         self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
@@ -210,14 +197,12 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// The bytes that a source gave.
     pub fn given_by(&self, source: &str) -> RangeSet<u64> {
         let mut state = self.lock();
         let source = state.journal.source(source);
         state.journal.given.iter().filter(|(_, by)| **by == source).map(|(range, _)| range.clone()).collect()
     }
 
-    /// Who gave bytes of a range, without secrets.
     pub fn givers(&self, range: Range<u64>) -> BTreeSet<String> {
         let state = self.lock();
         let by = state.journal.given.overlapping(range).map(|(_, by)| *by);
@@ -229,7 +214,6 @@ impl PartialFile {
         self.lock().accepted = Some(accepted);
     }
 
-    /// The root that the archive turned out to have.
     pub fn set_root(&self, root: slotpress_format::archive::frame_hashes::Root) {
         self.lock().journal.identity.root = Some(root);
     }
@@ -256,12 +240,10 @@ impl PartialFile {
         Ok(new)
     }
 
-    /// The number that stands for a source.
     pub(super) fn source(&self, name: &str) -> usize {
         self.lock().journal.source(name)
     }
 
-    /// Whether all of a range is there.
     pub fn is_marked(&self, range: &Range<u64>) -> bool {
         self.lock().journal.ranges.gaps(range).next().is_none()
     }
@@ -281,7 +263,6 @@ impl PartialFile {
         Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
     }
 
-    /// Reads bytes that were written, whether they are marked or not.
     pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
     }
@@ -325,7 +306,6 @@ impl PartialFile {
         gap.filter(|gap| gap.start == offset_bytes).map_or(0, |gap| range_bytes(&gap))
     }
 
-    /// The file ends here.
     pub fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
@@ -376,7 +356,6 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// It is no longer wanted: connections can stop.
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
         self.changed.notify_all();
@@ -388,7 +367,6 @@ impl PartialFile {
         state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
-    /// Whether it is no longer wanted.
     pub fn is_unwanted(&self) -> bool {
         self.lock().is_unwanted
     }

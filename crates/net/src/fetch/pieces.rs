@@ -10,16 +10,12 @@ use rangemap::RangeSet;
 
 use super::Limits;
 
-/// A part of the archive that one request fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
-    /// What is missing of it.
     missing: Range<u64>,
     /// Requests that are under way for it; only what the last of them brings counts.
     workers: u8,
-    /// When the last of them began.
     begun: Duration,
-    /// How often it was taken over.
     takeovers: u32,
     /// The server that was asked last, and the one that it was taken over from: that one does not get it back.
     server: usize,
@@ -28,18 +24,13 @@ struct Piece {
     only: Option<usize>,
 }
 
-/// What a connection is to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Which piece.
     pub piece: usize,
-    /// Its bytes, as far as they are missing.
     pub range: Range<u64>,
-    /// Whether it is taken over from another connection.
     pub is_second: bool,
 }
 
-/// The pieces that are not there yet.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
@@ -110,7 +101,6 @@ impl Pieces {
         }
     }
 
-    /// A server gives no more.
     pub fn lose_server(&mut self, server: usize) {
         for piece in self.pieces.iter_mut().filter(|piece| piece.only == Some(server)) {
             piece.only = None;
@@ -131,7 +121,6 @@ impl Pieces {
         }
     }
 
-    /// Whether all of it is there.
     pub fn is_complete(&self) -> bool {
         self.pieces.iter().all(|piece| piece.missing.is_empty())
     }

@@ -105,7 +105,6 @@ pub fn fetch_ranges(
     Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
 }
 
-/// What all connections share.
 struct Fetching<'a> {
     client: &'a Client,
     to: Receiving<'a>,
@@ -249,7 +248,6 @@ impl Fetching<'_> {
         }
     }
 
-    /// Fetches one piece, as far as it goes.
     fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
         let lease = self.to.file.lease(job.range.clone(), &mirror.shown());

@@ -17,24 +17,18 @@ const MARK_BYTES: u64 = 256 * 1024;
 
 /// Where the bytes of all requests go, and what they are.
 pub struct Receiving<'a> {
-    /// The file.
     pub file: &'a PartialFile,
-    /// Its frames with their hashes, where they are known.
     pub frames: Option<Frames>,
-    /// The pieces that it is fetched in.
     pub pieces: Mutex<Pieces>,
-    /// Is told what is marked.
     pub progress: &'a dyn Progress,
 }
 
 impl Receiving<'_> {
-    /// The pieces, for as long as the result lives.
     pub fn pieces(&self) -> MutexGuard<'_, Pieces> {
         self.pieces.lock()
     }
 }
 
-/// What ends a transfer from this side.
 pub enum Trouble {
     /// The file cannot be written or read.
     Disk(Error),
@@ -54,19 +48,16 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Takes the bytes of a job, by its lease.
     pub fn new(to: &'a Receiving<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
         let (at, buffer) = (job.range.start, Vec::new());
         let marked = to.frames.as_ref().map_or(at, |frames| frames.start_of(at));
         Self { to, job, giving: mirror.giving(), lease, at, marked, buffer }
     }
 
-    /// Bytes that were of use.
     pub fn kept_bytes(&self) -> u64 {
         self.giving.kept_bytes
     }
 
-    /// Takes the next bytes. Whether more are wanted.
     pub fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, Trouble> {
         panic_point("range");
         // The whole file instead of a range: it is told by the transfer.

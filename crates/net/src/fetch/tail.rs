@@ -215,12 +215,10 @@ impl Source for Arrived<'_> {
     }
 }
 
-/// Where frames end, and what their hashes are.
 #[derive(Debug)]
 pub struct Frames {
     /// Where each ends; it starts, with its mark, where the one before ends.
     pub ends: Vec<u64>,
-    /// The hash of each.
     pub hashes: Vec<FrameHash>,
 }
 

@@ -184,7 +184,6 @@ pub fn patient_offers(
     }
 }
 
-/// The server works, and asks to wait.
 fn is_busy(error: &NetError) -> bool {
     error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
 }

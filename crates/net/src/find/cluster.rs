@@ -11,19 +11,15 @@ use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 use super::{FindOptions, PEERS_MAX};
 use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown};
 
-/// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cluster {
-    /// The production cluster.
     MainnetBeta,
     /// For validators that try new versions.
     Testnet,
-    /// For developers.
     Devnet,
 }
 
 impl Cluster {
-    /// Its public RPC server.
     pub fn rpc_url(self) -> &'static str {
         match self {
             Self::MainnetBeta => "https://api.mainnet-beta.solana.com",
@@ -32,7 +28,6 @@ impl Cluster {
         }
     }
 
-    /// Its genesis hash, as the documentation of the clients gives it.
     pub fn genesis_hash(self) -> &'static str {
         match self {
             Self::MainnetBeta => "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",
@@ -46,27 +41,20 @@ impl Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClusterFacts {
-    /// The highest slot that any of them names.
     pub slot: Option<u64>,
-    /// The genesis hash on which all agree.
     pub genesis_hash: Option<Hash>,
-    /// The version of the first that answers.
     pub version: Option<String>,
     /// The shred version of most of their peers: other peers are of another fork or cluster.
     pub shred_version: Option<u16>,
     /// The highest full archive that they have, and the incremental one on it.
     pub highest_full_slot: Option<u64>,
-    /// See there.
     pub highest_incremental_slot: Option<u64>,
-    /// Peers that they know, with or without RPC.
     pub peer_count: usize,
 }
 
-/// The cluster, and the RPC servers of its peers.
 #[derive(Debug, Default)]
 pub struct Known {
     pub facts: ClusterFacts,
-    /// By the first that tells it.
     pub slot_time: Option<SlotTime>,
     pub peers: Vec<Url>,
 }
@@ -74,7 +62,6 @@ pub struct Known {
 /// Samples that are asked for: of a minute each.
 const SAMPLES: usize = 10;
 
-/// What is read of a node.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Node {
@@ -182,7 +169,6 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
-/// The RPC servers of peers of one shred version.
 fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
     let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
     // An address and a port, nothing else: a peer that names anything else wants something.

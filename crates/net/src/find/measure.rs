@@ -13,7 +13,6 @@ use crate::{Client, NetErrorKind, Place};
 /// For one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// For one transfer.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// A rate below this is that of a server that does not want to be used, or of a stall.

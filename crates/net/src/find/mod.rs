@@ -32,7 +32,6 @@ const PEERS_MAX: usize = 4096;
 /// slot, and an RPC server that lags by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
-/// Rounds of measuring.
 const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Refused sources that a report lists.
@@ -42,17 +41,13 @@ pub const REFUSED_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// The full archive.
     pub full: Offer,
-    /// The incremental one on it.
     pub incremental: Option<Offer>,
-    /// Where it was asked for, without secrets.
     pub source: String,
     /// Whether the operator named the source, rather than a peer list.
     pub is_operator: bool,
     /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` if unknown.
     pub age_slots: Option<u64>,
-    /// The same as a time.
     pub age: Option<Duration>,
     /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
     pub(crate) behind: Duration,
@@ -60,14 +55,12 @@ pub struct Candidate {
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
     pub expected_age: Option<Duration>,
-    /// The same in slots.
     pub expected_age_slots: Option<u64>,
     /// The expected age for ranking, by `behind`.
     pub(crate) rank: Duration,
 }
 
 impl Candidate {
-    /// The slot of the state.
     pub fn slot(&self) -> u64 {
         self.incremental.as_ref().map_or(self.full.name.slot, |incremental| incremental.name.slot)
     }
@@ -100,39 +93,28 @@ impl Serialize for Candidate {
     }
 }
 
-/// A source that is of no use, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The source, without secrets.
     pub source: String,
-    /// Why.
     #[serde(rename = "reason")]
     pub why: String,
-    /// Whether it is too old only.
     #[serde(rename = "stale")]
     pub is_stale: bool,
 }
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct FindReport {
-    /// The best first.
     pub candidates: Vec<Candidate>,
     /// What is of no use; of peers, at most 10,000.
     pub refused: Vec<Refused>,
-    /// What could not be as it should: in words.
     pub relaxed: Vec<String>,
-    /// What RPC servers tell of the cluster.
     pub cluster: ClusterFacts,
-    /// Sources and peers that were asked.
     pub asked_count: usize,
-    /// How long slots take.
     pub slot_time: SlotTime,
     /// States that would be older than this at boot are refused.
     pub max_age: Duration,
-    /// What was assumed for restoring.
     pub restore_bytes_per_second: u64,
 }
 
@@ -325,7 +307,6 @@ impl FindReport {
 }
 
 impl Candidate {
-    /// Whether it is known how fast its bytes come.
     fn is_measured(&self) -> bool {
         self.rate_bytes_per_second.is_some() || matches!(self.full.place, Place::Local(_))
     }

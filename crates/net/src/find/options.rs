@@ -8,11 +8,9 @@ use slotpress_format::{Hash, SlotTime};
 use super::Cluster;
 use crate::{SourceArg, Url};
 
-/// What to look for, and where.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {
-    /// Sources that the operator names.
     #[setters(into)]
     pub sources: Vec<SourceArg>,
     /// RPC servers that know the cluster and its peers.
@@ -25,21 +23,16 @@ pub struct FindOptions {
     /// [`MAX_AGE_DEFAULT`] is refused.
     #[setters(into)]
     pub max_age: Option<MaxAge>,
-    /// Whether incremental archives are of use.
     pub wants_incremental: bool,
     /// Compressed bytes that the machine restores in a second: assumed, not measured.
     pub restore_bytes_per_second: u64,
-    /// How many of the best are measured.
     pub measured_max: usize,
-    /// Whether one is measured that nothing is to be compared with.
     pub measures_single: bool,
-    /// The genesis hash that RPC servers must tell.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
 
 impl FindOptions {
-    /// Options with these sources, and defaults.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }
@@ -65,12 +58,9 @@ impl Default for FindOptions {
 /// so this costs as long again. Mainnet's full archive alone is older most of the time, and is then refused.
 pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
-/// Limit on the age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
-    /// A time.
     Time(Duration),
-    /// A number of slots, whatever their length.
     Slots(u64),
 }
 
@@ -81,7 +71,6 @@ impl From<Duration> for MaxAge {
 }
 
 impl MaxAge {
-    /// Converts to a time.
     pub fn time(self, slot_time: SlotTime) -> Duration {
         match self {
             Self::Time(time) => time,

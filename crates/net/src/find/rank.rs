@@ -17,14 +17,11 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 /// Assumed size of an archive of unknown size: about mainnet's.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
-/// Facts that the rank depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Time since the bank of the state; if that is unknown, since a newer bank.
     pub age: Duration,
-    /// Bytes to download.
     pub bytes: Option<u64>,
-    /// Rate of the download.
     pub rate_bytes_per_second: Option<u64>,
 }
 

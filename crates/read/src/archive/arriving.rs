@@ -24,7 +24,6 @@ use super::source::Source;
 /// Bytes read from standard input at a time: several times the capacity of a pipe.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// A file that grows while it is read.
 #[derive(Debug)]
 pub struct Arriving {
     path: PathBuf,
@@ -39,9 +38,7 @@ struct Arrived {
     is_complete: bool,
     /// True once a reader has asked for bytes beyond the end of the input.
     is_end_seen: bool,
-    /// The error that ended the input, for readers.
     error: Option<Error>,
-    /// True once the last reader has ended.
     is_unwanted: bool,
 }
 

@@ -21,9 +21,7 @@ pub struct Batch {
 struct Part {
     storage: StorageRef,
     range: Range<usize>,
-    /// Offset of these records in the storage.
     offset_bytes: u64,
-    /// True if the storage ends with these records.
     is_last: bool,
 }
 
@@ -33,7 +31,6 @@ pub struct Batcher<'a> {
     current: Option<CurrentStorage>,
 }
 
-/// The threads that visit the records of batches.
 pub enum Workers<'a> {
     /// Other threads. They return emptied batches through `free`.
     Threads { batches: Sender<Batch>, free: Receiver<Batch> },

@@ -105,7 +105,6 @@ struct IndexReader<'a> {
     pass: &'a Pass<'a>,
     visitor: &'a dyn Visitor,
     frames_with_checksum: AtomicU64,
-    /// The first contradiction between index and content.
     contradiction: Mutex<Option<Error>>,
 }
 
@@ -337,7 +336,6 @@ fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     reversed
 }
 
-/// Number of entries that begin before the end of a frame.
 fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = to_usize(span.first_entry);
     let mut left = span.offset_bytes.saturating_add(span.length_bytes);

@@ -20,7 +20,6 @@ pub fn decode_in_order(
     decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut stop_at_loss(on_content))
 }
 
-/// Output of decoding, in the order of the stream.
 #[derive(Debug)]
 pub enum Decoded<'a> {
     Content(&'a [u8]),
@@ -32,9 +31,7 @@ pub enum Decoded<'a> {
 pub struct LostFrame {
     /// Number among the frames that hold content, from 0.
     pub number: u64,
-    /// Content bytes that the frame header states.
     pub content_bytes: Option<u64>,
-    /// Reason, with the offset of the frame.
     pub error: Error,
 }
 

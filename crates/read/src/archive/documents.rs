@@ -27,11 +27,9 @@ pub struct Documents {
 pub struct ParsedBank {
     pub bank: BankFile,
     pub map: Vec<StorageMapItem>,
-    /// The first error behind the lattice hash.
     pub end_error: Option<Error>,
 }
 
-/// Parses a bank file, including its storage map.
 pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     let mut map = Vec::new();
     let (bank, end_error) = parse_bank_file_and_end(
@@ -48,7 +46,6 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     Ok(ParsedBank { bank, map, end_error })
 }
 
-/// Collects documents from bytes that are pushed to it.
 #[derive(Default)]
 pub struct DocumentReader {
     found: Documents,

@@ -231,7 +231,6 @@ struct Events<'a> {
     documents: DocumentReader,
     entries: u32,
     batcher: Option<Batcher<'a>>,
-    /// True if the sink receives the current entry.
     is_open: bool,
 }
 

@@ -61,7 +61,6 @@ pub struct Archive {
     pub compression: Compression,
     /// The seek table and index, if they are to be followed.
     pub tail: Option<Tail>,
-    /// Reason for which an existing index is not followed.
     pub index_error: Option<Error>,
     pub io_policy: IoPolicy,
 }
@@ -95,7 +94,6 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Reads everything, and compares no hashes.
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let (extent, hashes) = (Extent::Everything, HashCheck::None);
         Self { threads: threads.max(1), decoders: None, extent, is_newest_first: false, hashes, progress }
@@ -113,7 +111,6 @@ pub struct ReadArchive {
     pub is_whole: bool,
 }
 
-/// Error of reading an archive.
 #[derive(Debug)]
 pub enum ReadError {
     /// The index contradicts the archive; it can be read again without the index.
@@ -121,7 +118,6 @@ pub enum ReadError {
     Other(Error),
 }
 
-/// Error of reading one of several archives.
 #[derive(Debug)]
 pub struct FailedRead {
     /// Position of the archive in the order of reading; `None` if the error concerns all of them.
@@ -208,7 +204,6 @@ impl Archive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// Stops following the index, and keeps the reason.
     pub fn distrust_index(&mut self, error: Error) {
         self.tail = None;
         self.index_error = Some(error);
@@ -219,7 +214,6 @@ impl Archive {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
 
-    /// Warns if an existing index is not followed.
     pub fn warn_of_index(&self, progress: &dyn Progress) {
         if let Some(error) = &self.index_error {
             progress.warn(&format!("{}: {error}; reading it without its index", self.path().shown()));

@@ -24,7 +24,6 @@ pub struct PassingFrames<'a> {
 
 #[derive(Default)]
 struct Passing {
-    /// End of the last hashed frame.
     hashed_bytes: u64,
     /// True if the last seen frame holds tar data. It ends where the next one starts.
     is_tar: bool,

@@ -118,7 +118,6 @@ impl Source for LocalFile {
     }
 }
 
-/// Reads a source from start to end.
 pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
     match (source.file(), source.length_bytes()) {
         (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, length_bytes, hint)),
@@ -170,5 +169,4 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A source with shared ownership.
 pub type SharedSource = Arc<dyn Source>;

@@ -30,7 +30,6 @@ const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a `pzstd` mark.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
-/// A frame that holds tar data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataFrame {
     pub offset_bytes: u64,
@@ -45,7 +44,6 @@ impl DataFrame {
         self.offset_bytes.saturating_add(u64::from(self.compressed_bytes))
     }
 
-    /// Offset of the skippable frames that belong to it.
     pub fn gap_at(&self) -> u64 {
         self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))
     }

@@ -11,7 +11,6 @@ use super::walk::SeenFrame;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageRef {
-    /// Number over all archives that make up a state.
     pub number: u32,
     pub slot: u64,
     pub id: u32,
@@ -19,7 +18,6 @@ pub struct StorageRef {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryUse {
-    /// Its records are visited, as those of this storage.
     pub records_of: Option<StorageRef>,
     /// It is a document (version, status cache, bank file) to parse.
     pub is_document: bool,
@@ -38,9 +36,7 @@ pub enum Problem<'a> {
     LostFrame {
         /// Number among the frames that hold tar data, from 0.
         number: u64,
-        /// The reason, with the offset of the frame.
         error: &'a Error,
-        /// True if the tar stream had ended before it.
         is_after_end: bool,
     },
     /// A `pzstd` mark does not match the length of the next frame.
@@ -48,11 +44,7 @@ pub enum Problem<'a> {
     /// A frame with the skippable frames in front of it does not match its hash.
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
-    Unreadable {
-        error: &'a Error,
-        /// True if the tar stream had ended before it.
-        is_after_end: bool,
-    },
+    Unreadable { error: &'a Error, is_after_end: bool },
     /// A tar header is senseless; `offset_bytes` counts from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
     /// A tar header is unusual, and some clients refuse it.
@@ -126,7 +118,6 @@ pub trait Visitor: Sync {
         Box::new(NoEntrySink)
     }
 
-    /// The visitor of records, if records are wanted.
     fn records(&self) -> Option<&dyn RecordVisitor> {
         None
     }
@@ -137,19 +128,16 @@ pub trait Visitor: Sync {
     }
 }
 
-/// Visits records. All workers share it.
 pub trait RecordVisitor: Sync {
     /// Makes the state of one worker, which is merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
-    /// Returns an error to end the reading.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 }
 
 pub trait RecordWorker: RecordSink {
-    /// Begins a storage: the records that follow are from it.
     fn begin(&mut self, storage: StorageRef);
 }
 

@@ -28,23 +28,16 @@ const STREAM_PIECE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub enum Piece {
-    /// A whole frame, compressed.
     Frame {
         bytes: Vec<u8>,
         /// Number among the frames with content, from 0.
         number: u64,
         offset_bytes: u64,
-        /// Content bytes that the frame header states.
         content_bytes: Option<u64>,
-        /// Upper bound of the decoded length.
         content_bytes_max: u64,
     },
     /// Decoded bytes of tar.
-    Content {
-        bytes: Vec<u8>,
-        /// Length of the compressed bytes that they came from.
-        compressed_bytes: u64,
-    },
+    Content { bytes: Vec<u8>, compressed_bytes: u64 },
 }
 
 /// Buffers for reuse: otherwise, every frame would cause page faults on fresh memory.
@@ -68,7 +61,6 @@ impl Recycler {
     }
 }
 
-/// A frame header that the walker has reached.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame<'a> {
     /// Number among the frames with tar data, from 0; `None` where frames come in order.
@@ -97,6 +89,7 @@ pub struct FrameWalker<'a, R> {
 /// Statistics of the frames of a stream, as far as it was walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct FrameStatistics {
     pub frames: u64,
     /// The largest content size that a frame header states, in bytes.
@@ -105,7 +98,6 @@ pub struct FrameStatistics {
     pub frames_with_checksum: u64,
     #[serde(skip)]
     pub frames_with_content_size: u64,
-    /// The largest window that a decoder needs, in bytes.
     #[serde(skip)]
     pub window_bytes_max: u64,
     #[serde(skip)]
@@ -134,7 +126,6 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
     }
 
-    /// The counters, which outlive the walker.
     pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
         self.statistics.clone()
     }

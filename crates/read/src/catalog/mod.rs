@@ -116,7 +116,6 @@ fn rank(extension: Extension) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     pub full: &'a Archive,
-    /// The newest incremental archive for this full one.
     pub incremental: Option<&'a Archive>,
 }
 
@@ -128,7 +127,6 @@ pub struct Catalog {
     unusable: Vec<Unusable>,
     /// Duration of slots, if it was read.
     pub slot_time: SlotTime,
-    /// Archive from whose bank file the duration was read.
     slot_time_from: Option<ArchiveName>,
 }
 

@@ -16,7 +16,7 @@ use crate::{Locked, try_lock, unix_ns};
 /// Prefix of partial files and their journals. Not `tmp-`, which Agave deletes at start.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 
-/// Suffix of journals.
+/// Suffix of the journal of an unfinished download.
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
 /// A partial file of an unfinished download.

@@ -91,7 +91,6 @@ pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
     };
 }
 
-/// Read errors are reported elsewhere.
 fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
@@ -147,7 +146,7 @@ pub fn modified_ns(stat: &Stat) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
 }
 
-/// Device and inode.
+/// Device and inode of a file.
 pub fn file_id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
@@ -162,7 +161,6 @@ fn open_remote(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Archive {
-    /// Opens the directory that contains the file.
     pub(super) fn open_parent(&self) -> rustix::io::Result<OwnedFd> {
         let dir = open_dir(&self.dir)?;
         if self.is_remote { open_remote(&dir) } else { Ok(dir) }

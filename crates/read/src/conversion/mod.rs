@@ -40,19 +40,13 @@ pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> 
 pub struct ReadOfFiredancer<'a> {
     pub bank_file: Vec<u8>,
     pub bank: &'a BankFile,
-    /// Accounts of the state from which its stakes follow.
     pub accounts: FoundAccounts,
-    /// Its own storages, by their numbers.
     pub storages: Range<u32>,
-    /// The rent epochs that the incremental archive on it expects.
     pub rent_epochs: RentEpochs,
-    /// The chain's genesis, where it is known.
     pub genesis: Option<&'a Genesis>,
-    /// True if an incremental archive based on it is restored too.
     pub is_base: bool,
 }
 
-/// Parts of an archive of Firedancer's that Agave needs replaced.
 #[derive(Debug)]
 pub struct ForAgave {
     pub bank: RebuiltBank,
@@ -65,7 +59,6 @@ pub struct ForAgave {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RentEpochPlace {
     pub storage: u32,
-    /// Offset of the field in the storage.
     pub offset_bytes: u64,
     pub epoch: u64,
 }

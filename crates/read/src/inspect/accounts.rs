@@ -37,19 +37,16 @@ pub struct AccountsOptions {
     pub visit: VisitOptions,
 }
 
-/// Totals over the newest versions of accounts.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordTotals {
     pub accounts: u64,
     pub data_bytes: u64,
-    /// Bytes in storages, with headers and padding.
     pub stored_bytes: u64,
     #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
     /// Tombstones: records without lamports, which close an account. No other field counts them.
     pub tombstones: u64,
-    /// Bytes that tombstones take in storages.
     pub tombstone_bytes: u64,
 }
 
@@ -81,14 +78,11 @@ impl RecordTotals {
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
-    /// The archive, or the bank snapshot's directory.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The owner to which counting was restricted.
     pub owner: Option<Address>,
     #[serde(flatten)]
     pub totals: RecordTotals,
-    /// Totals by owner, most stored bytes first.
     #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
     /// Totals of the owners beyond [`OWNERS_MAX`]: which owners these are depends on the order of reading.
@@ -96,7 +90,6 @@ pub struct AccountsSummary {
     pub other_owners: RecordTotals,
     /// Records that a newer one supersedes; no other field counts them.
     pub superseded_records: u64,
-    /// Bytes that superseded records take in storages.
     pub superseded_bytes: u64,
     /// Totals of obsolete records, which only a ledger has; not restricted to an owner.
     #[serde(flatten, serialize_with = "obsolete")]
@@ -111,13 +104,11 @@ fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> st
     fields.end()
 }
 
-/// The accounts of one owner program.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerTotals {
     /// The program; `None` for all owners beyond [`OWNERS_MAX`].
     pub owner: Option<Address>,
-    /// Name of a well-known program.
     pub name: Option<&'static str>,
     #[serde(flatten)]
     pub totals: RecordTotals,

@@ -43,10 +43,10 @@ pub enum AccountsInput<'a> {
     Ledger(&'a LedgerPaths, Option<u64>),
 }
 
-/// Contents of an archive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct ArchiveInspection {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
@@ -57,7 +57,6 @@ pub struct ArchiveInspection {
     pub name: Option<ArchiveName>,
     /// True if slot and hash in the name are those of the bank; `None` if the file is not named like an archive.
     pub name_matches: Option<bool>,
-    /// The snapshot version, such as `1.2.0`.
     pub version: String,
     #[serde(rename = "format")]
     pub compression: Compression,
@@ -91,6 +90,7 @@ fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::resu
 /// Writer of an archive, as its index names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct WrittenBy {
     pub name: String,
     /// Settings, in the writer's own words.
@@ -101,6 +101,7 @@ pub struct WrittenBy {
 /// Tells whether a client loads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct ClientReading {
     pub client: Client,
     /// True if nothing was found for which it refuses the archive.
@@ -109,9 +110,9 @@ pub struct ClientReading {
     pub refusals: Vec<&'static str>,
 }
 
-/// Totals over the entries of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct EntrySummary {
     pub storages: u64,
     pub storage_bytes: u64,

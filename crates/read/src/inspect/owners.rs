@@ -36,12 +36,10 @@ const KNOWN: [([u8; 32], &str); 29] = [
     (address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L8KbNCK"), "Account Compression"),
 ];
 
-/// Returns the name of a well-known owner program.
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
     KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }
 
-/// Returns the owner program of this name, ignoring case.
 pub fn owner_of_name(name: &str) -> Option<Address> {
     KNOWN.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
 }

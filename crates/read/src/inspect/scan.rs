@@ -11,10 +11,8 @@ use crate::verify::ledger::read_storages;
 use crate::verify::lost_records;
 use crate::{NamedArchive, Plan, ReadError, RecordVisitor, read_again};
 
-/// A storage that can be read without those before it.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStorage {
-    /// Number in the order of the archive or plan.
     pub number: u32,
     pub slot: u64,
     pub content_bytes: u64,
@@ -34,7 +32,6 @@ enum Opened {
 }
 
 impl<'a> Scan<'a> {
-    /// Opens an archive of any maker.
     pub fn archive(input: &NamedArchive, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let archive = input.open(&IoPolicy::default())?;
         archive.warn_of_index(progress);

@@ -18,12 +18,11 @@ use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOpti
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Account<'a> {
     /// Address of the account.
     pub address: Address,
-    /// Address of the program that owns the account.
     pub owner: Address,
-    /// Balance in lamports.
     pub lamports: u64,
     /// True if the account is a program.
     pub is_executable: bool,
@@ -65,7 +64,6 @@ impl Default for VisitOptions {
     }
 }
 
-/// Result of a visit, beside its visitors.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -74,11 +72,9 @@ pub struct VisitReport {
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
     pub accounts: u64,
-    /// Records that were read, of all versions.
     pub records: u64,
     /// Records that were not visited because a newer one supersedes them.
     pub superseded: u64,
-    /// Result of the state check.
     pub state: StateOutcome,
     pub elapsed: Elapsed,
 }
@@ -155,7 +151,6 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     Ok(Visit { visitors: visiting.idle.into_inner(), report })
 }
 
-/// Passes all records to a visitor, and reports.
 pub(super) fn read_state(
     input: AccountsInput<'_>,
     options: &VisitOptions,
@@ -185,7 +180,6 @@ fn judged(report: &VerifyReport) -> Result<StateOutcome> {
 
 struct Visiting<F, V: AccountVisitor> {
     new_visitor: F,
-    /// Visitors of workers that have ended.
     idle: Mutex<Vec<V>>,
     error: Mutex<Option<V::Error>>,
 }

@@ -24,7 +24,6 @@ pub use storage_length::StorageFault;
 use crate::plan::split::{Checkpoint, ToScan, scan_splits};
 use crate::plan::storage_length::{Obsolete, StorageLength, read_obsolete, storage_length};
 
-/// A directory, or a file that is archived unchanged.
 #[derive(Clone, Debug)]
 pub struct PlannedFile {
     pub entry: Entry,
@@ -85,7 +84,6 @@ pub struct PlanOptions {
     /// For an incremental archive: only storages of newer slots are archived.
     pub base_slot: Option<u64>,
     pub threads: usize,
-    /// Policy for reading these files, and later all storages.
     pub io_policy: IoPolicy,
 }
 
@@ -210,7 +208,6 @@ impl Plan {
         self.entry_lengths().sum()
     }
 
-    /// Total bytes of file and storage contents.
     pub fn content_bytes(&self) -> u64 {
         self.entries().map(|entry| entry.content_bytes).sum()
     }
@@ -220,7 +217,6 @@ impl Plan {
 struct Wanted<'a> {
     file: &'a StorageFile,
     obsolete: &'a Obsolete,
-    /// Length by the storage map.
     map_bytes: Option<u64>,
 }
 

@@ -37,7 +37,6 @@ const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 /// Limit on the files of a batch, so that each worker gets a few batches even if all files are tiny.
 const BATCH_STORAGES_MAX: usize = 256;
 
-/// The start of a record in a split storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pub entry_offset: u64,
@@ -316,9 +315,7 @@ struct LargeData {
     pubkey: [u8; 32],
     data_len: u32,
     data_offset: u64,
-    /// Bytes of the data before the piece.
     skipped: u64,
-    /// Destination range in the piece.
     to: std::ops::Range<usize>,
 }
 

@@ -10,7 +10,6 @@ use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_a
 
 use crate::plan::split::Checkpoint;
 
-/// A reason why a storage cannot be archived.
 #[derive(Clone, Debug)]
 pub struct StorageFault {
     pub slot: u64,
@@ -22,10 +21,8 @@ pub struct StorageFault {
 
 #[derive(Clone, Copy, Default)]
 pub struct Obsolete {
-    /// Offset of the list in the file of lists.
     pub list_offset: u64,
     pub count: u64,
-    /// Bytes that they take in the file.
     pub cut_bytes: u64,
     pub is_seen: bool,
 }
@@ -72,13 +69,11 @@ pub fn read_obsolete(
 
 #[derive(Debug, Default)]
 pub struct StorageLength {
-    /// Bytes in the archive, including padding.
     pub content_bytes: u64,
     /// Bytes of padding at the end that are not in the file.
     pub padding_bytes: u8,
     /// The file is longer than the bank file says, and no obsolete record explains it.
     pub is_whole: bool,
-    /// Checkpoints; empty except for a split storage.
     pub checkpoints: Vec<Checkpoint>,
 }
 

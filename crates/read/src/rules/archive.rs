@@ -15,10 +15,8 @@ use crate::archive::Archive;
 use crate::archive::visit::Problem;
 use crate::{Documents, ReadArchive, SeenFrame};
 
-/// Slots of the storages of all archives of a state.
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
-/// The rules for one archive. All workers share it.
 pub struct ArchiveRules<'a> {
     findings: &'a Findings,
     seen_slots: &'a SeenSlots,
@@ -165,6 +163,5 @@ impl<'a> ArchiveRules<'a> {
 #[derive(Debug)]
 pub struct JudgedArchive {
     pub entries: EntryChecker,
-    /// Bank file and storage map, if they could be read.
     pub bank: Option<BankAndMap>,
 }

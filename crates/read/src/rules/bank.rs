@@ -118,7 +118,6 @@ pub fn judge_transactions(
     }
 }
 
-/// Requires a storage map if there are storages.
 pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findings) -> Result<()> {
     if bank.storage_count > 0 || storage_count == 0 {
         return Ok(());

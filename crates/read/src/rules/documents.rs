@@ -108,7 +108,6 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
 
-/// Checks an archive's name against its contents.
 pub fn judge_name(
     name: Option<&ArchiveName>,
     compression: Compression,

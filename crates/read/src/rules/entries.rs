@@ -20,7 +20,6 @@ pub struct EntryChecker {
     has_accounts_before_bank: bool,
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
-    /// Slot and length of each storage.
     storages: Vec<(u64, u64)>,
     /// Ids of storages of the bank's slot; `shared` is the first that is not alone there.
     ids_of_bank_slot: HashSet<u32>,
@@ -43,7 +42,6 @@ impl EntryChecker {
         &self.storages
     }
 
-    /// Reports a header that some clients refuse.
     pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
         let place = Place::entry(header.shown_path());
         let flag = format!("type {:?}", char::from(header.flag));

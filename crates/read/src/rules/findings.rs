@@ -52,6 +52,7 @@ impl Check {
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Place {
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
@@ -69,7 +70,6 @@ impl Place {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
 
-    /// A frame that starts at this offset of the file.
     pub(crate) fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
         Self { frame, offset_bytes, ..Self::default() }
     }
@@ -81,9 +81,9 @@ impl Place {
     }
 }
 
-/// A broken rule at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Failure {
     pub check: Check,
     pub rule: Rule,
@@ -233,7 +233,6 @@ impl Findings {
         self.lock().per_rule.contains_key(&rule)
     }
 
-    /// Adds the findings of another run on the same path.
     pub fn absorb(&self, other: Self, path: &std::path::Path) {
         let other = other.inner.into_inner();
         let mut inner = self.lock();
@@ -257,7 +256,6 @@ impl Findings {
         (found.failures, found.per_rule, found.skipped)
     }
 
-    /// Number of failures of each rule.
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
         self.lock().per_rule.clone()
     }

@@ -23,7 +23,6 @@ pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> 
 #[derive(Debug, Default)]
 pub struct FrameWatch {
     count: u64,
-    /// Offset of the last data frame.
     last_offset_bytes: u64,
     /// Length in the `pzstd` mark right before the current frame.
     mark: Option<u64>,

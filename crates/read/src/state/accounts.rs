@@ -44,7 +44,6 @@ pub struct Accounts {
     kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
-    /// Slot and length in bytes of each storage, by number.
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
@@ -122,12 +121,10 @@ impl Accounts {
         self.sums.lock().clone()
     }
 
-    /// Puts sums back to what they were.
     pub fn set_sums(&self, sums: Sums) {
         *self.sums.lock() = sums;
     }
 
-    /// Bytes that did not fit in memory.
     pub fn spilled_bytes(&self) -> u64 {
         self.log.spilled_bytes()
     }
@@ -193,13 +190,11 @@ pub enum Task<'a> {
     Add,
     /// Subtract the superseded records, and report those that a storage holds twice.
     Subtract(&'a Superseded),
-    /// Only log every record.
     Log,
     /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
     Visit(&'a SecondPass<'a>),
 }
 
-/// A pass over records that computes the state.
 pub struct AccountsPass<'a> {
     pub accounts: &'a Accounts,
     pub findings: &'a Findings,

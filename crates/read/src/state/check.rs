@@ -74,7 +74,6 @@ impl Default for CheckOptions {
 }
 
 impl CheckOptions {
-    /// Directory for spilling, with or without an output directory.
     #[doc(hidden)]
     pub fn spill_dir(&self, output_dir: Option<&Path>) -> PathBuf {
         self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
@@ -114,7 +113,6 @@ pub enum StateOutcome {
 }
 
 impl StateOutcome {
-    /// The check was not requested.
     pub fn not_asked() -> Self {
         Self::NotChecked("not asked for".to_string())
     }
@@ -124,6 +122,7 @@ impl StateOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Completeness {
     /// The state check, which notices missing accounts.
     ByState,
@@ -131,12 +130,10 @@ pub enum Completeness {
     ByMap,
     /// The index of the archive.
     ByIndex,
-    /// No evidence.
     NotChecked,
 }
 
 impl Completeness {
-    /// In words: "by …", or "not checked".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ByState => "by state",
@@ -178,7 +175,6 @@ impl Assurance {
     }
 }
 
-/// Serialized form.
 #[derive(Serialize)]
 struct AssuranceFields {
     state: &'static str,
@@ -200,7 +196,6 @@ impl From<Assurance> for AssuranceFields {
     }
 }
 
-/// The state check of an input that is read once.
 pub struct StateCheck {
     accounts: Accounts,
     findings: Findings,
@@ -225,7 +220,6 @@ impl StateCheck {
         self
     }
 
-    /// What the accounts tell, once the check is finished.
     pub fn found_accounts(&self) -> Result<FoundAccounts> {
         self.accounts.stakes.found()
     }
@@ -249,7 +243,6 @@ impl StateCheck {
         self.pass(Task::Add)
     }
 
-    /// A visitor of records for a task.
     pub fn pass<'a>(&'a self, task: Task<'a>) -> AccountsPass<'a> {
         AccountsPass { accounts: &self.accounts, findings: &self.findings, task }
     }
@@ -303,7 +296,6 @@ impl StateCheck {
     }
 }
 
-/// Refuses a state whose slot or hash is not the expected one.
 pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
     judge_expectations(options, slot, hash, &Findings::refusing(|_| true))
 }

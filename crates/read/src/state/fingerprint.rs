@@ -14,7 +14,6 @@ use std::path::Path;
 
 use slotpress_base::{IoContext, Result};
 
-/// Identifies an account within one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u32; 3]);
 
@@ -23,12 +22,10 @@ const WORDS: usize = 8;
 /// Key of one part of a fingerprint: a summand, and a factor for each word.
 type PartKey = [u64; WORDS + 1];
 
-/// Computes fingerprints with a secret key.
 #[derive(Clone)]
 pub struct Fingerprinter([PartKey; 3]);
 
 impl Fingerprinter {
-    /// Draws a random key.
     pub fn new() -> Result<Self> {
         let path = Path::new("/dev/urandom");
         let mut random = File::open(path).or_path("open", path)?;

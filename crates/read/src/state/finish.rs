@@ -28,7 +28,6 @@ pub fn log_bytes(storages_bytes: u64) -> u64 {
     typical_records(storages_bytes).saturating_mul(ITEM_BYTES)
 }
 
-/// Counts after subtracting superseded records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
     /// Newest versions with lamports.
@@ -36,7 +35,6 @@ pub struct StateCounts {
     pub superseded: u64,
 }
 
-/// Reads the records of the storages with these numbers again.
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
 /// Subtracts superseded records by means of `read_again`, and judges the state unless that check is skipped.
@@ -144,7 +142,6 @@ fn judge_cached_slots(
     }
 }
 
-/// The state against a bank file.
 pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;

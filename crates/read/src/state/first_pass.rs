@@ -15,7 +15,6 @@ pub trait Contents: Sync {
     /// Called for each entry that passes the rules, in the order of the archive.
     fn entry(&self, entry: &Entry) -> Result<()>;
 
-    /// Called for each frame, in any order.
     fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
         let _ = frame;
         Ok(())
@@ -35,11 +34,9 @@ impl Contents for () {
     }
 }
 
-/// Visitor for the first reading of an archive.
 pub struct FirstPass<'a, C> {
     pub rules: ArchiveRules<'a>,
     pub size_limit: &'a SizeLimit,
-    /// Visitor that logs records, if the state is checked.
     pub records: Option<&'a AccountsPass<'a>>,
     pub contents: C,
 }

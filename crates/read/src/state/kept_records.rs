@@ -34,7 +34,6 @@ pub struct KeptRecords {
 #[derive(Default)]
 struct Kept {
     bytes: u64,
-    /// Header and data, by storage and account.
     records: HashMap<(u32, Fingerprint), Box<[u8]>>,
 }
 

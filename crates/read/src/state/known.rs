@@ -41,7 +41,6 @@ impl KnownPartition {
         self.sorted[range].contains(fingerprint)
     }
 
-    /// Memory that they take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (self.sorted.len() * size_of::<Fingerprint>() + self.starts.len() * size_of::<u32>()) as u64
     }

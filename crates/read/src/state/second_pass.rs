@@ -32,17 +32,14 @@ pub trait StateWorker {
 pub struct SecondPass<'a> {
     pub visitor: &'a dyn StateVisitor,
     pub marked: SupersededMarks,
-    /// True if newest versions are hashed to check the state.
     pub is_checked: bool,
 }
 
 pub struct SupersededMarks {
     bits: Vec<AtomicU64>,
-    /// Index of each storage's first bit.
     starts: Vec<u64>,
     /// Number of newest versions with lamports.
     pub accounts: u64,
-    /// Number of superseded records, including tombstones.
     pub superseded: u64,
 }
 
@@ -110,7 +107,6 @@ impl SupersededMarks {
         }
     }
 
-    /// True if the record at this offset of a storage is superseded.
     pub fn contains(&self, storage: u32, offset_bytes: u64) -> bool {
         self.bit(storage, offset_bytes).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }

@@ -32,7 +32,6 @@ impl Spill {
         self.bytes.load(Relaxed)
     }
 
-    /// Appends a block and returns its offset.
     pub fn write(&self, block: &[u8]) -> Result<u64> {
         let file = self.file()?;
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);

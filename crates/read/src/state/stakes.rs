@@ -66,7 +66,6 @@ type Shard = HashMap<[u8; 32], Found>;
 #[derive(Debug)]
 pub struct FoundAccounts {
     pub staked: StakedAccounts,
-    /// Storage number and offset of each vote account's record.
     pub vote_records: BTreeMap<[u8; 32], (u32, u64)>,
     /// The storages that Firedancer wrote: their rent epochs are lost.
     pub of_firedancer: Vec<Range<u32>>,
@@ -76,12 +75,10 @@ pub struct FoundAccounts {
     pub are_rewards_active: bool,
 }
 
-/// True if Agave keeps the vote account in its stakes.
 fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
-/// Vote accounts and delegated stake accounts by address.
 #[derive(Debug)]
 pub struct StakeAccounts {
     shards: [Mutex<Shard>; SHARDS],

@@ -9,7 +9,6 @@ pub struct Superseded {
     pub to_subtract: ByStorage,
     /// Records of accounts that their storage holds more than once.
     pub duplicates: ByStorage,
-    /// Number of superseded records, including tombstones.
     pub count: u64,
     pub accounts: u64,
 }
@@ -30,7 +29,6 @@ impl Superseded {
         !self.duplicates.0.is_empty()
     }
 
-    /// Numbers of the storages to read again, with repetitions.
     pub fn storages(&self) -> impl Iterator<Item = u32> {
         self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
     }
@@ -42,7 +40,6 @@ impl Superseded {
         versions
     }
 
-    /// Sorts both lists for look-ups.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         for list in [&mut self.to_subtract, &mut self.duplicates] {
@@ -54,7 +51,6 @@ impl Superseded {
     }
 }
 
-/// Records, sorted by storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByStorage(Vec<Version>);
 
@@ -63,7 +59,6 @@ impl ByStorage {
         self.0.retain(keep);
     }
 
-    /// The records of one storage, ordered by fingerprint.
     pub fn of_storage(&self, storage: u32) -> &[Version] {
         let start = self.0.partition_point(|version| version.storage() < storage);
         let rest = &self.0[start..];
@@ -71,7 +66,6 @@ impl ByStorage {
     }
 }
 
-/// True if the list of a storage has the account.
 pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }

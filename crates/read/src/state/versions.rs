@@ -50,7 +50,6 @@ const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
 
 pub struct VersionLog {
     partitions: Vec<Mutex<Partition>>,
-    /// Limit on bytes in chunks.
     log_bytes: AtomicU64,
     /// Bytes for sorting, and as many for the superseded records of a round.
     sort_bytes: u64,
@@ -58,12 +57,9 @@ pub struct VersionLog {
     spill: Spill,
 }
 
-/// What becomes of the log when it is sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// Nothing is left in it.
     Goes,
-    /// All of it: more is to be read.
     Stays,
 }
 
@@ -105,7 +101,6 @@ impl VersionLog {
         self.spill.bytes()
     }
 
-    /// Appends a worker's records and empties the batch.
     pub fn append(&self, batch: &mut Batch) -> Result<()> {
         for run in batch.by_partition() {
             let mut run = run;
@@ -247,7 +242,6 @@ impl VersionLog {
     }
 }
 
-/// Accounts of a newer archive, for look-ups.
 pub struct KnownAccounts(Vec<KnownPartition>);
 
 impl KnownAccounts {

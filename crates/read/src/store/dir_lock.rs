@@ -28,7 +28,6 @@ pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
     }
 }
 
-/// Directories that are locked until this is dropped.
 #[derive(Debug, Default)]
 pub struct DirLocks(Vec<Held>);
 

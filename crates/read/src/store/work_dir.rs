@@ -68,12 +68,10 @@ impl WorkDir {
         Err(last_error.unwrap_or_else(removed))
     }
 
-    /// The path at which it was made, for messages.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The open directory, wherever it is now.
     pub fn dir(&self) -> &KeptDir {
         &self.dir
     }

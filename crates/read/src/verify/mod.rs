@@ -97,7 +97,6 @@ impl VerifyOptions {
     }
 }
 
-/// Purpose of reading an archive or a ledger.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub options: &'a VerifyOptions,
@@ -353,7 +352,6 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     Ok(())
 }
 
-/// Estimate of the archives' decoded size.
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     archives
         .iter()

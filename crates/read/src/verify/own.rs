@@ -10,17 +10,13 @@ use crate::{
     Check, CheckOptions, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
 };
 
-/// Result of reading back.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
     pub storages: u64,
-    /// Accounts in the state, if it was checked.
     pub accounts: Option<u64>,
-    /// Names of checks that were made to their end.
     pub checks: Vec<&'static str>,
-    /// Names of checks that were not, each with the reason.
     pub unknown: Vec<String>,
 }
 

@@ -24,7 +24,6 @@ pub struct CheckResult {
     pub skipped: Option<String>,
 }
 
-/// Report of a verification.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -33,11 +32,8 @@ pub struct VerifyReport {
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
     pub ok: bool,
-    /// Clients for which it was verified; empty for all of them.
     pub asked: Vec<Client>,
-    /// Snapshot hash that the state was required to have.
     pub expected_hash: Option<Hash>,
-    /// Slot that the state was required to have.
     pub expected_slot: Option<u64>,
     /// Root of each archive that has frame hashes, in the order of the paths.
     pub roots: Vec<Option<Root>>,
@@ -51,9 +47,7 @@ pub struct VerifyReport {
     /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
     pub checks: Vec<CheckResult>,
-    /// Deviations that are not tolerated.
     pub failures: Vec<Failure>,
-    /// Deviations that all required clients tolerate.
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed because there are many of the same rule.
     pub unlisted_count: u64,
@@ -70,30 +64,22 @@ pub struct VerifyReport {
 #[non_exhaustive]
 pub struct ObsoleteTotals {
     pub records: u64,
-    /// Their bytes, as records of an append vec.
     pub bytes: u64,
 }
 
-/// Totals of a verification.
 #[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Bytes of archives or storages that were read.
     pub input_bytes: u64,
-    /// Bytes of tar, or of storages.
     pub tar_bytes: u64,
-    /// Frames with tar data.
     pub frames: u64,
     pub storages: u64,
     pub records: u64,
     /// Accounts in the state: newest versions with lamports.
     pub accounts: u64,
-    /// Records that close an account.
     pub tombstones: u64,
-    /// Superseded records, if they were counted.
     pub superseded: u64,
-    /// Bytes spilled to a temporary directory.
     pub spilled_bytes: u64,
     /// Obsolete records of a ledger, which an archive of it would not hold.
     #[serde(skip)]
@@ -101,7 +87,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds the totals of the state check.
     pub(crate) fn add_state(&mut self, counted: &StateCounts, accounts: &Accounts) {
         let sums = accounts.sums();
         self.records = sums.records;

@@ -17,7 +17,6 @@ use super::{AccountView, LatticeHash};
 ///
 /// Takes at most 200 KiB, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
-    /// Sum of accounts that were hashed without lanes.
     sum: LatticeHash,
     lanes: Option<LaneAccumulator>,
 }
@@ -58,9 +57,7 @@ impl LatticeAccumulator {
 
 struct LaneAccumulator {
     kernel: Kernel,
-    /// Waiting accounts, by their number of blocks less one.
     groups: [Group; CHUNK_BLOCKS],
-    /// Waiting roots of long accounts.
     roots: Group,
     words: Box<LaneWords>,
     sums: Box<LaneSums>,
@@ -110,7 +107,6 @@ impl LaneAccumulator {
     }
 }
 
-/// Waiting accounts with the same number of blocks.
 struct Group {
     blocks: usize,
     width: usize,

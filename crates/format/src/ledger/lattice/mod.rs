@@ -30,7 +30,6 @@ impl Default for LatticeHash {
     }
 }
 
-/// The parts of an account that its hash covers.
 #[derive(Clone, Copy, Debug)]
 pub struct AccountView<'a> {
     pub pubkey: &'a [u8; 32],
@@ -70,7 +69,6 @@ impl AccountView<'_> {
         to[data_end..].copy_from_slice(&self.behind());
     }
 
-    /// Computes the extended output with the crate.
     fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
         /// Messages up to this length are copied into one buffer first: blake3 is faster on one piece, and most
         /// accounts are token accounts of 165 bytes.

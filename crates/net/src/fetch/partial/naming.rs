@@ -35,7 +35,6 @@ impl PartialFile {
         partial.dir.sync()
     }
 
-    /// Removes file and journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not tell of a file that is made anew.
         remove_journal(&self.dir, &self.name)?;

@@ -26,7 +26,6 @@ fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Receives the parser's events of one frame.
 pub(super) struct Events<'a, 'w, 'r> {
     pub reading: &'a IndexReader<'a>,
     pub worker: &'w mut FrameWorker<'r>,
@@ -40,7 +39,6 @@ pub(super) struct Events<'a, 'w, 'r> {
 }
 
 impl Events<'_, '_, '_> {
-    /// Resumes an entry that began in an earlier frame.
     pub fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
         self.wanted = self.reading.uses.get(self.number).copied().unwrap_or_default();
         if self.wanted.is_for_sink {

@@ -24,7 +24,6 @@ macro_rules! diagonals {
     };
 }
 
-/// A round: columns of the state, then its diagonals.
 macro_rules! round {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal
         $($diagonals:literal)*) => {
@@ -56,7 +55,6 @@ macro_rules! kernel {
 
         type Block = [[u32; $width]; BLOCK_WORDS];
 
-        /// State before the first round.
         #[inline]
         #[target_feature(enable = $feature)]
         fn state(chaining: &[$vector; 8], length: $vector, flags: u32) -> [$vector; 16] {

@@ -88,9 +88,7 @@ pub(super) type LaneWords = Aligned<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 pub(super) struct Lanes<'a> {
     /// Layout as in [`LaneWords`], as many as there are; zeros follow the end of each message.
     pub words: &'a [u32],
-    /// Input bytes in the last block of each lane.
     pub last_lengths: &'a [u32; WIDTH_MAX],
-    /// Flags of the first block.
     pub first_flags: u32,
     /// Flags of the last block, without [`flags::ROOT`].
     pub last_flags: u32,

@@ -14,7 +14,6 @@ macro_rules! rotate_by_shifts {
     };
 }
 
-/// Functions of one instruction.
 macro_rules! instructions {
     ($feature:literal, $vector:ty, $words:literal, $splat:ident, $add:ident, $add_16:ident, $xor:ident, $load:ident,
         $store:ident) => {
@@ -104,7 +103,6 @@ pub(super) mod avx2 {
         "avx2", __m256i, _mm256_or_si256, _mm256_slli_epi32, _mm256_srli_epi32, rotate_12 12 20, rotate_7 7 25
     );
 
-    /// Shuffles the bytes of each word.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn shuffle(a: __m256i, low: i64, high: i64) -> __m256i {
