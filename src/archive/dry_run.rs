@@ -15,7 +15,7 @@ use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
 const SAMPLE_FRAMES: usize = 16;
 
 /// The archive that would be made, with its estimated size.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {

@@ -12,7 +12,7 @@ use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
 use crate::archive::lz4;
 
 /// Format, compression and record layout of an archive.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {

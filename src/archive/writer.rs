@@ -23,7 +23,7 @@ pub struct ArchiveWriter<'a, W> {
 }
 
 /// Counts over the frames of an archive, as reports show them.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FrameTotals {

@@ -19,7 +19,7 @@ use crate::levels::source::{Chosen, OpenInput};
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Kind of input of a measurement.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     Ledger,
@@ -57,7 +57,7 @@ impl ContentFrame {
 }
 
 /// The input in memory, whole or sampled.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug)]
 pub struct Input {
     pub kind: InputKind,

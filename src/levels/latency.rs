@@ -13,7 +13,7 @@ const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one to lie above it.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     pub samples: u64,

@@ -125,7 +125,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(rows)
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {

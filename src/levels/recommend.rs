@@ -19,7 +19,7 @@ use slotpress_read::{Client, readers_in_words};
 use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     pub codec: String,
@@ -44,7 +44,7 @@ impl Choice {
 }
 
 /// Recommended levels, from [`recommend()`].
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {

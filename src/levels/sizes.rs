@@ -41,7 +41,7 @@ const UNITS_MAX: u64 = 20_000;
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
 /// Unit that is compressed alone.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeUnit {
@@ -60,7 +60,7 @@ impl SizeUnit {
 }
 
 /// Results of [`measure_sizes`] per size class.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub struct SizesReport {
     pub unit: SizeUnit,
@@ -69,7 +69,7 @@ pub struct SizesReport {
     pub all: SizeClassRow,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
     pub class: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -75,7 +75,7 @@ impl Serialize for Warning {
 }
 
 /// A reason to doubt a measurement. Displayed as a sentence that ends in advice.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
     Scatter {

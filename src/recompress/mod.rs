@@ -45,7 +45,7 @@ use crate::recompress::reading::Reading;
 use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
 
 /// Source of the archive.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug)]
 pub enum Source {
     File(PathBuf),
@@ -109,7 +109,7 @@ impl Default for RecompressOptions {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {

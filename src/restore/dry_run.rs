@@ -30,7 +30,7 @@ pub struct RestorePreview {
 }
 
 /// An archive of a restore.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveToRestore {

@@ -104,7 +104,7 @@ impl RestoreTarget {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {

@@ -14,7 +14,7 @@ pub fn available_bytes() -> Option<u64> {
 }
 
 /// A memory limit of this process, beyond which allocations fail or the process is killed.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Name of the limit, and where an operator finds it.

@@ -14,7 +14,7 @@ pub struct LoadWatch {
 }
 
 /// Average number of cores that other programs, the kernel and the host used.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OtherLoad {
     pub used_cores: f64,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 
 /// A step that an operation is going to take.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub name: String,
@@ -40,7 +40,7 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 }
 
 /// Event of a long operation.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {

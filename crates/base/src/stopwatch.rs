@@ -18,7 +18,7 @@ pub struct Stopwatch {
 }
 
 /// Time that a run took.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Elapsed {
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]

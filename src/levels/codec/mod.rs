@@ -25,7 +25,7 @@ pub const REFERENCE_LEVEL: i32 = 1;
 pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// A codec at one of its levels.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug)]
 pub struct FrameCodec {
     pub name: &'static str,

@@ -17,7 +17,7 @@ use crate::levels::units::pieces;
 use crate::levels::{LevelRow, MeasureOptions};
 
 /// Results of [`measure_frames`], as far as it got.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub struct FramesReport {
     pub codec: FrameCodec,
@@ -27,7 +27,7 @@ pub struct FramesReport {
     pub sizes: Vec<FrameSizeRow>,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameSizeRow {
     pub frame_size_bytes: u64,

@@ -24,7 +24,7 @@ const HALVINGS: usize = 20;
 const SAME: f64 = 1e-3;
 
 /// The level with which a node starts sooner.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sooner {
@@ -44,7 +44,7 @@ pub struct Range {
 }
 
 /// Two neighbouring levels, and the bandwidths at which one overtakes the other.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {

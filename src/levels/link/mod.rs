@@ -37,7 +37,7 @@ pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// A link, the machines at its ends, and the price of egress.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
     #[serde(flatten)]
@@ -61,7 +61,7 @@ impl LinkQuestion {
 }
 
 /// Measurements of a level, scaled to the whole ledger.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     pub codec: String,
@@ -100,7 +100,7 @@ impl Load {
 }
 
 /// A stage on the way from ledger to ledger.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -198,7 +198,7 @@ impl StageTimes {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
     pub load: Load,
@@ -217,7 +217,7 @@ impl LinkRow {
 }
 
 /// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as separate reports.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     #[serde(flatten)]

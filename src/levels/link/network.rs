@@ -50,7 +50,7 @@ pub enum CongestionControl {
     Bbr,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Link {
     pub bandwidth_bits_per_second: f64,
@@ -65,7 +65,7 @@ pub struct Link {
 }
 
 /// Cause that limits the rate of a transfer.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {

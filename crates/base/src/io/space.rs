@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity, text};
 
 /// Needed and free space on a file system.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
     /// A directory on the file system.

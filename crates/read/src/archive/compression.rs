@@ -8,7 +8,7 @@ use slotpress_format::Entry;
 use slotpress_format::ledger::names::Extension;
 
 /// Compression of an archive, told from its first bytes.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     Zstd,

@@ -9,7 +9,7 @@ use slotpress_format::{ArchiveName, FrameHashesAt, Root, SlotTime, SlotTimeSourc
 use super::{Archive, Catalog, FrameHashes};
 
 /// An archive in a server's list.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedArchive {
     pub name: ArchiveName,
@@ -25,7 +25,7 @@ pub struct ListedArchive {
 }
 
 /// Contents of a server's list.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The archives, in the order of the list.

@@ -28,7 +28,7 @@ use slotpress_format::{ArchiveName, Root, SlotTime};
 use self::usable::{Fault, Unusable};
 
 /// A file that is named like an archive.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
     /// Parsed file name; formats to the same name again.
@@ -46,7 +46,7 @@ pub struct Archive {
 }
 
 /// Position of an archive's frame hashes, and the root over them.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
     /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for every byte.
@@ -56,7 +56,7 @@ pub struct FrameHashes {
 }
 
 /// Identifies a file, even if another one takes its name.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     pub device: u64,
@@ -112,7 +112,7 @@ fn rank(extension: Extension) -> usize {
 }
 
 /// The archives from which a node without a state would start.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     pub full: &'a Archive,

@@ -20,7 +20,7 @@ pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
 /// A partial file of an unfinished download.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partial {

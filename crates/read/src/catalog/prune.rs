@@ -33,7 +33,7 @@ impl Keep {
 }
 
 /// Reason for which an archive is kept.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It is among the newest of its kind.

@@ -15,7 +15,7 @@ use crate::archive::cut::is_plainly_cut;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
 /// Fault that makes a file unusable that is named like an archive.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -39,7 +39,7 @@ impl fmt::Display for Fault {
 }
 
 /// An unusable file that is named like an archive.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unusable {

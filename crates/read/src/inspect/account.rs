@@ -22,7 +22,7 @@ use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 /// Bytes of storages that each worker searches in the first round; each further round takes twice as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundAccount {
     pub pubkey: Address,

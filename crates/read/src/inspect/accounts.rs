@@ -37,7 +37,7 @@ pub struct AccountsOptions {
     pub visit: VisitOptions,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordTotals {
     pub accounts: u64,
@@ -75,7 +75,7 @@ impl RecordTotals {
 }
 
 /// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are reports of their own.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
     #[serde(serialize_with = "text::path")]
@@ -104,7 +104,7 @@ fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> st
     fields.end()
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerTotals {
     /// The program; `None` for all owners beyond [`OWNERS_MAX`].

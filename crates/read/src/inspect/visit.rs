@@ -64,7 +64,7 @@ impl Default for VisitOptions {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VisitReport {
@@ -80,7 +80,7 @@ pub struct VisitReport {
 }
 
 /// Visitors and report of a visit.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub struct Visit<V> {
     /// At most one visitor for each worker, in no particular order.

@@ -10,7 +10,7 @@ use slotpress_format::ledger::names::Extension;
 use super::rule::Rule;
 
 /// A validator client in one version.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub enum Client {
@@ -133,7 +133,7 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 }
 
 /// Verdict of one client.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {

@@ -10,7 +10,7 @@ use crate::{
     Check, CheckOptions, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
 };
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {

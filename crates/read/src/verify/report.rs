@@ -13,7 +13,7 @@ use crate::state::finish::StateCounts;
 use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
 /// Result of a check.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckResult {
@@ -24,7 +24,7 @@ pub struct CheckResult {
     pub skipped: Option<String>,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -59,7 +59,7 @@ pub struct VerifyReport {
 }
 
 /// Obsolete records of storages that are not emptied.
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
@@ -67,7 +67,7 @@ pub struct ObsoleteTotals {
     pub bytes: u64,
 }
 
-#[allow(missing_docs, reason = "the names say it, and docs/json.md does for reports")]
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
