@@ -90,8 +90,8 @@ fn has_changed() -> Error {
 
 /// Error for a source that cannot be read twice, or whose state is not checked.
 pub fn not_possible() -> Error {
-    Error::usage("an archive for Agave is made of a file, into a directory, with its state checked")
-        .with_hint("save what comes from a pipe in a file first")
+    Error::usage("converting for Agave needs an archive in a file, an output directory, and the check of the state")
+        .with_hint("save the archive from the pipe in a file first")
 }
 
 /// Reads a source of Firedancer's for what its accounts tell, and checks its state; `None` for an archive that is not

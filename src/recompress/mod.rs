@@ -208,7 +208,7 @@ fn recompress_open<'a>(
         ));
     }
     if options.base.is_some() && !checks_state {
-        return Err(Error::usage("the base is read only to check the state, and only frames are to be checked"));
+        return Err(Error::usage("a base serves only to check the state, but only frames are to be checked"));
     }
     let is_unwanted = AtomicBool::new(false);
     let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());

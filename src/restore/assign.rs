@@ -73,7 +73,10 @@ impl Assigner {
             EntryKind::BankFile(_) => Destination::BankFile,
             EntryKind::Storage { slot, id } => {
                 if self.storages.len() as u64 >= STORAGES_MAX {
-                    return Err(Error::damaged(format!("storage {} is one too many", entry.kind)));
+                    return Err(Error::damaged(format!(
+                        "storage {} exceeds the limit of {STORAGES_MAX} storages",
+                        entry.kind
+                    )));
                 }
                 let number = self.storages.len();
                 let unplaced = self.unplaced.is_some().then_some(number as u32);

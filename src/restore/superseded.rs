@@ -65,7 +65,7 @@ fn read_record<'a>(
     offset_bytes: u64,
     buffer: &'a mut Vec<u8>,
 ) -> std::io::Result<(RecordHeader, &'a [u8])> {
-    let changed = || std::io::Error::other("it is not what was written to it");
+    let changed = || std::io::Error::other("it has changed since it was written");
     buffer.resize(FIRST_READ_BYTES, 0);
     let read = file.read_at(buffer, offset_bytes)?;
     let header = split_at_most(buffer, read).0.first_chunk::<RECORD_HEADER_BYTES>();

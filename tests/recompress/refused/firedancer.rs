@@ -23,7 +23,7 @@ fn what_cannot_be_converted_is_refused() {
         command
     };
     refused(&mut for_agave(&incremental(chain)), 1, "full archive");
-    refused(for_agave(&full(chain)).args(["--check", "frames"]), 2, "state checked");
+    refused(for_agave(&full(chain)).args(["--check", "frames"]), 2, "check of the state");
     let other = genesis_of(AGAVE_4_5);
     refused(for_agave(&full(chain)).arg("--genesis").arg(other), 2, "not that of the archive's chain");
     // Its slots took 50 ms, which Firedancer does not know.

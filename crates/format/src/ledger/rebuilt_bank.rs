@@ -228,7 +228,7 @@ fn rebuild_epoch_stakes(
         let mut voters = Voters::default();
         read_stakes(&mut r, "the epoch stakes", true, Keep::Voters(&mut voters))?;
         if voters.has_more {
-            return Err(cannot("the epoch stakes: too many vote accounts"));
+            return Err(cannot("the epoch stakes: there are too many vote accounts"));
         }
         made.extend_from_slice(section.get(start..to_usize(r.position())).unwrap_or_default());
         skip_nodes_and_voters(&mut r)?;
@@ -282,7 +282,7 @@ fn put(to: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
 }
 
-/// Error for something that Agave requires but cannot be determined.
+/// Error for a part that Agave requires and the archive does not give. `what` names the part, then the reason.
 pub fn cannot(what: &str) -> Error {
-    Error::failed(format!("an archive for Agave cannot be made of it, for want of {what}"))
+    Error::failed(format!("it cannot be converted for Agave, which needs {what}"))
 }

@@ -78,11 +78,11 @@ impl ReadOfFiredancer<'_> {
         let Self { bank_file, bank, mut accounts, storages, rent_epochs, genesis, is_base } = self;
         if accounts.are_rewards_active && is_base {
             progress.warn(
-                "rewards were being paid out, and to whom is not in the archive: use it with its incremental archive only",
+                "rewards were being paid out, and the archive does not tell to whom: use it with its incremental archive only",
             );
         } else if accounts.are_rewards_active {
             return Err(cannot(
-                "rewards: those of the last epoch were being paid out, and to whom is not in the archive",
+                "the rewards of the last epoch: they were being paid out, and the archive does not tell to whom",
             )
             .with_hint("take an archive of a later slot: the payment takes the first minutes of an epoch"));
         }

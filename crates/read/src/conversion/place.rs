@@ -29,7 +29,7 @@ pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Ve
             match found.1 <= slots {
                 true => break found,
                 false if aim_bytes >= STORAGE_BYTES_MAX => {
-                    return Err(cannot(&format!("slots: there are {slots} for all storages")));
+                    return Err(cannot(&format!("slots for all storages: there are only {slots}")));
                 }
                 false => aim_bytes = aim_bytes.saturating_mul(2).min(STORAGE_BYTES_MAX),
             }
@@ -76,7 +76,7 @@ fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> 
         }
         group_bytes = group_bytes.saturating_add(entry.content_bytes);
         if u32::try_from(count).is_err() {
-            return Err(cannot("ids for all storages"));
+            return Err(cannot("an id for every storage: there are too many storages"));
         }
         groups.push(count.checked_sub(1));
     }
