@@ -92,7 +92,7 @@ pub struct Bench<'a> {
     each: Option<Duration>,
     /// Positions of records for clustering, if the pieces are frames.
     carries: Vec<Option<&'a Carry>>,
-    /// After this time, no run but the first is made.
+    /// After this time, no run is started but the first.
     runs_end: Option<Instant>,
     end: Option<Instant>,
     progress: &'a dyn Progress,

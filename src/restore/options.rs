@@ -14,19 +14,19 @@ pub enum RestoreLayout {
     /// A ledger from which a validator boots at once.
     #[default]
     Boot,
-    /// The tree as it is in the archive.
+    /// The directory tree of the archive, unchanged.
     Archive,
 }
 
 /// Treatment of bank snapshots and accounts that the target holds already. Archives stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
-    /// Nothing: the restore is refused.
+    /// Refuses to restore.
     #[default]
     Refuse,
-    /// It is moved aside when the new one is complete. There must be room for both.
+    /// Moves it aside when the new one is complete. There must be room for both.
     MoveAside,
-    /// It is deleted before the new one is written. Until that is complete, a validator can start from archives only.
+    /// Deletes it before the new one is written. Until that is complete, a validator can start from archives only.
     DeleteFirst,
 }
 
@@ -75,7 +75,7 @@ pub struct RestoreTarget {
     pub threads: usize,
     /// Checks made while the archives are unpacked.
     pub check: CheckOptions,
-    /// Read everything back before the ledger is complete: what of it is checked.
+    /// Checks to make on reading everything back before the ledger is marked as complete; `None` skips this.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
     /// Use of page cache, priority and rate limit.
@@ -83,7 +83,7 @@ pub struct RestoreTarget {
 }
 
 impl RestoreTarget {
-    /// A new ledger, from which a validator boots: all cores, the state checked.
+    /// Restores to a new ledger that boots, on all cores, and checks the state.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
@@ -98,7 +98,7 @@ impl RestoreTarget {
 }
 
 impl RestoreTarget {
-    /// The chain's `genesis.bin`, where the ledger has it.
+    /// Path of the chain's `genesis.bin`, if the ledger has one.
     pub(super) fn genesis(&self) -> Option<PathBuf> {
         Some(self.paths.ledger.join(GENESIS_FILE_NAME)).filter(|path| path.is_file())
     }
@@ -108,7 +108,7 @@ impl RestoreTarget {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
+    /// Directory of the bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], of the tree.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     pub slot: u64,

@@ -1,4 +1,4 @@
-//! One archive into files: what [`read`](slotpress_read::archive) decodes goes to its place, and every rule is kept.
+//! Unpacks one archive: checks every entry by the rules, and writes it to its assigned place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -55,8 +55,8 @@ fn is_silent(rule: Rule) -> bool {
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
 }
 
-/// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.
-/// With a state, its records are hashed as they pass.
+/// Unpacks an archive, by its index if it has one, else in order. An incremental archive builds on `base_slot`. With
+/// [`Shared::state`], records are hashed for the state check while they are written.
 pub fn unpack(
     archive: &Archive,
     base_slot: Option<u64>,
@@ -142,7 +142,7 @@ impl Contents for Unpacking<'_> {
     }
 }
 
-/// Writes entries to their places, one after another, as a parser finds them.
+/// Writes the entries of one frame, or of the whole stream, to their places.
 struct EntryWriter<'w, 'a> {
     unpacking: &'w Unpacking<'a>,
     current: Option<(File, PathBuf)>,
@@ -150,7 +150,7 @@ struct EntryWriter<'w, 'a> {
 }
 
 impl EntryWriter<'_, '_> {
-    /// The current entry is complete, or the rest of it is another writer's.
+    /// Closes the current file: it is complete, or another writer has the rest.
     fn end_current(&mut self) -> Result<()> {
         let Some((file, path)) = self.current.take() else { return Ok(()) };
         let written = std::mem::take(&mut self.written);

@@ -6,7 +6,7 @@ use std::{fmt, fs};
 
 use crate::Stopwatch;
 
-/// Measures the use of cores since it was started.
+/// Measures the load by others between its start and a call of [`LoadWatch::others`].
 #[derive(Clone, Copy, Debug)]
 pub struct LoadWatch {
     stopwatch: Stopwatch,

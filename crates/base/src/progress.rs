@@ -58,7 +58,7 @@ pub enum ProgressEvent<'a> {
         /// Bytes that were written; for operations that only read, bytes decompressed.
         output: u64,
     },
-    /// A download goes on, whose bytes are read while they arrive: told about twice a second.
+    /// State of a download that is read while it arrives; sent about twice a second.
     Arriving(Arriving<'a>),
     /// A line that tells what is going to happen.
     Status(&'a str),
@@ -68,7 +68,7 @@ pub enum ProgressEvent<'a> {
     Warning(&'a str),
 }
 
-/// The state of a download.
+/// State of a download that is read while it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arriving<'a> {
     /// Bytes that can be read.

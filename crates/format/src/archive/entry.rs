@@ -13,7 +13,8 @@ pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Length of the zero bytes at the end of an archive: Firedancer refuses fewer, and sometimes more.
+/// Length of the zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse more
+/// (docs/snapshot-format.md#archive).
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
 /// Stands for the slot of a bank file whose name contains none.
@@ -165,10 +166,10 @@ pub struct TarHeader {
     pub has_size: bool,
 }
 
-/// A peculiarity for which some client refuses a header.
+/// A deviation for which some client refuses a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Oddity {
-    /// The name does not belong into a snapshot archive.
+    /// No client knows the name as one of a snapshot archive.
     Foreign,
     Kind,
     /// A PAX header or GNU long name, which describes the next entry.

@@ -134,7 +134,7 @@ struct Pushed<T> {
 
 enum Parser<T> {
     Thread(JoinHandle<Result<T>>),
-    /// `error`: why a wanted thread could not be started.
+    /// Parses at the end. `error` is the reason if the document needed a thread that could not be started.
     Here {
         parse: Parse<T>,
         pieces: Receiver<Vec<u8>>,

@@ -113,7 +113,8 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
     }
 }
 
-/// Failures for which a result must be discarded. How the source's writer version writes is not one.
+/// Failures for which a result must be discarded. Not among them: rules that the validator version broke which wrote
+/// the source.
 fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
     report.failures.iter().filter(|failure| !failure.rule.is_of_version())
 }
