@@ -7,7 +7,6 @@ use slotpress::{CheckMode, CheckOptions, Hash};
 use super::ui::Ui;
 use super::{planned, values};
 
-/// Checks made while an archive is read.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {

@@ -18,7 +18,6 @@ use super::Finding;
 /// storages takes no longer.
 const LOOKED_AT_MAX: usize = 20_000;
 
-/// Limit of files that the disk measurement reads.
 const FILES_MAX: usize = 64;
 
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {

@@ -63,7 +63,6 @@ pub struct Input {
     pub kind: InputKind,
     /// Length of the whole input in bytes, as tar or as the file's content.
     pub total_bytes: u64,
-    /// Number of frames of the whole input.
     pub total_frames: u64,
     pub(super) frames: Vec<ContentFrame>,
 }

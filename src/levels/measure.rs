@@ -112,7 +112,6 @@ impl Batch {
 }
 
 pub struct Measured {
-    /// Sizes, times per run, memory and warnings.
     pub row: LevelRow,
     pub pieces: u64,
     pub compress_memory_bytes: u64,

@@ -112,7 +112,6 @@ impl Reading<'_> {
         Err(Error::damaged("the archive's index does not match its contents").with_hint(Hint::CheckState))
     }
 
-    /// Makes the checks that need the whole source.
     fn judge(&self, input: &Input<'_>, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
         let judged = match input {
             Input::File { archive, .. } => rules.finish(archive, &mut read)?,

@@ -29,7 +29,6 @@ use crate::restore::target::Target;
 use crate::restore::unpack::Unpacked;
 use crate::restore::{RestoreTarget, unpacked_snapshot};
 
-/// An unpacked archive.
 pub struct Part {
     pub unpacked: Unpacked,
     pub bank_snapshot: PartialDir,

@@ -36,7 +36,6 @@ pub enum Origin {
 
 #[derive(Debug)]
 enum Way {
-    /// It is there already.
     Stays,
     /// Cloned by the file system, or arrived there.
     Cloned(Unpublished),

@@ -40,7 +40,6 @@ pub struct ArchiveToRestore {
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
     pub length_bytes: u64,
-    /// Size of its content in bytes.
     pub unpacked_bytes: u64,
     /// True if that is known from the index; false if it is estimated from a sample.
     pub is_exact: bool,

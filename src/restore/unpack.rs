@@ -23,7 +23,6 @@ pub struct UnpackOptions<'a> {
     /// The partial directory for version, status cache and bank file.
     pub bank_snapshot: &'a PartialDir,
     pub owner: Owner,
-    /// Threads that work, 1 to 1024.
     pub threads: usize,
     pub hashes: HashCheck,
     pub is_tree: bool,

@@ -19,7 +19,6 @@ pub struct Version {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole file (200).
     Whole,
     /// A non-empty part of the file (206).
     Part(Range<u64>),

@@ -215,7 +215,6 @@ impl Server {
     }
 }
 
-/// A metrics scraper needs one or two.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 
 /// Limit on events that wait to be logged.

@@ -21,7 +21,6 @@ use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
 /// Largest request head, which an idle connection may hold in memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Most header fields.
 pub const HEADERS_MAX: usize = 64;
 
 /// Bounds for the number of bytes that are sent at once under a rate limit: small for fairness at low rates, large for

@@ -47,25 +47,18 @@ impl Transfer {
 #[warn(missing_docs)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Finished {
-    /// File name of the archive.
     pub name: String,
-    /// Address of the client.
     pub client: SocketAddr,
     /// Requested range; of several ranges, from the first to the last byte. Serializes as its start.
     #[serde(rename = "offset_bytes", serialize_with = "start")]
     pub range: Range<u64>,
-    /// True if one request asked for the whole archive.
     #[serde(skip)]
     pub is_whole: bool,
     pub requests: u64,
-    /// Bytes that were requested.
     pub total_bytes: u64,
-    /// Bytes that were sent.
     pub sent_bytes: u64,
-    /// Duration of the transfer.
     #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
     pub elapsed: Duration,
-    /// True if all requested bytes were sent.
     #[serde(rename = "complete")]
     pub is_complete: bool,
 }
@@ -76,13 +69,10 @@ fn start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::E
 
 /// A request that was answered without a transfer, or a refused connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[warn(missing_docs)]
 pub struct Answered {
-    /// Address of the client.
     pub client: IpAddr,
     /// Method and path of the request, cut to 256 characters; empty for a refused connection.
     pub request: String,
-    /// HTTP status of the answer.
     pub status: u16,
     /// Length of the answer's body.
     pub sent_bytes: u64,

@@ -104,7 +104,6 @@ impl SynthOptions {
     }
 }
 
-/// A state of the ledger, as a validator that stopped at its slot leaves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct SynthState {

@@ -83,12 +83,10 @@ pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
     Text,
-    /// An integer with thousands separators.
     Count,
     Bytes,
     /// A percentage without its sign, which the heading has.
     Percent,
-    /// A number rounded to an integer, without separators.
     Whole,
     /// Three decimals below 10, three significant digits above.
     Ratio,

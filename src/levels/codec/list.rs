@@ -28,7 +28,6 @@ const fn known(
     Known { name, levels, default_levels, parts }
 }
 
-/// Default levels for clustered records.
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
 const KNOWN: [Known; 9] = [

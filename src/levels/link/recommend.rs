@@ -16,20 +16,16 @@ use crate::levels::recommend::{flags_of, format_of};
 const SAME: f64 = 0.01;
 
 /// The recommendation for one way of sending.
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    /// Way in which the stages are combined.
     pub way: Way,
     /// Codec: `zstd`, `lz4`, or `none` for uncompressed.
     pub codec: String,
-    /// Level; 0 for uncompressed.
     pub level: i32,
-    /// Flag of `archive` that selects it.
     pub flag: String,
-    /// Seconds until a node can be started.
     pub seconds: f64,
-    /// Reason, as a text for people.
     pub reason: String,
 }
 

@@ -17,7 +17,6 @@ use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity, text};
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
-    /// A directory on the file system.
     #[serde(serialize_with = "text::path")]
     pub dir: PathBuf,
     pub needed_bytes: u64,

@@ -145,7 +145,6 @@ impl Entry {
     }
 }
 
-/// Position of the size field.
 const SIZE: std::ops::Range<usize> = 124..136;
 
 /// Position of the magic, of which Firedancer requires `ustar` at the beginning, and Agave nothing.

@@ -37,12 +37,10 @@ pub struct BankFile {
     /// Tick at which this slot ends.
     pub max_tick_height: u64,
     pub ticks_per_slot: u64,
-    /// Time of the genesis, in seconds since 1970.
     pub genesis_creation_time: i64,
     pub accounts_data_bytes: u64,
     pub slot: u64,
     pub block_height: u64,
-    /// Identity of this slot's leader.
     pub leader: Hash,
     /// Stakes of the bank; empty unless they were to be kept.
     pub stakes: Arc<Stakes>,
@@ -50,7 +48,6 @@ pub struct BankFile {
     pub scheduled_leader: ScheduledLeader,
     /// A vote account in the bank's or an epoch's stakes that Agave cannot parse.
     pub invalid_vote_account: Option<Address>,
-    /// Intended duration of a slot in nanoseconds.
     pub ns_per_slot: u128,
     /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
@@ -72,7 +69,6 @@ pub struct BankFile {
     pub epoch_stakes_count: u64,
     /// Sum over all accounts. Written by every version since 3.0.
     pub lattice_hash: LatticeHash,
-    /// Id of the block; written since 4.1.
     pub block_id: Option<Hash>,
     pub length_bytes: u64,
     /// Demands of clients that the file does not meet.

@@ -43,21 +43,15 @@ pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 pub mod firedancer {
     pub const ANCESTORS_MAX: u64 = 8192;
     pub const HARD_FORKS_MAX: u64 = 64;
-    /// Largest capitalization, in lamports.
     pub const CAPITALIZATION_MAX: u64 = i64::MAX as u64;
-    /// Vote accounts in the stakes of the bank.
     pub const VOTE_ACCOUNTS_MAX: u64 = 40_200;
-    /// Vote accounts in the stakes of an epoch.
     pub const EPOCH_VOTE_ACCOUNTS_MAX: u64 = 2000;
-    /// Delegations in the stakes of the bank.
     pub const DELEGATIONS_MAX: u64 = 2_150_000;
-    /// Delegations in the stakes of an epoch.
     pub const EPOCH_DELEGATIONS_MAX: u64 = 1 << 22;
     /// Items of lists that are skipped.
     pub const ITEMS_MAX: u64 = 1 << 20;
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
-    /// Epochs in the epoch stakes.
     pub const EPOCHS_MAX: u64 = 6;
     /// Epochs from the one before the bank's to the last with known leaders.
     pub const KNOWN_EPOCHS_MAX: u64 = 3;

@@ -9,7 +9,6 @@ use crate::{BankFile, FieldReader};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Genesis {
-    /// Time of the genesis, in seconds since 1970.
     pub creation_time: i64,
     pub ticks_per_slot: u64,
     pub ns_per_tick: u128,

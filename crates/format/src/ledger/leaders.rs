@@ -14,7 +14,6 @@ const SLOTS_PER_LEADER: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
-    /// Effective stake in lamports.
     pub stake: u64,
     pub address: [u8; 32],
     pub node: [u8; 32],

@@ -143,7 +143,6 @@ impl Extension {
     }
 }
 
-/// Parsed file name of a snapshot archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveName {
     /// Slot of the full archive that an incremental one builds on; `None` for a full archive.

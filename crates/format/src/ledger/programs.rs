@@ -37,7 +37,6 @@ pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory11111111111111111
 /// Sysvar that tells whether rewards of the last epoch are still being paid out.
 pub const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 
-/// Sysvar with the cluster's time.
 pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
 
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");

@@ -25,7 +25,6 @@ pub enum RecordFaultKind {
     Padded,
     /// A record claims more data than an account can have; the rest cannot be split into records.
     DataLength,
-    /// The executable flag is neither 0 nor 1.
     Executable,
 }
 
@@ -111,7 +110,6 @@ impl RecordWalker {
         self.carried.extend_from_slice(split_at_most(bytes, used).1);
     }
 
-    /// Ends the storage: reports leftover bytes.
     pub fn finish(&mut self, sink: &mut (impl RecordSink + ?Sized)) {
         if self.is_over || self.carried.is_empty() {
             return;

@@ -17,7 +17,6 @@ use crate::ledger::directory::NEWER_AGAVE;
 use crate::ledger::record::align8;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
-/// Length of the header of both files.
 pub const FILE_HEADER_BYTES: usize = 64;
 
 /// Alignment of entries in a `.meta` file.

@@ -136,7 +136,6 @@ pub struct VoteState<'a> {
     credits: &'a [u8],
 }
 
-/// Length of an authorized voter: epoch and address.
 const VOTER_BYTES: usize = 8 + 32;
 
 impl<'a> VoteState<'a> {

@@ -66,11 +66,9 @@ pub struct ListedStorage {
     pub endings: &'static [&'static str],
 }
 
-/// The one file of an append vec.
 pub const APPEND_VEC: &[&str] = &[""];
 /// The one file of a split storage without large data.
 pub const SPLIT: &[&str] = &[".meta"];
-/// Both files of a split storage.
 pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
 /// A storage when it was found. Kept small, since mainnet has 430,000.
@@ -236,7 +234,6 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
     Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))
 }
 
-/// Combines seconds and nanoseconds since 1970.
 pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {
     seconds.into().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.try_into().unwrap_or(0))
 }

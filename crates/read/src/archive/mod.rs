@@ -81,7 +81,6 @@ pub enum HashCheck {
 }
 
 pub struct Pass<'a> {
-    /// Worker threads, 1 to 1024.
     pub threads: usize,
     /// Workers that decode when the archive is read in order; all of them if `None`.
     pub decoders: Option<usize>,

@@ -28,7 +28,6 @@ pub struct ListedArchive {
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// The archives, in the order of the list.
     pub archives: Vec<ListedArchive>,
     pub slot_time: SlotTime,
 }

@@ -25,7 +25,6 @@ pub const JOURNAL_SUFFIX: &str = ".journal";
 #[non_exhaustive]
 pub struct Partial {
     pub name: ArchiveName,
-    /// The directory that it is in.
     pub dir: PathBuf,
     /// Bytes that it takes on the disk.
     pub size_bytes: u64,

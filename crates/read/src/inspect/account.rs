@@ -30,7 +30,6 @@ pub struct FoundAccount {
     /// Balance; 0 means that the account is closed.
     pub lamports: u64,
     pub is_executable: bool,
-    /// Data, at most 10 MiB.
     pub data: Vec<u8>,
     pub slot: u64,
     pub storage_id: u32,

@@ -93,7 +93,6 @@ fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::resu
 #[allow(missing_docs, reason = "the names say it")]
 pub struct WrittenBy {
     pub name: String,
-    /// Settings, in the writer's own words.
     pub settings: String,
     pub frame_size_bytes: u64,
 }
@@ -151,12 +150,10 @@ pub struct LedgerInspection {
     pub bank: BankFile,
     /// Storages that an archive of it would hold.
     pub storages: u64,
-    /// Bytes of these storages, without obsolete records.
     pub storage_bytes: u64,
     pub layout: Layout,
     /// Split storages on disk, which an archive would hold as append vecs.
     pub split_storages: u64,
-    /// Bytes of storage files on disk.
     pub file_bytes: u64,
     /// Storages without any remaining record.
     pub emptied_storages: u64,

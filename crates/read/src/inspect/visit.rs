@@ -89,11 +89,11 @@ pub struct Visit<V> {
 }
 
 /// Error that ended a visit early.
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub enum VisitError<E> {
     /// The accounts could not be read, or do not match the bank file.
     Read(Error),
-    /// Error of a visitor.
     Visitor(E),
 }
 

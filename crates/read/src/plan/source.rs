@@ -103,7 +103,6 @@ impl Plan {
         root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
     }
 
-    /// Obsolete records of a storage, ordered by offset.
     fn read_obsolete(&self, storage: &PlannedStorage) -> Result<Vec<ObsoleteItem>> {
         match &self.obsolete_accounts {
             Some(lists) if storage.obsolete_count > 0 => {

@@ -18,7 +18,6 @@ use crate::Rule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub enum Check {
     /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
     Frames,
@@ -28,7 +27,6 @@ pub enum Check {
     Name,
     /// Bank file and status cache to their last byte; storage map against storages.
     Bank,
-    /// Every record of every storage.
     Records,
     /// Capitalization and lattice hash over the newest version of every account.
     State,

@@ -18,7 +18,6 @@ use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Find
 #[non_exhaustive]
 pub struct CheckResult {
     pub name: Check,
-    /// True if no failure was found.
     pub ok: bool,
     /// Reason for which it was not made to its end.
     pub skipped: Option<String>,
@@ -76,7 +75,6 @@ pub struct Counts {
     pub frames: u64,
     pub storages: u64,
     pub records: u64,
-    /// Accounts in the state: newest versions with lamports.
     pub accounts: u64,
     pub tombstones: u64,
     pub superseded: u64,
