@@ -24,8 +24,8 @@ const REMOVED: &[Removed] = &[
     ),
     (&["levels"], "--presets", "the levels of the table, zstd and clustered, are what archives are made with"),
     (&["levels"], "--scratch", "leave it out: all is measured in memory, and nothing is written"),
-    (&["levels"], "--bundles", "--sizes also takes small sizes: 200,2000"),
-    (&["levels"], "--unit", "leave it out; `slotpress levels sizes` measures records and storages alone"),
+    (&["levels frames"], "--bundles", "--sizes also takes small sizes: 200,2000"),
+    (&["levels frames"], "--unit", "leave it out; `slotpress levels sizes` measures records and storages alone"),
     (&["levels"], "--markdown", "--csv writes the rows for other programs, --html a page with tables and a chart"),
     (
         WRITERS,
@@ -86,9 +86,13 @@ fn print_error(message: String, hint: &str, arguments: &[OsString]) -> io::Resul
 fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Option<(String, String)> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
     let known = super::command();
-    let given = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
-    let command = given.into_iter().find(|argument| known.find_subcommand(argument).is_some())?;
-    let (_, flag, replacement) = table.iter().find(|(of, flag, _)| of.contains(&command) && flag == unknown)?;
+    let mut given = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let top = given.find_map(|argument| known.find_subcommand(argument))?;
+    let name = top.get_name();
+    let full = given.find(|argument| top.find_subcommand(argument).is_some()).map(|below| format!("{name} {below}"));
+    let of_command = |of: &[&str]| of.contains(&name) || full.as_ref().is_some_and(|full| of.contains(&full.as_str()));
+    let (of, flag, replacement) = table.iter().find(|(of, flag, _)| of_command(of) && flag == unknown)?;
+    let command = if of.contains(&name) { name } else { full.as_deref().unwrap_or(name) };
     (error.kind() == ErrorKind::UnknownArgument)
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
@@ -140,7 +144,7 @@ mod tests {
     use super::*;
 
     fn removed_of(line: &str) -> Option<(String, String)> {
-        const TABLE: &[Removed] = &[(&["levels"], "--gone", "leave it out")];
+        const TABLE: &[Removed] = &[(&["levels"], "--gone", "leave it out"), (&["levels frames"], "--unit", "none")];
         let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         removed(TABLE, &crate::cli::command().try_get_matches_from(&arguments).expect_err("no such flag"), &arguments)
     }
@@ -151,7 +155,9 @@ mod tests {
         for line in ["levels x --gone", "levels --gone x", "--json levels x --gone=9", "levels link x --gone 9"] {
             assert_eq!(removed_of(&format!("slotpress {line}")).as_ref(), Some(&expected), "{line}");
         }
-        for line in ["verify levels --gone", "levels x --away", "levels x --repeat gone"] {
+        let expected = ("`levels frames` no longer has --unit".to_string(), "none".to_string());
+        assert_eq!(removed_of("slotpress levels frames x --unit storage"), Some(expected));
+        for line in ["verify levels --gone", "levels x --unit storage", "levels x --away", "levels x --repeat gone"] {
             assert_eq!(removed_of(&format!("slotpress {line}")), None, "{line}");
         }
     }
@@ -161,7 +167,8 @@ mod tests {
     fn what_is_removed_is_not_there() {
         for (name, flag) in REMOVED.iter().flat_map(|(names, flag, _)| names.iter().map(move |name| (name, flag))) {
             let command = crate::cli::command();
-            let command = command.find_subcommand(name).expect("a command");
+            let command =
+                name.split(' ').fold(&command, |command, name| command.find_subcommand(name).expect("a command"));
             let all = std::iter::once(command).chain(command.get_subcommands());
             let mut flags = all.flat_map(|command| command.get_arguments()).filter_map(|arg| arg.get_long());
             assert!(flags.all(|long| format!("--{long}") != *flag), "{name} {flag}");
