@@ -89,10 +89,10 @@ fn removed(table: &[Removed], error: &clap::Error, arguments: &[OsString]) -> Op
     let mut given = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     let top = given.find_map(|argument| known.find_subcommand(argument))?;
     let name = top.get_name();
-    let full = given.find(|argument| top.find_subcommand(argument).is_some()).map(|below| format!("{name} {below}"));
-    let of_command = |of: &[&str]| of.contains(&name) || full.as_ref().is_some_and(|full| of.contains(&full.as_str()));
-    let (of, flag, replacement) = table.iter().find(|(of, flag, _)| of_command(of) && flag == unknown)?;
-    let command = if of.contains(&name) { name } else { full.as_deref().unwrap_or(name) };
+    let below = given.find(|argument| top.find_subcommand(argument).is_some()).map(|below| format!("{name} {below}"));
+    let row_of = |command: &str| table.iter().find(|(of, flag, _)| of.contains(&command) && flag == unknown);
+    let mut commands = std::iter::once(name.to_string()).chain(below);
+    let (command, (_, flag, replacement)) = commands.find_map(|command| row_of(&command).map(|row| (command, row)))?;
     (error.kind() == ErrorKind::UnknownArgument)
         .then(|| (format!("`{command}` no longer has {flag}"), replacement.to_string()))
 }
