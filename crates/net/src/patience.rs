@@ -103,14 +103,18 @@ impl Patience {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Asks until there is an answer, asking again cannot help, or the server has failed for too long.
+    /// Asks until there is an answer, asking again cannot help, or the server has failed for too long. `progress` ends the
+    /// waiting: what need not wait is asked in any case.
     ///
     /// # Errors
     /// The last that was asked for; or the user asked to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
-            progress::wait(progress, self.pause());
-            progress.check()?;
+            let pause = self.pause();
+            if !pause.is_zero() {
+                progress::wait(progress, pause);
+                progress.check()?;
+            }
             match ask() {
                 Err(error) if NetError::of(&error).is_some_and(|cause| self.is_asked_after(cause, progress)) => {}
                 answer => return answer,
@@ -121,5 +125,29 @@ impl Patience {
     #[cfg(test)]
     pub(crate) fn pause_until(&self) -> Option<Instant> {
         self.failures.lock().pause_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotpress_base::CancelToken;
+
+    use super::*;
+    use crate::{NetErrorKind, Url};
+
+    /// The first source that answers ends the waiting for others: one that was not asked until then must be asked all the same.
+    #[test]
+    fn who_need_not_wait_is_asked_once() {
+        let stopped = CancelToken::default();
+        stopped.cancel();
+        let patience = Patience::new(Duration::from_secs(120));
+        assert_eq!(patience.ask(&stopped, || Ok(1)).expect("an answer"), 1);
+        let url = Url::parse("http://h/a").expect("a URL");
+        let mut asked = 0;
+        let failed = patience.ask(&stopped, || {
+            asked += 1;
+            Err::<(), _>(NetError::new(NetErrorKind::Timeout, &url, "why").into())
+        });
+        assert_eq!((asked, failed.expect_err("no answer").kind()), (1, slotpress_base::ErrorKind::Interrupted));
     }
 }
