@@ -1,6 +1,27 @@
-//! The log's 20 bytes for a record, and batches of them that are sorted into partitions. No I/O.
+//! Items of a log, such as the 20 bytes for a record, and batches of them that are sorted into partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
+
+/// An item of a log: some facts about one record of an account.
+pub trait LogItem: Copy + Ord + Send + Sync {
+    /// Length of its bytes.
+    const BYTES: usize;
+    const ZERO: Self;
+
+    fn fingerprint(&self) -> &Fingerprint;
+
+    /// True if both are of the same account in the same storage.
+    fn is_repeated_by(&self, other: &Self) -> bool;
+
+    fn append_to(&self, bytes: &mut Vec<u8>);
+
+    /// Reads what [`append_to`](Self::append_to) wrote.
+    fn from_bytes(bytes: &[u8]) -> Self;
+
+    fn partition(&self) -> usize {
+        partition_of(self.fingerprint())
+    }
+}
 
 /// Partitions of the log: by the first 10 bits of the fingerprint.
 pub const PARTITIONS: usize = 1024;
@@ -11,7 +32,7 @@ const BATCH_ITEMS: usize = 32 * 1024;
 /// So many of one partition in a batch cannot be chance.
 const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
-pub const ITEM_BYTES: u64 = 20;
+pub const ITEM_BYTES: u64 = Version::BYTES as u64;
 
 /// Records start at multiples of 8 bytes, so offsets up to 16 GiB fit in 31 bits.
 const OFFSET_UNIT_BYTES: u64 = 8;
@@ -36,11 +57,6 @@ impl Version {
         u64::from(self.offset_units) * OFFSET_UNIT_BYTES
     }
 
-    /// True if both are of the same account in the same storage.
-    fn is_repeated_by(&self, other: &Self) -> bool {
-        (self.fingerprint, self.tagged_storage) == (other.fingerprint, other.tagged_storage)
-    }
-
     pub fn storage(&self) -> u32 {
         self.tagged_storage >> 1
     }
@@ -48,21 +64,28 @@ impl Version {
     pub fn is_tombstone(&self) -> bool {
         self.tagged_storage & 1 == 1
     }
+}
 
-    pub fn partition(&self) -> usize {
-        partition_of(&self.fingerprint)
+impl LogItem for Version {
+    const BYTES: usize = 20;
+    const ZERO: Self = Self { fingerprint: Fingerprint([0; 3]), tagged_storage: 0, offset_units: 0 };
+
+    fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
     }
 
-    pub fn to_bytes(self) -> [u8; ITEM_BYTES as usize] {
-        let mut bytes = [0; ITEM_BYTES as usize];
+    fn is_repeated_by(&self, other: &Self) -> bool {
+        (self.fingerprint, self.tagged_storage) == (other.fingerprint, other.tagged_storage)
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) {
         let [a, b, c] = self.fingerprint.0;
-        for (to, word) in bytes.chunks_exact_mut(4).zip([a, b, c, self.tagged_storage, self.offset_units]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+        [a, b, c, self.tagged_storage, self.offset_units]
+            .iter()
+            .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = [0; 5];
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = u32::from_le_bytes([from[0], from[1], from[2], from[3]]);
@@ -77,16 +100,21 @@ pub fn partition_of(fingerprint: &Fingerprint) -> usize {
 }
 
 /// Records of one worker that are not in the log yet.
-#[derive(Default)]
-pub struct Batch {
-    items: Vec<Version>,
-    ordered: Vec<Version>,
+pub struct Batch<T = Version> {
+    items: Vec<T>,
+    ordered: Vec<T>,
 }
 
-impl Batch {
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), ordered: Vec::new() }
+    }
+}
+
+impl<T: LogItem> Batch<T> {
     /// Adds a record; `true` if the batch is full.
-    pub fn push(&mut self, version: Version) -> bool {
-        self.items.push(version);
+    pub fn push(&mut self, item: T) -> bool {
+        self.items.push(item);
         self.items.len() >= BATCH_ITEMS
     }
 
@@ -95,17 +123,17 @@ impl Batch {
     }
 
     /// The records of each non-empty partition. Counts them first, so that each is moved only once.
-    pub fn by_partition(&mut self) -> impl Iterator<Item = &[Version]> {
+    pub fn by_partition(&mut self) -> impl Iterator<Item = &[T]> {
         let mut starts = [0; PARTITIONS];
-        self.items.iter().for_each(|version| starts[version.partition()] += 1);
+        self.items.iter().for_each(|item| starts[item.partition()] += 1);
         let mut start = 0;
         for count in &mut starts {
             start += std::mem::replace(count, start);
         }
-        self.ordered.resize(self.items.len(), Version::new(Fingerprint([0; 3]), 0, false, 0));
-        for version in &self.items {
-            let at = &mut starts[version.partition()];
-            self.ordered[*at] = *version;
+        self.ordered.resize(self.items.len(), T::ZERO);
+        for item in &self.items {
+            let at = &mut starts[item.partition()];
+            self.ordered[*at] = *item;
             *at += 1;
         }
         let runs = self.ordered.chunk_by_mut(|one, other| one.partition() == other.partition());
@@ -117,17 +145,17 @@ impl Batch {
 }
 
 /// Keeps two of each group of repeated records, which is enough to report the repetition.
-fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
-    versions.sort_unstable();
+fn keep_two_of_a_kind<T: LogItem>(items: &mut [T]) -> &[T] {
+    items.sort_unstable();
     let mut kept = 0;
-    for at in 0..versions.len() {
-        let is_third = kept >= 2 && versions[kept - 2].is_repeated_by(&versions[at]);
+    for at in 0..items.len() {
+        let is_third = kept >= 2 && items[kept - 2].is_repeated_by(&items[at]);
         if !is_third {
-            versions[kept] = versions[at];
+            items[kept] = items[at];
             kept += 1;
         }
     }
-    &versions[..kept]
+    &items[..kept]
 }
 
 /// Replaces `items` by the records of one partition, grouped by account and then by storage.
@@ -135,11 +163,11 @@ fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
 /// First spreads them by the fingerprint bits after the partition's, in two steps if they are many, so that all writes
 /// go to a few places that the cache holds; then sorts the remaining groups of a few items. Takes half of the time of
 /// sorting everything.
-pub fn group_by_account(chunks: &[Vec<Version>], items: &mut Vec<Version>) {
+pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / GROUP_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
     let first_bits = if bits <= SPREAD_BITS_MAX { bits } else { bits / 2 };
-    items.resize(count, Version::new(Fingerprint([0; 3]), 0, false, 0));
+    items.resize(count, T::ZERO);
     let mut ends = Vec::new();
     spread(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, items, &mut ends);
     if first_bits == bits {
@@ -164,29 +192,29 @@ const GROUP_ITEMS: usize = 2;
 const SPREAD_BITS_MAX: u32 = 12;
 
 /// Spreads items by some bits of their fingerprints' first words; returns the end of each bucket.
-fn spread<'a, I: Iterator<Item = &'a Version>>(
+fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     items: impl Fn() -> I,
     skipped_bits: u32,
     bits: u32,
-    to: &mut [Version],
+    to: &mut [T],
     ends: &mut Vec<u32>,
 ) {
-    let bucket_of = |version: &Version| ((u64::from(version.fingerprint.0[0] << skipped_bits) << bits) >> 32) as usize;
+    let bucket_of = |item: &T| ((u64::from(item.fingerprint().0[0] << skipped_bits) << bits) >> 32) as usize;
     ends.clear();
     ends.resize(1 << bits, 0);
-    items().for_each(|version| ends[bucket_of(version)] += 1);
+    items().for_each(|item| ends[bucket_of(item)] += 1);
     let mut start = 0;
     for count in ends.iter_mut() {
         start += std::mem::replace(count, start);
     }
-    for version in items() {
-        let at = &mut ends[bucket_of(version)];
-        to[*at as usize] = *version;
+    for item in items() {
+        let at = &mut ends[bucket_of(item)];
+        to[*at as usize] = *item;
         *at += 1;
     }
 }
 
-fn sort_each(items: &mut [Version], ends: &[u32]) {
+fn sort_each<T: LogItem>(items: &mut [T], ends: &[u32]) {
     let mut start = 0;
     for end in ends {
         let bucket = &mut items[start..*end as usize];

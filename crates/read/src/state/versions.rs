@@ -36,20 +36,28 @@ use crate::state::fingerprint::Fingerprint;
 use crate::state::known::KnownPartition;
 use crate::state::spill::Spill;
 use crate::state::superseded::superseded_among;
-use crate::state::version::{Batch, ITEM_BYTES, PARTITIONS, group_by_account, partition_of};
+use crate::state::version::{Batch, ITEM_BYTES, LogItem, PARTITIONS, group_by_account, partition_of};
 use crate::{Superseded, Version};
 
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
+/// Bytes of a chunk.
+const fn chunk_bytes<T: LogItem>() -> u64 {
+    CHUNK_ITEMS as u64 * T::BYTES as u64
+}
+
 /// Smallest memory with which the log works.
-pub const LOG_BYTES_MIN: u64 = PARTITIONS as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES;
+const fn log_bytes_min<T: LogItem>() -> u64 {
+    PARTITIONS as u64 * chunk_bytes::<T>()
+}
 
 /// Upper estimate of the bytes for a superseded record in a round; its list may have grown by doubling.
 const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
 
-pub struct VersionLog {
-    partitions: Vec<Mutex<Partition>>,
+/// A log of items, by default of the 20 bytes of a [`Version`].
+pub struct VersionLog<T = Version> {
+    partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: AtomicU64,
     /// Bytes for sorting, and as many for the superseded records of a round.
     sort_bytes: u64,
@@ -63,27 +71,32 @@ pub enum Log {
     Stays,
 }
 
-#[derive(Default)]
-struct Partition {
-    chunks: Vec<Vec<Version>>,
+struct Partition<T> {
+    chunks: Vec<Vec<T>>,
     /// Offsets of this partition's full chunks in the temporary file.
     spilled: Vec<u64>,
 }
 
-impl Partition {
-    /// Bytes of all its chunks, in memory and on disk.
-    fn bytes(&self) -> u64 {
-        (self.chunks.len() + self.spilled.len()) as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES
+impl<T> Default for Partition<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), spilled: Vec::new() }
     }
 }
 
-impl VersionLog {
+impl<T: LogItem> Partition<T> {
+    /// Bytes of all its chunks, in memory and on disk.
+    fn bytes(&self) -> u64 {
+        (self.chunks.len() + self.spilled.len()) as u64 * chunk_bytes::<T>()
+    }
+}
+
+impl<T: LogItem> VersionLog<T> {
     /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free at that time.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
-            log_bytes: AtomicU64::new((memory_bytes / 4 * 3).max(LOG_BYTES_MIN)),
-            sort_bytes: (memory_bytes / 8).max(LOG_BYTES_MIN / 8),
+            log_bytes: AtomicU64::new((memory_bytes / 4 * 3).max(log_bytes_min::<T>())),
+            sort_bytes: (memory_bytes / 8).max(log_bytes_min::<T>() / 8),
             held_bytes: AtomicU64::new(0),
             spill: Spill::new(spill_dir, room_bytes),
         }
@@ -101,7 +114,7 @@ impl VersionLog {
         self.spill.bytes()
     }
 
-    pub fn append(&self, batch: &mut Batch) -> Result<()> {
+    pub fn append(&self, batch: &mut Batch<T>) -> Result<()> {
         for run in batch.by_partition() {
             let mut run = run;
             let mut partition = self.partitions[run[0].partition()].lock();
@@ -120,13 +133,13 @@ impl VersionLog {
     }
 
     /// Adds a chunk to the partition; if memory is full, spills its full chunks first.
-    fn make_room(&self, partition: &mut Partition) -> Result<()> {
-        let chunk_bytes = CHUNK_ITEMS as u64 * ITEM_BYTES;
+    fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
+        let chunk_bytes = chunk_bytes::<T>();
         if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
             let mut bytes = Vec::with_capacity(chunk_bytes as usize);
             while let Some(chunk) = partition.chunks.pop() {
                 bytes.clear();
-                chunk.iter().for_each(|version| bytes.extend_from_slice(&version.to_bytes()));
+                chunk.iter().for_each(|item| item.append_to(&mut bytes));
                 partition.spilled.push(self.spill.write(&bytes)?);
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
@@ -138,17 +151,17 @@ impl VersionLog {
     }
 
     /// Puts everything in one partition into `sorted`, by account.
-    fn sort(&self, partition: &Mutex<Partition>, log: Log, sorted: &mut Vec<Version>) -> Result<()> {
+    fn sort(&self, partition: &Mutex<Partition<T>>, log: Log, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         let held = chunks.len();
-        let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
+        let mut bytes = vec![0; CHUNK_ITEMS * T::BYTES];
         for offset in &spilled {
             self.spill.read(*offset, &mut bytes)?;
-            chunks.push(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes).collect());
+            chunks.push(bytes.chunks_exact(T::BYTES).map(T::from_bytes).collect());
         }
         group_by_account(&chunks, sorted);
         match log {
-            Log::Goes => drop(self.held_bytes.fetch_sub((held * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed)),
+            Log::Goes => drop(self.held_bytes.fetch_sub(held as u64 * chunk_bytes::<T>(), Relaxed)),
             Log::Stays => {
                 chunks.truncate(held);
                 *partition.lock() = Partition { chunks, spilled };
@@ -157,6 +170,51 @@ impl VersionLog {
         Ok(())
     }
 
+    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
+    /// All versions of an account are in one partition.
+    pub fn for_each_partition<R: Send>(
+        &self,
+        threads: usize,
+        log: Log,
+        read: &(dyn Fn(&[T]) -> R + Sync),
+        on_result: &mut dyn FnMut(R) -> Result<()>,
+    ) -> Result<()> {
+        let pool = Pool::start(threads)?;
+        // A small archive leaves most partitions empty, and scheduling each would take longer than all other work.
+        let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
+        // Buffers are reused: the kernel has to clear new memory.
+        let spare = Mutex::new(Vec::<Vec<T>>::new());
+        let spare = || spare.lock();
+        let mut rest = partitions.as_slice();
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
+            rest = after;
+            let read_one = |partition: &&Mutex<Partition<T>>| {
+                let mut sorted = spare().pop().unwrap_or_default();
+                self.sort(partition, log, &mut sorted)?;
+                let result = read(&sorted);
+                spare().push(sorted);
+                Ok(result)
+            };
+            let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
+            results.into_iter().try_for_each(&mut *on_result)?;
+        }
+        Ok(())
+    }
+
+    /// Number of partitions that fit into the memory for sorting, as chunks and sorted; at least 1.
+    fn sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
+        let mut left_bytes = self.sort_bytes;
+        let fits = |partition: &&&Mutex<Partition<T>>| {
+            let left = left_bytes.checked_sub(2 * partition.lock().bytes());
+            left_bytes = left.unwrap_or_default();
+            left.is_some()
+        };
+        partitions.iter().take_while(fits).count().max(1)
+    }
+}
+
+impl VersionLog {
     /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
     /// storage.
     pub fn find_superseded(
@@ -177,67 +235,24 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
-    /// All versions of an account are in one partition.
-    pub fn for_each_partition<R: Send>(
-        &self,
-        threads: usize,
-        log: Log,
-        read: &(dyn Fn(&[Version]) -> R + Sync),
-        on_result: &mut dyn FnMut(R) -> Result<()>,
-    ) -> Result<()> {
-        let pool = Pool::start(threads)?;
-        // A small archive leaves most partitions empty, and scheduling each would take longer than all other work.
-        let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
-        // Buffers are reused: the kernel has to clear new memory.
-        let spare = Mutex::new(Vec::<Vec<Version>>::new());
-        let spare = || spare.lock();
-        let mut rest = partitions.as_slice();
-        while !rest.is_empty() {
-            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
-            rest = after;
-            let read_one = |partition: &&Mutex<Partition>| {
-                let mut sorted = spare().pop().unwrap_or_default();
-                self.sort(partition, log, &mut sorted)?;
-                let result = read(&sorted);
-                spare().push(sorted);
-                Ok(result)
-            };
-            let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
-            results.into_iter().try_for_each(&mut *on_result)?;
-        }
-        Ok(())
-    }
-
-    /// Number of partitions that fit into the memory for sorting, as chunks and sorted; at least 1.
-    fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
-        let mut left_bytes = self.sort_bytes;
-        let fits = |partition: &&&Mutex<Partition>| {
-            let left = left_bytes.checked_sub(2 * partition.lock().bytes());
-            left_bytes = left.unwrap_or_default();
-            left.is_some()
-        };
-        partitions.iter().take_while(fits).count().max(1)
-    }
-
     /// Copies the accounts in the log into a table for look-ups, which `threads` threads build. `None` if it would take
     /// more than half of the log's memory; otherwise, its memory is taken from the log's.
     pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
         let items_of =
-            |partition: &Mutex<Partition>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
+            |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
         let items: u64 = self.partitions.iter().map(items_of).sum();
         let log_bytes = self.log_bytes.load(Relaxed);
         if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
             return Ok(None);
         }
-        let known_of = |partition: &Mutex<Partition>| {
+        let known_of = |partition: &Mutex<Partition<Version>>| {
             let fingerprints = partition.lock().chunks.iter().flatten().map(|version| version.fingerprint).collect();
             KnownPartition::new(fingerprints, PARTITIONS.ilog2())
         };
         let pool = Pool::start(threads)?;
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
-        self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(LOG_BYTES_MIN), Relaxed);
+        self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<Version>()), Relaxed);
         Ok(Some(KnownAccounts(partitions)))
     }
 }
@@ -259,6 +274,9 @@ mod tests {
     use super::*;
     use crate::state::fingerprint::Fingerprinter;
     use crate::state::superseded::is_listed;
+
+    const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
+    const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
 
     proptest! {
         /// With ample or the least memory, the result equals that of a plain map.
@@ -321,7 +339,7 @@ mod tests {
         assert!(log.spilled_bytes() > 0);
         assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
         let is_bounded =
-            |partition: &Mutex<Partition>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+            |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
         assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
         log.find_superseded(2, Log::Goes, &u64::from, &mut |round| {
@@ -348,13 +366,11 @@ mod tests {
         log
     }
 
-    const CHUNK_BYTES: u64 = CHUNK_ITEMS as u64 * ITEM_BYTES;
-
     #[test]
     fn room_is_looked_at_where_it_is_foreseen_to_be_needed() {
         // The log may take three quarters of the memory; a missing directory has no room.
         for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
-            let log = VersionLog::new(4000, Path::new("/not/there"), room_bytes);
+            let log = VersionLog::<Version>::new(4000, Path::new("/not/there"), room_bytes);
             assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
         }
     }
