@@ -127,6 +127,7 @@ mod bootstrap;
 pub mod levels;
 #[cfg(all(feature = "serve", feature = "stores"))]
 pub mod publish;
+mod rebase;
 mod recompress;
 mod restore;
 
@@ -139,6 +140,8 @@ pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_arch
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]
 pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
+pub use rebase::changes::ChangeCounts;
+pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
 pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
 pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{

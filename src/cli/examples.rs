@@ -35,6 +35,12 @@ slotpress recompress INCREMENTAL --base FULL -o /mnt/archives
 slotpress recompress FULL -o /mnt/archives --nice 19 --threads 4 \
     --max-rate 300MiB
 
+rebase:
+slotpress rebase NEW_FULL --onto OLD_FULL -o /mnt/archives
+slotpress rebase NEW_FULL NEW_INCREMENTAL --onto OLD_FULL -o /mnt/archives
+slotpress rebase https://mirror.example/snapshot-2-HASH.tar.zst \
+    --onto snapshot-1-HASH.tar.zst --dry-run
+
 bootstrap:
 slotpress bootstrap http://HOST:8899 --ledger /mnt/ledger \
     --trust http://MY-OTHER-NODE:8899

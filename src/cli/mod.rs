@@ -32,6 +32,7 @@ mod output;
 mod planned;
 mod prune;
 mod publish;
+mod rebase;
 mod recompress;
 mod restore;
 mod serve;
@@ -97,6 +98,7 @@ enum Verb {
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
+    Rebase(Box<rebase::RebaseArgs>),
     Bootstrap(bootstrap::BootstrapArgs),
     Fetch(fetch::FetchArgs),
     Find(find::FindArgs),
@@ -192,6 +194,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Restore(args) => restore::run(&args, ui),
         Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
+        Verb::Rebase(args) => rebase::run(&args, ui),
         Verb::Bootstrap(args) => bootstrap::run(&args, ui),
         Verb::Fetch(args) => fetch::run(&args, ui),
         Verb::Find(args) => find::run(&args, ui),

@@ -17,7 +17,7 @@ use super::json::StatusLine;
 /// Message shown on interruption; `None` for commands that log it themselves.
 pub fn what_happens(verb: &Verb) -> Option<&'static str> {
     match verb {
-        Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Synth(_) => {
+        Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Rebase(_) | Verb::Synth(_) => {
             Some("stopping: removing what was written")
         }
         Verb::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),

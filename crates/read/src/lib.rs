@@ -65,12 +65,15 @@ pub use state::check::{
     Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, StateOutcome,
     judge_expected,
 };
-pub use state::finish::RATIO_TYPICAL;
+pub use state::fingerprint::{Fingerprint, Fingerprinter};
+pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
+pub use state::second_pass::{StateVisitor, StateWorker};
 pub use state::spill::spill_dir;
 pub use state::stakes::FoundAccounts;
 pub use state::superseded::Superseded;
-pub use state::version::Version;
+pub use state::version::{Batch, LogItem, Version};
+pub use state::versions::{Log, VersionLog};
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir};
 pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_in};
@@ -78,4 +81,4 @@ pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::ledger::verify_ledger;
 pub use verify::own::{ReadBackReport, read_back_archive, read_back_archive_on, read_back_snapshot};
 pub use verify::report::{CheckResult, VerifyReport};
-pub use verify::{VerifyOptions, verify_archives};
+pub use verify::{VerifyOptions, verify_archives, verify_archives_showing};

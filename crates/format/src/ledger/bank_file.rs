@@ -79,7 +79,7 @@ pub struct BankFile {
     pub places: BankPlaces,
 }
 
-/// Offsets in a bank file, in bytes, of the fields that one of Firedancer lacks.
+/// Offsets in a bank file, in bytes, of the fields that one of Firedancer lacks, and of the storage map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankPlaces {
     pub hashes_per_tick: u64,
@@ -90,6 +90,10 @@ pub struct BankPlaces {
     pub stakes: u64,
     pub stakes_end: u64,
     pub is_delta: u64,
+    /// The storage map, from its count.
+    pub storage_map: u64,
+    /// The byte after it.
+    pub storage_map_end: u64,
     pub epoch_stakes: u64,
     pub epoch_stakes_end: u64,
 }
@@ -347,6 +351,7 @@ fn read_accounts_fields<R: BufRead>(
     bank: &mut BankFile,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
 ) -> Result<()> {
+    bank.places.storage_map = r.position();
     let slots = r.count("the storage map", 16)?;
     r.limit("slots in the storage map", slots, firedancer::ITEMS_MAX);
     for _ in 0..slots {
@@ -359,6 +364,7 @@ fn read_accounts_fields<R: BufRead>(
             on_storage(item)?;
         }
     }
+    bank.places.storage_map_end = r.position();
     r.skip(8)?; // write version
     bank.accounts_slot = r.u64()?;
     r.skip(64 + 5 * 8)?; // unused hashes, statistics

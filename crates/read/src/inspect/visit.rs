@@ -159,7 +159,7 @@ pub(super) fn read_state(
 ) -> Result<VerifyReport> {
     let VisitOptions { check, threads } = options;
     let options = VerifyOptions::default().check(check.clone()).threads((*threads).clamp(1, THREADS_MAX));
-    let job = Job { options: &options, visitor: Some(visitor), progress };
+    let job = Job { options: &options, visitor: Some(visitor), observer: None, progress };
     match input {
         AccountsInput::Archives(full, incremental) => read_archives(full, incremental, job),
         AccountsInput::Ledger(paths, slot) => read_ledger(paths, slot, None, job),

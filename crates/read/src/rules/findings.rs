@@ -94,7 +94,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn to_error(&self) -> Error {
+    #[doc(hidden)]
+    pub fn to_error(&self) -> Error {
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
         for part in self.place.entry.iter().chain(&account) {

@@ -13,7 +13,7 @@ use slotpress_format::{
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
-use crate::state::second_pass::{SecondPass, StateWorker, SupersededMarks};
+use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker, SupersededMarks};
 use crate::state::stakes::StakeAccounts;
 use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
@@ -190,6 +190,8 @@ pub enum Task<'a> {
     Add,
     /// Subtract the superseded records, and report those that a storage holds twice.
     Subtract(&'a Superseded),
+    /// The same, and pass every record to a visitor that no newer archive is known to supersede.
+    AddAndShow(&'a dyn StateVisitor),
     Log,
     /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
     Visit(&'a SecondPass<'a>),
@@ -236,6 +238,7 @@ impl<'a> AccountsWorker<'a> {
             storage: StorageRef::default(),
             shown: match task {
                 Task::Visit(pass) => Some(pass.visitor.new_worker()),
+                Task::AddAndShow(visitor) => Some(visitor.new_worker()),
                 _ => None,
             },
             listed: [&[]; 2],
@@ -282,7 +285,7 @@ impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
-            Task::Add | Task::Log => {
+            Task::Add | Task::AddAndShow(_) | Task::Log => {
                 self.sums.records += 1;
                 self.sums.tombstones += u64::from(is_tombstone);
                 self.sums.has_slot_history |= record.header.pubkey == SLOT_HISTORY && !is_tombstone;
@@ -291,16 +294,19 @@ impl RecordSink for AccountsWorker<'_> {
                     self.sums.skipped += 1;
                     return;
                 }
-                if let (Task::Add, Some(kept_records)) = (self.task, &self.accounts.kept_records) {
+                let is_added = !matches!(self.task, Task::Log);
+                if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
                     kept_records.look_at(self.storage.number, &fingerprint, &record);
                 }
                 if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();
                 }
-                if !is_tombstone && matches!(self.task, Task::Add) {
+                if !is_tombstone && is_added {
                     self.accounts.stakes.look_at(self.storage, fingerprint, &record);
                     self.contribute(&record);
                 }
+                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
+                self.tell(result.unwrap_or(Ok(())));
             }
             Task::Visit(shown) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);

@@ -21,6 +21,10 @@ const BYTES_MAX_MIN: u64 = 64 << 20;
 
 pub trait StateVisitor: Sync {
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
+
+    /// Called if records of a first pass are visited anew, because an index turned out to be wrong: those so far do not
+    /// count.
+    fn restart(&self) {}
 }
 
 /// State of one worker of a [`StateVisitor`].

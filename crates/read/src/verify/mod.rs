@@ -102,20 +102,26 @@ pub(crate) struct Job<'a> {
     pub options: &'a VerifyOptions,
     /// Visitor of records in a second pass, whether the state is checked or not.
     pub visitor: Option<&'a dyn StateVisitor>,
+    /// Visitor of records in the first pass.
+    pub observer: Option<&'a dyn StateVisitor>,
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> Job<'a> {
     fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
-        Self { options, visitor: None, progress }
+        Self { options, visitor: None, observer: None, progress }
     }
 
     fn reads_records(&self) -> bool {
         self.options.why_not_state().is_none() || self.visitor.is_some()
     }
 
-    fn first_task(&self) -> Task<'static> {
-        if self.visitor.is_some() { Task::Log } else { Task::Add }
+    fn first_task(&self) -> Task<'a> {
+        match (self.visitor, self.observer) {
+            (Some(_), _) => Task::Log,
+            (None, Some(observer)) => Task::AddAndShow(observer),
+            (None, None) => Task::Add,
+        }
     }
 
     fn stage(&self) -> &'static str {
@@ -131,7 +137,7 @@ impl<'a> Job<'a> {
         path: &Path,
         read_again: ReadSome<'_>,
     ) -> Result<StateCounts> {
-        let Self { options, visitor, progress } = *self;
+        let Self { options, visitor, progress, .. } = *self;
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::State, why);
         }
@@ -176,6 +182,24 @@ pub fn verify_archives(
     read_archives(archive, incremental, Job::verify(options, progress))
 }
 
+/// Verifies an archive, or a full and an incremental one, and shows a visitor every record of the first pass that no newer
+/// archive is known to supersede. Also returns the bank file, if it could be read.
+///
+/// # Errors
+/// As of [`verify_archives`], or of the visitor.
+pub fn verify_archives_showing(
+    archive: &NamedArchive,
+    incremental: Option<&NamedArchive>,
+    options: &VerifyOptions,
+    observer: &dyn StateVisitor,
+    progress: &dyn Progress,
+) -> Result<(VerifyReport, Option<BankFile>)> {
+    let mut report =
+        read_archives(archive, incremental, Job { observer: Some(observer), ..Job::verify(options, progress) })?;
+    let bank = report.bank.take();
+    Ok((report, bank))
+}
+
 pub(crate) fn read_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -208,7 +232,10 @@ pub(crate) fn read_archives(
             // The tar stream counts, the index is only a hint: read again without it.
             Err(FailedRead { archive, error }) => {
                 match (archive.and_then(|number| distrusted.get_mut(number)), error) {
-                    (Some(distrusted @ None), ReadError::Index(error)) => *distrusted = Some(error),
+                    (Some(distrusted @ None), ReadError::Index(error)) => {
+                        *distrusted = Some(error);
+                        job.observer.into_iter().for_each(StateVisitor::restart);
+                    }
                     (_, error) => return Err(error.into()),
                 }
             }
@@ -310,6 +337,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     report.roots = roots;
     report.counts = counts;
     report.set_completeness(bank.as_ref(), has_index);
+    report.bank = bank;
     Ok(report)
 }
 

@@ -55,6 +55,9 @@ pub struct VerifyReport {
     pub counts: Counts,
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// The newest bank file of archives.
+    #[serde(skip)]
+    pub(crate) bank: Option<BankFile>,
 }
 
 /// Obsolete records of storages that are not emptied.
@@ -144,6 +147,7 @@ impl VerifyReport {
             clients,
             counts: Counts::default(),
             elapsed: Elapsed::default(),
+            bank: None,
         }
     }
 

@@ -1,0 +1,151 @@
+//! `slotpress rebase`
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
+use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
+use slotpress::{
+    ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink, rebase,
+};
+use slotpress_base::text::ShowPath;
+
+use super::archive::{print_root, skip_existing};
+use super::arguments::WorkerArgs;
+use super::codec::{self, CodecArgs};
+use super::io_policy::IoPolicyArgs;
+use super::network::{ArchiveInput, NetworkArgs};
+use super::output::Output;
+use super::ui::Ui;
+use super::{planned, values};
+
+/// Make an incremental archive of a new state on any older full archive
+///
+/// A node that still has the old full archive then needs only this one, and Agave and Firedancer load the two as any pair: it
+/// holds every account that changed, and closes those that the new state does not have. All archives are verified on the way.
+/// They are read twice; a URL is transferred twice.
+#[derive(Debug, Args)]
+pub struct RebaseArgs {
+    /// The full archive of the new state, or its URL
+    new_full: PathBuf,
+    /// The incremental archive on it, if the new state has one
+    new_incremental: Option<PathBuf>,
+    /// The older full archive that nodes still have, or its URL
+    #[arg(long, value_name = "OLD_FULL")]
+    onto: PathBuf,
+    /// The directory or store (s3://BUCKET/PREFIX) for the new archive
+    #[arg(short, long = "output", value_name = "TARGET", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    codec: CodecArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for comparing the states; data
+    /// that does not fit is spilled to the output directory [default: 1GiB for comparing]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
+    memory: Option<u64>,
+    /// Directory for data that does not fit in memory [default: the output directory]
+    #[arg(long, value_name = "DIR")]
+    temporary_dir: Option<PathBuf>,
+    /// Expected snapshot hash of the new state, as a trusted node advertises it
+    #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
+    expect_hash: Option<Hash>,
+    /// Expected slot of the new state
+    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Check")]
+    expect_slot: Option<u64>,
+    /// Replace an archive of the same name
+    #[arg(long)]
+    force: bool,
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
+    /// Read everything, and tell what the archive would be; write nothing but temporary files
+    #[arg(long, conflicts_with_all = ["force", "skip_existing"])]
+    dry_run: bool,
+    #[command(flatten)]
+    io_policy: IoPolicyArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
+    let codec = args.codec.codec(ui)?;
+    let check = CheckOptions::default()
+        .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))
+        .temporary_dir(args.temporary_dir.clone())
+        .expect_hash(args.expect_hash)
+        .expect_slot(args.expect_slot);
+    let output = match &args.output {
+        Some(output) if output.as_os_str() == "-" => {
+            return Err(Error::usage("the archive is checked before it gets its name, so it cannot go to a pipe")
+                .with_hint("write it into a directory"));
+        }
+        Some(output) if !args.dry_run => Some(Output::open(output, args.memory, &args.network.connection)?),
+        _ => None,
+    };
+    let output_bytes = output.as_ref().map_or(0, Output::memory_bytes);
+    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output_bytes;
+    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
+    let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
+    let options = RebaseOptions::default()
+        .codec(codec)
+        .frame_size_bytes(args.codec.frame_size)
+        .threads(threads)
+        .memory_bytes(output.as_ref().map_or(args.memory, |output| output.left_of(args.memory)))
+        .check(check)
+        .io_policy(args.io_policy.apply(ui));
+    let open = |path| ArchiveInput::open(path, &args.network, ui);
+    let (new, onto) = (open(&args.new_full)?, open(&args.onto)?);
+    let incremental = args.new_incremental.as_deref().map(open).transpose()?;
+    let input = RebaseInput {
+        new: new.named(),
+        incremental: incremental.as_ref().map(ArchiveInput::named),
+        onto: onto.named(),
+    };
+    let mut nothing = io::sink();
+    let sink = match &output {
+        Some(output) => output.sink(args.force),
+        None => Sink::stream(&mut nothing),
+    };
+    match rebase(input, sink, &options, ui) {
+        Ok(report) => print_report(&report, ui),
+        Err(error) if args.skip_existing => return skip_existing(error, ui),
+        Err(error) => return Err(error),
+    }
+    [Some(&new), incremental.as_ref(), Some(&onto)].into_iter().flatten().for_each(|input| input.print_transfer(ui));
+    Ok(())
+}
+
+fn print_report(report: &RebaseReport, ui: &Ui) {
+    let RebaseReport { path, name, base_hash, changes, storages, new_bytes, tar_bytes, output_bytes, .. } = report;
+    let RebaseReport { frames, root, elapsed, codec, input_bytes, .. } = report;
+    if ui.is_json() {
+        return ui.print_report("rebase", report);
+    }
+    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
+    if ui.is_quiet() {
+        return;
+    }
+    let ChangeCounts { accounts_changed, accounts_new, accounts_closed, accounts_unchanged, .. } = changes;
+    let base_slot = name.base_slot.unwrap_or_default();
+    ui.print(&format!("  onto     snapshot-{base_slot}-{base_hash}"));
+    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
+    ui.print(&format!(
+        "  accounts {} changed, {} new, {} closed; {} left out",
+        values::show_count(*accounts_changed),
+        values::show_count(*accounts_new),
+        values::show_count(*accounts_closed),
+        values::show_count(*accounts_unchanged)
+    ));
+    ui.print(&format!(
+        "  size     {} instead of {} ({:.1} %), {} of tar",
+        values::show_bytes(*output_bytes),
+        values::show_bytes(*new_bytes),
+        100.0 * *output_bytes as f64 / (*new_bytes).max(1) as f64,
+        values::show_bytes(*tar_bytes)
+    ));
+    ui.print(&format!("  elapsed  {}", values::show_speed(*input_bytes, elapsed)));
+    print_root(*root, ui);
+    ui.print("  state    the sums of both archives are those of the new state");
+}

@@ -1,0 +1,165 @@
+//! Compares two states, partition by partition of their accounts.
+
+use roaring::RoaringBitmap;
+use serde::Serialize;
+use slotpress_base::{Error, Hint, Result, quantity};
+use slotpress_format::RECORD_HEADER_BYTES;
+use slotpress_read::Log;
+
+use super::states::{StateItem, StateLog};
+
+/// Accounts of the new state, compared with the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ChangeCounts {
+    /// Accounts that the old state has otherwise, and all vote accounts of both.
+    pub accounts_changed: u64,
+    /// Accounts that the old state does not have.
+    pub accounts_new: u64,
+    /// Accounts that only the old state has.
+    pub accounts_closed: u64,
+    /// Accounts that are the same in both, and are left out.
+    pub accounts_unchanged: u64,
+}
+
+/// A set of records: a bitmap for each storage, with a bit for each 136 bytes, since no two records start closer to each other.
+#[derive(Debug, Default)]
+pub struct Marks(Vec<RoaringBitmap>);
+
+impl Marks {
+    fn insert(&mut self, (storage, at): Mark) {
+        let storage = storage as usize;
+        if self.0.len() <= storage {
+            self.0.resize_with(storage + 1, RoaringBitmap::new);
+        }
+        self.0[storage].insert(at);
+    }
+
+    /// The records of one storage; `None` if there are none.
+    pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
+        self.0.get(storage as usize).filter(|marks| !marks.is_empty())
+    }
+
+    /// Memory beside the marks themselves, in bytes.
+    fn overhead_bytes(&self) -> u64 {
+        self.0.len() as u64 * STORAGE_MARKS_BYTES
+    }
+}
+
+/// True if a record at this offset of a storage is marked.
+pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
+    marks.is_some_and(|marks| marks.contains(bit_of(offset_bytes)))
+}
+
+/// Storages are at most 16 GiB long, so it fits.
+fn bit_of(offset_bytes: u64) -> u32 {
+    (offset_bytes / RECORD_HEADER_BYTES as u64) as u32
+}
+
+/// Storage number, and bit in its bitmap.
+type Mark = (u32, u32);
+
+/// Most bytes of a mark: one of few in a bitmap is a `u16`, in an array that may be twice as long as needed.
+const MARK_BYTES: u64 = 4;
+
+/// Bytes of the bitmap of a storage with a few marks, beside these.
+const STORAGE_MARKS_BYTES: u64 = 128;
+
+/// What makes the new state of the old one.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Records of the new state to write.
+    pub written: Marks,
+    /// Records of the old state that no longer count: those of accounts that changed, and of those that were closed.
+    pub outdated: Marks,
+    /// Among them, those of accounts that were closed.
+    pub closed: Marks,
+    pub counts: ChangeCounts,
+}
+
+impl Changes {
+    /// Compares the states of two readings, and empties the log. Marks take at most `memory_bytes`.
+    pub fn of(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
+        let slots = [old, new].map(|reading| log.slots(reading));
+        let mut changes = Self::default();
+        log.items.for_each_partition(
+            threads,
+            Log::Goes,
+            &|sorted| PartitionChanges::among(sorted, [old, new], &slots),
+            &mut |found| {
+                changes.add(found);
+                changes.check_memory(memory_bytes)
+            },
+        )?;
+        Ok(changes)
+    }
+
+    fn add(&mut self, found: PartitionChanges) {
+        let PartitionChanges { written, replaced, closed, unchanged } = found;
+        let counts = &mut self.counts;
+        counts.accounts_changed += replaced.len() as u64;
+        counts.accounts_closed += closed.len() as u64;
+        counts.accounts_new += (written.len() - replaced.len()) as u64;
+        counts.accounts_unchanged += unchanged;
+        written.into_iter().for_each(|mark| self.written.insert(mark));
+        for mark in closed {
+            self.closed.insert(mark);
+            self.outdated.insert(mark);
+        }
+        replaced.into_iter().for_each(|mark| self.outdated.insert(mark));
+    }
+
+    fn check_memory(&self, memory_bytes: u64) -> Result<()> {
+        let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = self.counts;
+        let marks = 2 * accounts_changed + accounts_new + 2 * accounts_closed;
+        let overhead_bytes: u64 = [&self.written, &self.outdated, &self.closed].map(Marks::overhead_bytes).iter().sum();
+        let needed_bytes = marks * MARK_BYTES + overhead_bytes;
+        match needed_bytes > memory_bytes.max(MARKS_BYTES_MIN) {
+            true => Err(Error::failed(format!(
+                "marking what changed takes more than {} of memory, more than it may",
+                quantity::bytes(needed_bytes)
+            ))
+            .with_hint(Hint::MoreMemory)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Marks may always take this much memory.
+const MARKS_BYTES_MIN: u64 = 64 << 20;
+
+/// Changes among the accounts of one partition.
+#[derive(Default)]
+struct PartitionChanges {
+    written: Vec<Mark>,
+    replaced: Vec<Mark>,
+    closed: Vec<Mark>,
+    unchanged: u64,
+}
+
+impl PartitionChanges {
+    /// Compares accounts; `sorted` has all records of an account together.
+    fn among(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
+        let mut found = Self::default();
+        for records in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+            let newest = |side: usize| {
+                let slot_of = |item: &StateItem| slots[side].get(item.storage() as usize).copied();
+                // Of storages of one slot, as Firedancer writes them, the later one in the archive counts.
+                let of_state = records.iter().filter(|item| item.reading() == readings[side]);
+                of_state.max_by_key(|item| (slot_of(item), item.storage())).filter(|item| !item.is_tombstone())
+            };
+            let mark = |item: &StateItem| (item.storage(), bit_of(item.offset_bytes()));
+            match (newest(0), newest(1)) {
+                (Some(old), Some(new)) if old.content == new.content => found.unchanged += 1,
+                (Some(old), Some(new)) => {
+                    found.replaced.push(mark(old));
+                    found.written.push(mark(new));
+                }
+                (None, Some(new)) => found.written.push(mark(new)),
+                (Some(old), None) => found.closed.push(mark(old)),
+                (None, None) => {}
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,503 @@
+//! Writes what changed: documents of the new state, records of it in the order of its archives, then tombstones of closed
+//! accounts in the order of the old archive. Sums up what the two archives together hold.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use roaring::RoaringBitmap;
+use slotpress_base::{Error, Pool, Progress, Result, to_usize};
+use slotpress_format::{
+    BankPlaces, Entry, EntryKind, FrameAssembler, LatticeAccumulator, LatticeHash, RECORD_HEADER_BYTES, Record,
+    RecordFault, RecordHeader, RecordSink, RecordWalker, Records,
+};
+use slotpress_read::archive::Archive;
+use slotpress_read::archive::visit::{NoEntrySink, Problem};
+use slotpress_read::{
+    EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, Recycler, StorageRef, Visitor, read_in_order,
+};
+
+use super::changes::{Changes, Marks, is_marked};
+use crate::archive::layout::{FrameLink, Linker};
+
+/// A storage is no longer than this, unless one record is: its length stands before it, so that it is held in memory.
+const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Lattice hash and lamports of some accounts.
+#[derive(Clone, Debug, Default)]
+pub struct StateSum {
+    pub lattice: LatticeHash,
+    pub lamports: u128,
+}
+
+impl StateSum {
+    pub fn add(&mut self, other: &Self) {
+        self.lattice.add(&other.lattice);
+        self.lamports = self.lamports.wrapping_add(other.lamports);
+    }
+
+    pub fn subtract(&mut self, other: &Self) {
+        self.lattice.subtract(&other.lattice);
+        self.lamports = self.lamports.wrapping_sub(other.lamports);
+    }
+}
+
+/// What was written, beside the frames.
+#[derive(Debug, Default)]
+pub struct Written {
+    pub entries: Vec<Entry>,
+    /// Records and tombstones of the new archive, as they were written.
+    pub written: StateSum,
+    /// Records of the old state that these replace.
+    pub outdated: StateSum,
+    /// Accounts that were written, and tombstones.
+    pub records: u64,
+    pub tombstones: u64,
+}
+
+/// The reading side of the writing.
+pub struct Writing<'a> {
+    /// Archives of the new state, newest first.
+    pub new: &'a [Archive],
+    pub old: &'a Archive,
+    pub slots: SlotsBetween,
+    /// Where the storage map is in the new bank file.
+    pub places: BankPlaces,
+    pub changes: &'a Changes,
+    pub frame_size_bytes: u64,
+    pub threads: usize,
+    pub recycler: &'a Recycler,
+    pub linker: Linker,
+    pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    /// True once compressing has ended.
+    pub is_unwanted: &'a AtomicBool,
+    pub progress: &'a dyn Progress,
+}
+
+/// Slots for storages: above that of the old state, up to that of the new one.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotsBetween {
+    pub old: u64,
+    pub new: u64,
+}
+
+impl Writing<'_> {
+    /// Reads and writes everything. `Ok(None)`: the encoding side has failed, and says why itself.
+    pub fn run(self) -> Result<Option<Written>> {
+        let Self { new, old, slots, places, changes, threads, recycler, is_unwanted, progress, .. } = self;
+        let frames_tx = self.frames_tx.clone();
+        let is_refused = AtomicBool::new(false);
+        let frames = Frames {
+            assembler: FrameAssembler::new(self.frame_size_bytes, recycler.take()),
+            frames_tx: self.frames_tx,
+            recycler,
+            linker: self.linker,
+            is_inside: false,
+            is_refused: &is_refused,
+        };
+        let write = || -> Result<Written> {
+            let buffer = Vec::new();
+            let pool = Pool::start(threads)?;
+            let mut output = Storages { frames, slots, buffer, pool, written: Written::default() };
+            let mut first_storage = 0;
+            for (number, archive) in new.iter().enumerate() {
+                let visitor = Reread::new(first_storage, &changes.written, None, number == 0);
+                let mut sink = NewState { output: &mut output, visitor: &visitor, places, walk: Walk::default() };
+                read(archive, &visitor, &mut sink, threads, progress)?;
+                first_storage = visitor.state.lock().next_storage;
+            }
+            let outdated = Outdated { marks: &changes.outdated, sum: Mutex::default() };
+            if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
+                let visitor = Reread::new(0, &changes.closed, Some(&outdated), false);
+                let mut sink = ClosedAccounts { output: &mut output, visitor: &visitor, walk: Walk::default() };
+                read(old, &visitor, &mut sink, threads, progress)?;
+            }
+            let mut written = output.finish()?;
+            written.outdated = outdated.sum.into_inner();
+            Ok(written)
+        };
+        match write() {
+            Err(_) if is_refused.load(Relaxed) || is_unwanted.load(Relaxed) => Ok(None),
+            Err(error) => {
+                let _ = frames_tx.send(Err(error.clone()));
+                Err(error)
+            }
+            Ok(written) => Ok(Some(written)),
+        }
+    }
+}
+
+fn read(
+    archive: &Archive,
+    visitor: &Reread<'_>,
+    sink: &mut dyn EntrySink,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, progress) };
+    let read = read_in_order(archive.stream(progress), &pass, visitor, sink);
+    read.map(drop).map_err(|error| error.within_damaged(archive.path().display()))
+}
+
+/// Frames on their way to the encoding side.
+struct Frames<'a> {
+    assembler: FrameAssembler,
+    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    recycler: &'a Recycler,
+    linker: Linker,
+    /// True inside an entry whose header is in a frame already.
+    is_inside: bool,
+    is_refused: &'a AtomicBool,
+}
+
+impl Frames<'_> {
+    fn with(&mut self, put: impl FnOnce(&mut FrameAssembler, &mut OnFrame<'_>) -> Result<()>) -> Result<()> {
+        let Self { assembler, frames_tx, recycler, linker, is_inside, is_refused } = self;
+        put(assembler, &mut |frame| {
+            if frames_tx.send(Ok((frame, linker.link(*is_inside)))).is_err() {
+                is_refused.store(true, Relaxed);
+                return Err(Error::failed("the encoding side has stopped"));
+            }
+            Ok(recycler.take())
+        })
+    }
+
+    fn begin(&mut self, entry: &Entry) -> Result<()> {
+        self.with(|assembler, on_frame| assembler.begin(entry, on_frame))?;
+        self.is_inside = true;
+        Ok(())
+    }
+
+    fn content(&mut self, bytes: &[u8]) -> Result<()> {
+        self.with(|assembler, on_frame| assembler.content(bytes, on_frame))
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        self.with(|assembler, on_frame| assembler.end(entry, on_frame))?;
+        self.is_inside = false;
+        Ok(())
+    }
+}
+
+type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
+
+/// Collects records into storages, the first of which is of the new state's slot, each following one of the slot below.
+struct Storages<'a> {
+    frames: Frames<'a>,
+    slots: SlotsBetween,
+    buffer: Vec<u8>,
+    pool: Pool,
+    written: Written,
+}
+
+impl Storages<'_> {
+    fn record(&mut self, header: &RecordHeader, data: &[u8]) -> Result<()> {
+        if !self.buffer.is_empty() && self.buffer.len() + to_usize(header.stored_bytes()) > STORAGE_BYTES_MAX {
+            self.end_storage()?;
+        }
+        let end = self.buffer.len() + to_usize(header.stored_bytes());
+        self.buffer.extend_from_slice(&header.to_bytes());
+        self.buffer.extend_from_slice(data);
+        self.buffer.resize(end, 0);
+        match header.lamports {
+            0 => self.written.tombstones += 1,
+            _ => self.written.records += 1,
+        }
+        Ok(())
+    }
+
+    fn end_storage(&mut self) -> Result<()> {
+        slotpress_base::threads::panic_point("assembling");
+        let SlotsBetween { old, new } = self.slots;
+        let count = self.written.entries.iter().filter(|entry| is_storage(entry)).count() as u64;
+        let id = u32::try_from(count + 1).ok();
+        let slot = new.checked_sub(count).filter(|slot| *slot > old);
+        let (Some(slot), Some(id)) = (slot, id) else {
+            return Err(Error::failed(format!(
+                "there are {} slots above slot {old}, too few for a storage of 64 MiB in each to hold what changed",
+                new - old
+            ))
+            .with_hint("take an older full archive for it"));
+        };
+        let sum = self.sum();
+        self.written.written.add(&sum);
+        let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
+        self.frames.begin(&entry)?;
+        self.frames.content(&self.buffer)?;
+        self.frames.end(&entry)?;
+        self.written.entries.push(entry);
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Sums up the bytes that are going to be written.
+    fn sum(&self) -> StateSum {
+        /// Enough that several accounts are hashed at a time.
+        const RECORDS: usize = 1024;
+        let records: Vec<_> = Records::new(&self.buffer).collect();
+        let sums = || {
+            records.par_chunks(RECORDS).map(|records| {
+                let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u128);
+                for record in records {
+                    let header = RecordHeader::parse(record.header);
+                    lattice.add(&header.account(record.data));
+                    lamports += u128::from(header.lamports);
+                }
+                StateSum { lattice: lattice.take(), lamports }
+            })
+        };
+        self.pool.run(|| {
+            sums().reduce(StateSum::default, |mut sum, other| {
+                sum.add(&other);
+                sum
+            })
+        })
+    }
+
+    fn finish(mut self) -> Result<Written> {
+        if !self.buffer.is_empty() {
+            self.end_storage()?;
+        }
+        let Frames { assembler, frames_tx, recycler, mut linker, is_refused, .. } = self.frames;
+        assembler.finish(&mut |frame| {
+            if frames_tx.send(Ok((frame, linker.link(false)))).is_err() {
+                is_refused.store(true, Relaxed);
+                return Err(Error::failed("the encoding side has stopped"));
+            }
+            Ok(recycler.take())
+        })?;
+        Ok(self.written)
+    }
+}
+
+fn is_storage(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Storage { .. })
+}
+
+/// Visits an archive again, after all of it was found to be sound.
+struct Reread<'a> {
+    /// Records for the sink.
+    wanted: &'a Marks,
+    outdated: Option<&'a Outdated<'a>>,
+    has_documents: bool,
+    state: Mutex<RereadState>,
+}
+
+#[derive(Default)]
+struct RereadState {
+    next_storage: u32,
+    has_storages: bool,
+}
+
+impl<'a> Reread<'a> {
+    fn new(next_storage: u32, wanted: &'a Marks, outdated: Option<&'a Outdated<'a>>, has_documents: bool) -> Self {
+        Self { wanted, outdated, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
+    }
+
+    /// Marked records of the storage that was begun last.
+    fn marks(&self) -> Option<&'a RoaringBitmap> {
+        self.wanted.of_storage(self.state.lock().next_storage.checked_sub(1)?)
+    }
+}
+
+impl Visitor for Reread<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        let mut state = self.state.lock();
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            if self.has_documents && state.has_storages {
+                return Err(Error::damaged("its bank file or status cache is not in front of its storages")
+                    .with_hint("only archives in Agave's order of entries can be rebased"));
+            }
+            return Ok(EntryUse { is_for_sink: self.has_documents, ..EntryUse::default() });
+        };
+        let storage = StorageRef { number: state.next_storage, slot, id };
+        (state.next_storage, state.has_storages) = (storage.number.saturating_add(1), true);
+        let is_outdated = self.outdated.is_some_and(|outdated| outdated.marks.of_storage(storage.number).is_some());
+        Ok(EntryUse {
+            records_of: is_outdated.then_some(storage),
+            is_document: false,
+            is_for_sink: self.wanted.of_storage(storage.number).is_some(),
+        })
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        match problem {
+            problem @ Problem::LostRecords { .. } => Err(problem.into_error()),
+            _ => Ok(()), // The first reading judged it.
+        }
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.outdated.map(|outdated| outdated as &dyn RecordVisitor)
+    }
+
+    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
+        Box::new(NoEntrySink)
+    }
+}
+
+/// Sums up records of the old state that no longer count.
+struct Outdated<'a> {
+    marks: &'a Marks,
+    sum: Mutex<StateSum>,
+}
+
+impl RecordVisitor for Outdated<'_> {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(OutdatedWorker { outdated: self, marks: None, lattice: LatticeAccumulator::new(), lamports: 0 })
+    }
+}
+
+struct OutdatedWorker<'a> {
+    outdated: &'a Outdated<'a>,
+    marks: Option<&'a RoaringBitmap>,
+    lattice: LatticeAccumulator,
+    lamports: u128,
+}
+
+impl RecordWorker for OutdatedWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.marks = self.outdated.marks.of_storage(storage.number);
+    }
+}
+
+impl RecordSink for OutdatedWorker<'_> {
+    fn record(&mut self, record: Record<'_>) {
+        if is_marked(self.marks, record.offset_bytes) {
+            self.lattice.add(&record.header.account(record.data));
+            self.lamports += u128::from(record.header.lamports);
+        }
+    }
+
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+impl Drop for OutdatedWorker<'_> {
+    fn drop(&mut self) {
+        self.outdated.sum.lock().add(&StateSum { lattice: self.lattice.take(), lamports: self.lamports });
+    }
+}
+
+/// Walks over the records of a storage, and passes those on that are marked.
+#[derive(Default)]
+struct Walk<'a> {
+    walker: RecordWalker,
+    marks: Option<&'a RoaringBitmap>,
+}
+
+impl<'a> Walk<'a> {
+    fn begin(&mut self, marks: Option<&'a RoaringBitmap>) {
+        self.walker.restart();
+        self.marks = marks;
+    }
+
+    fn feed(&mut self, bytes: &[u8], on_record: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>) -> Result<()> {
+        let mut marked = Marked { marks: self.marks, on_record, result: Ok(()) };
+        self.walker.feed(bytes, &mut marked);
+        marked.result
+    }
+}
+
+struct Marked<'a, 'f> {
+    marks: Option<&'a RoaringBitmap>,
+    on_record: &'f mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+    result: Result<()>,
+}
+
+impl RecordSink for Marked<'_, '_> {
+    fn record(&mut self, record: Record<'_>) {
+        if self.result.is_ok() && is_marked(self.marks, record.offset_bytes) {
+            self.result = (self.on_record)(record.header, record.data);
+        }
+    }
+
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+/// Copies documents and marked records of the new state.
+struct NewState<'a, 'o, 'f> {
+    output: &'o mut Storages<'f>,
+    visitor: &'a Reread<'a>,
+    places: BankPlaces,
+    walk: Walk<'a>,
+}
+
+impl NewState<'_, '_, '_> {
+    /// The entry as it is written. A bank file gets an empty storage map: that of the new state names storages that this
+    /// archive does not have.
+    fn entry_of(&self, entry: &Entry) -> Entry {
+        let BankPlaces { storage_map, storage_map_end, .. } = self.places;
+        let removed_bytes = match entry.kind {
+            EntryKind::BankFile(_) => (storage_map_end - storage_map).saturating_sub(EMPTY_MAP.len() as u64),
+            _ => 0,
+        };
+        Entry { content_bytes: entry.content_bytes.saturating_sub(removed_bytes), ..*entry }
+    }
+}
+
+/// A storage map without storages: their count.
+const EMPTY_MAP: [u8; 8] = [0; 8];
+
+impl EntrySink for NewState<'_, '_, '_> {
+    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        if is_storage(entry) {
+            self.walk.begin(self.visitor.marks());
+            return Ok(());
+        }
+        self.walk.begin(None);
+        let entry = self.entry_of(entry);
+        self.output.frames.begin(&entry)?;
+        self.output.written.entries.push(entry);
+        Ok(())
+    }
+
+    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        if self.walk.marks.is_some() {
+            let output = &mut self.output;
+            return self.walk.feed(bytes, &mut |header, data| output.record(header, data));
+        }
+        let frames = &mut self.output.frames;
+        let is_bank_file = self.output.written.entries.last().map(|entry| entry.kind);
+        let Some(EntryKind::BankFile(_)) = is_bank_file else { return frames.content(bytes) };
+        let BankPlaces { storage_map, storage_map_end, .. } = self.places;
+        let end = offset_bytes + bytes.len() as u64;
+        let at = |place: u64| to_usize(place.clamp(offset_bytes, end) - offset_bytes);
+        frames.content(&bytes[..at(storage_map)])?;
+        if (offset_bytes..end).contains(&storage_map) {
+            frames.content(&EMPTY_MAP)?;
+        }
+        frames.content(&bytes[at(storage_map_end)..])
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        if is_storage(entry) { Ok(()) } else { self.output.frames.end(&self.entry_of(entry)) }
+    }
+}
+
+/// Writes a tombstone for each marked record of the old state.
+struct ClosedAccounts<'a, 'o, 'f> {
+    output: &'o mut Storages<'f>,
+    visitor: &'a Reread<'a>,
+    walk: Walk<'a>,
+}
+
+impl EntrySink for ClosedAccounts<'_, '_, '_> {
+    fn begin(&mut self, _: u32, _: &Entry, _: u64) -> Result<()> {
+        self.walk.begin(self.visitor.marks());
+        Ok(())
+    }
+
+    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+        let output = &mut self.output;
+        self.walk.feed(bytes, &mut |header, _| {
+            let nothing = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
+            output.record(&RecordHeader { pubkey: header.pubkey, ..nothing }, &[])
+        })
+    }
+
+    fn end(&mut self, _: &Entry) -> Result<()> {
+        Ok(())
+    }
+}

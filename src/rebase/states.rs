@@ -1,0 +1,190 @@
+//! Logs the accounts of two states, in 36 bytes for each record, while each state is verified.
+//!
+//! An item has the account's fingerprint, a hash of its contents and the place of its record. Both are keyed at random, so
+//! that nobody can make accounts up that share one; nothing of the result depends on them.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use slotpress_base::{Error, IoContext, Result};
+use slotpress_format::{Record, VOTE};
+use slotpress_read::{Batch, Fingerprint, Fingerprinter, LogItem, StateVisitor, StateWorker, StorageRef, VersionLog};
+
+pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
+
+/// Two states of two archives at most, each read anew where an index turns out to be wrong.
+const READINGS_MAX: usize = 8;
+
+/// Bits of a place beside the storage's number: the number of the reading, and whether it is a tombstone.
+const STORAGE_SHIFT: u32 = READINGS_MAX.ilog2() + 1;
+
+/// Records start at multiples of 8 bytes.
+const OFFSET_UNIT_BYTES: u64 = 8;
+
+/// One record of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateItem {
+    pub fingerprint: Fingerprint,
+    /// Storage number, reading and tombstone flag.
+    place: u32,
+    offset_units: u32,
+    /// Hash of lamports, owner, executable flag and data.
+    pub content: [u8; 16],
+}
+
+impl StateItem {
+    pub fn reading(&self) -> usize {
+        (self.place >> 1) as usize % READINGS_MAX
+    }
+
+    pub fn storage(&self) -> u32 {
+        self.place >> STORAGE_SHIFT
+    }
+
+    pub fn is_tombstone(&self) -> bool {
+        self.place & 1 == 1
+    }
+
+    pub fn offset_bytes(&self) -> u64 {
+        u64::from(self.offset_units) * OFFSET_UNIT_BYTES
+    }
+}
+
+impl LogItem for StateItem {
+    const BYTES: usize = 36;
+    const ZERO: Self = Self { fingerprint: Fingerprint([0; 3]), place: 0, offset_units: 0, content: [0; 16] };
+
+    fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
+    fn is_repeated_by(&self, other: &Self) -> bool {
+        (self.fingerprint, self.place) == (other.fingerprint, other.place)
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        let [a, b, c] = self.fingerprint.0;
+        [a, b, c, self.place, self.offset_units].iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes.extend_from_slice(&self.content);
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let mut content = [0; 16];
+        content.copy_from_slice(&bytes[20..36]);
+        Self { fingerprint: Fingerprint([word(0), word(4), word(8)]), place: word(12), offset_units: word(16), content }
+    }
+}
+
+/// The log of both states.
+pub struct StateLog {
+    printer: Fingerprinter,
+    content_key: [u8; 32],
+    pub items: VersionLog<StateItem>,
+    /// Number of the reading under way.
+    reading: AtomicU32,
+    /// Slot of each storage, by reading and number.
+    slots: [Mutex<Vec<u64>>; READINGS_MAX],
+    error: Mutex<Option<Error>>,
+}
+
+impl StateLog {
+    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free.
+    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        let mut content_key = [0; 32];
+        let random = Path::new("/dev/urandom");
+        File::open(random).and_then(|mut file| file.read_exact(&mut content_key)).or_path("read", random)?;
+        let items = VersionLog::new(memory_bytes, spill_dir, room_bytes);
+        items.check_room_foreseen(memory_bytes)?;
+        Ok(Self {
+            printer: Fingerprinter::new()?,
+            content_key,
+            items,
+            reading: AtomicU32::new(0),
+            slots: std::array::from_fn(|_| Mutex::default()),
+            error: Mutex::default(),
+        })
+    }
+
+    /// Ends a state: what was read last is all of it. Returns the number of its reading.
+    pub fn end_state(&self) -> Result<usize> {
+        if let Some(error) = self.error.lock().clone() {
+            return Err(error);
+        }
+        Ok(self.reading.fetch_add(1, Relaxed) as usize)
+    }
+
+    /// Slots of the storages of a state, by number.
+    pub fn slots(&self, reading: usize) -> Vec<u64> {
+        self.slots.get(reading).map(|slots| slots.lock().clone()).unwrap_or_default()
+    }
+
+    /// Hashes what counts of an account. Clients compare vote accounts whole, also with a rent epoch that no hash covers: they
+    /// are the same in no two states.
+    fn content_of(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
+        let header = record.header;
+        let difference = if header.owner == VOTE { reading + 1 } else { 0 };
+        let mut hasher = blake3::Hasher::new_keyed(&self.content_key);
+        hasher.update(&header.lamports.to_le_bytes());
+        hasher.update(&header.owner);
+        hasher.update(&[u8::from(header.executable != 0), difference as u8]);
+        hasher.update(record.data);
+        let mut content = [0; 16];
+        content.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        content
+    }
+}
+
+impl StateVisitor for StateLog {
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        let reading = self.reading.load(Relaxed);
+        Box::new(LoggingWorker { log: self, reading, storage: None, batch: Batch::default() })
+    }
+
+    fn restart(&self) {
+        self.reading.fetch_add(1, Relaxed);
+    }
+}
+
+struct LoggingWorker<'a> {
+    log: &'a StateLog,
+    reading: u32,
+    /// The last storage whose slot is noted.
+    storage: Option<u32>,
+    batch: Batch<StateItem>,
+}
+
+impl StateWorker for LoggingWorker<'_> {
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, _: bool) -> Result<()> {
+        let number = storage.number;
+        if self.storage != Some(number) {
+            let slots = self.log.slots.get(self.reading as usize).filter(|_| number < 1 << (32 - STORAGE_SHIFT));
+            let mut slots = slots.ok_or_else(|| Error::failed("more storages than can be told apart"))?.lock();
+            if slots.len() <= number as usize {
+                slots.resize(number as usize + 1, 0);
+            }
+            slots[number as usize] = storage.slot;
+            self.storage = Some(number);
+        }
+        let is_tombstone = record.header.lamports == 0;
+        let item = StateItem {
+            fingerprint: self.log.printer.of(&record.header.pubkey),
+            place: number << STORAGE_SHIFT | self.reading << 1 | u32::from(is_tombstone),
+            offset_units: (record.offset_bytes / OFFSET_UNIT_BYTES) as u32,
+            content: if is_tombstone { [0; 16] } else { self.log.content_of(record, self.reading) },
+        };
+        if self.batch.push(item) { self.log.items.append(&mut self.batch) } else { Ok(()) }
+    }
+}
+
+impl Drop for LoggingWorker<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.log.items.append(&mut self.batch) {
+            self.log.error.lock().get_or_insert(error);
+        }
+    }
+}
