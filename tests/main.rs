@@ -26,6 +26,7 @@ mod program;
 mod prune;
 #[cfg(all(feature = "serve", feature = "stores"))]
 mod publish;
+mod rebase;
 mod recompress;
 mod restore;
 #[cfg(feature = "serve")]

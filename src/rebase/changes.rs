@@ -163,3 +163,105 @@ impl PartitionChanges {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use slotpress_format::{Record, RecordHeader};
+    use slotpress_read::{StateVisitor, StorageRef};
+
+    use super::*;
+
+    /// Number of the account in a state and its lamports; 0 closes it. By the storage, which follows its slot.
+    type State = BTreeMap<(u32, u8), u64>;
+
+    const DATA: [u8; 16] = [1; 16];
+
+    fn read(log: &StateLog, state: &State) -> usize {
+        let mut worker = log.new_worker();
+        for ((number, account), lamports) in state {
+            let nothing = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
+            let header = RecordHeader { pubkey: [account + 1; 32], lamports: *lamports, data_len: 16, ..nothing };
+            let storage = StorageRef { number: *number, slot: 100 + u64::from(number * 5 % 7), id: 0 };
+            let record = Record { offset_bytes: u64::from(*account) * 152, header: &header, data: &DATA };
+            worker.record(storage, &record, false).expect("logged");
+        }
+        drop(worker);
+        log.end_state().expect("logged")
+    }
+
+    /// The newest version of each account: the storage and lamports.
+    fn newest(state: &State) -> BTreeMap<u8, (u32, u64)> {
+        let mut newest: BTreeMap<u8, (u32, u64)> = BTreeMap::new();
+        for ((number, account), lamports) in state {
+            let known = newest.entry(*account).or_insert((*number, *lamports));
+            if known.0 * 5 % 7 <= number * 5 % 7 {
+                *known = (*number, *lamports);
+            }
+        }
+        newest.retain(|_, (_, lamports)| *lamports > 0);
+        newest
+    }
+
+    proptest! {
+        #[test]
+        fn changes_are_those_of_two_maps(
+            old in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
+            new in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
+            is_read_anew: bool,
+        ) {
+            let log = StateLog::new(0, &std::env::temp_dir(), 0).expect("made");
+            if is_read_anew {
+                let mut worker = log.new_worker();
+                let header = RecordHeader { lamports: 1, ..RecordHeader::parse(&[200; RECORD_HEADER_BYTES]) };
+                let record = Record { offset_bytes: 0, header: &header, data: &[] };
+                worker.record(StorageRef::default(), &record, false).expect("logged");
+                drop(worker);
+                log.restart();
+            }
+            let new_reading = read(&log, &new);
+            let old_reading = read(&log, &old);
+            let changes = Changes::of(&log, old_reading, new_reading, 2, 0).expect("compared");
+            let (old, new) = (newest(&old), newest(&new));
+            let mut counts = ChangeCounts::default();
+            let at = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
+                is_marked(marks.of_storage(storage), u64::from(account) * 152)
+            };
+            for account in 0..60 {
+                match (old.get(&account), new.get(&account)) {
+                    (None, None) => {}
+                    (Some(before), None) => {
+                        counts.accounts_closed += 1;
+                        prop_assert!(at(&changes.closed, *before, account) && at(&changes.outdated, *before, account));
+                    }
+                    (None, Some(after)) => {
+                        counts.accounts_new += 1;
+                        prop_assert!(at(&changes.written, *after, account));
+                    }
+                    (Some(before), Some(after)) if before.1 == after.1 => counts.accounts_unchanged += 1,
+                    (Some(before), Some(after)) => {
+                        counts.accounts_changed += 1;
+                        prop_assert!(at(&changes.outdated, *before, account) && at(&changes.written, *after, account));
+                        prop_assert!(!at(&changes.closed, *before, account));
+                    }
+                }
+            }
+            prop_assert_eq!(changes.counts, counts);
+            let count = |marks: &Marks| marks.0.iter().map(RoaringBitmap::len).sum::<u64>();
+            prop_assert_eq!(count(&changes.written), counts.accounts_new + counts.accounts_changed);
+            prop_assert_eq!(count(&changes.outdated), counts.accounts_closed + counts.accounts_changed);
+            prop_assert_eq!(count(&changes.closed), counts.accounts_closed);
+        }
+    }
+
+    #[test]
+    fn marks_keep_to_their_memory() {
+        let mut changes = Changes::default();
+        changes.counts.accounts_new = MARKS_BYTES_MIN / MARK_BYTES + 1;
+        assert!(changes.check_memory(MARKS_BYTES_MIN + MARK_BYTES).is_ok());
+        let error = changes.check_memory(0).expect_err("too many");
+        assert!(error.to_string().contains("of memory"), "{error}");
+    }
+}

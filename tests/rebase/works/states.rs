@@ -1,0 +1,170 @@
+//! The pair of archives holds the new state, and nothing else.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::common::oracle::Oracle;
+use crate::common::records::{Plain, newest, records};
+use crate::common::{firedancer, *};
+use crate::rebase::{rebase, run, two_full_archives};
+
+type State = BTreeMap<String, (String, u64, bool, Vec<u8>)>;
+
+/// The accounts of archives, found with nothing of slotpress.
+fn state_of(archives: &[&Path]) -> State {
+    let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+    let alive = newest(&all).into_iter().filter(|(_, record)| record.lamports > 0);
+    alive.map(|(key, record)| (key, (record.owner, record.lamports, record.executable, record.data))).collect()
+}
+
+fn verify(full: &Path, incremental: &Path, clients: &str) -> (i32, serde_json::Value, String) {
+    run_json(&["verify", text(full), text(incremental), "--for", clients], None)
+}
+
+#[test]
+fn old_and_rebased_are_the_new_state() {
+    for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
+        let dir = temp_dir();
+        let [old, new] = two_full_archives(chain, dir.path());
+        let incremental = fixture_of(chain, "incremental-snapshot-26-40-");
+        for (number, new_state) in [vec![new.as_path()], vec![&old, &incremental]].into_iter().enumerate() {
+            let out = temp_dir();
+            let rebased = rebase(&new_state, &old, out.path(), &[["--layout=verbatim", "--layout=clustered"][number]]);
+            assert_eq!(name(&rebased), name(&incremental));
+            assert_eq!(state_of(&[&old, &rebased]), state_of(&[&new]), "{chain}");
+            let (code, report, said) = verify(&old, &rebased, "agave,firedancer");
+            assert_eq!((code, &report["complete"]), (0, &"by state".into()), "{said}");
+            for oracle in Oracle::all() {
+                let genesis = fixture_of(chain, "genesis.bin");
+                let genesis = genesis.parent().expect("a directory");
+                let direct = oracle.load(&new, None, genesis);
+                assert_eq!(oracle.load(&old, Some(&rebased), genesis), direct, "{chain}");
+            }
+        }
+    }
+}
+
+/// Each account is there once, in storages of slots above the old one, and unchanged accounts are not there.
+#[test]
+fn nothing_is_there_twice_or_in_vain() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let (code, report, said) = run_json(&["rebase", text(&new), "--onto", text(&old), "-o", text(dir.path())], None);
+    assert_eq!(code, 0, "{said}");
+    let rebased = records(Path::new(report["path"].as_str().expect("a path")));
+    assert_eq!(newest(&rebased).len(), rebased.len());
+    assert!(rebased.iter().all(|record| (27..=40).contains(&record.slot)));
+    let (before, after) = (state_of(&[&old]), state_of(&[&new]));
+    let closed = before.keys().filter(|key| !after.contains_key(*key)).count();
+    let added = after.keys().filter(|key| !before.contains_key(*key)).count();
+    let tombstones = rebased.iter().filter(|record| record.lamports == 0).count();
+    assert!(closed > 0 && added > 0, "the chain does both");
+    assert_eq!(
+        (tombstones, &report["accounts_closed"], &report["accounts_new"]),
+        (closed, &closed.into(), &added.into())
+    );
+    const VOTE: &str = "Vote111111111111111111111111111111111111111";
+    let votes = |record: &Plain| record.owner == VOTE;
+    assert!(rebased.iter().any(votes));
+    for record in rebased.iter().filter(|record| record.lamports > 0 && !votes(record)) {
+        let is_same = before.get(&record.pubkey).is_some_and(|(owner, lamports, executable, data)| {
+            (owner, *lamports, *executable, data) == (&record.owner, record.lamports, record.executable, &record.data)
+        });
+        assert!(!is_same, "{} did not change", record.pubkey);
+    }
+    let all_votes = after.values().filter(|(owner, ..)| owner == VOTE).count();
+    assert_eq!(rebased.iter().filter(|record| votes(record)).count(), all_votes, "all vote accounts");
+}
+
+/// Why others refuse an older base: without tombstones, closed accounts are back.
+#[test]
+fn without_tombstones_it_is_another_state() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    let mut entries = entries(&rebased);
+    let mut removed = 0;
+    for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty()) {
+        // Tombstones come last, and have no data.
+        while entry.content[entry.content.len() - 88..][..8] == [0; 8] {
+            entry.content.truncate(entry.content.len() - 136);
+            removed += 1;
+        }
+    }
+    assert!(removed > 0);
+    let tar = make_tar(&entries);
+    let without = dir.path().join("without").join(name(&rebased));
+    fs::create_dir(without.parent().expect("a directory")).expect("made");
+    fs::write(&without, zstd::encode_all(tar.as_slice(), 1).expect("compressed")).expect("written");
+    let (code, _, said) = verify(&old, &without, "agave");
+    assert_eq!(code, 3, "{said}");
+    for oracle in Oracle::all() {
+        let genesis = fixture("genesis.bin");
+        oracle.accepts(&old, Some(&without), genesis.parent().expect("a directory")).expect_err("refused");
+    }
+}
+
+#[test]
+fn bytes_depend_on_nothing_else() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let expected = fs::read(rebase(&[&new], &old, dir.path(), &[])).expect("read");
+    for flags in [["--threads=1", "--memory=1GiB"], ["--threads=7", "--memory=300MiB"]] {
+        let out = temp_dir();
+        assert!(fs::read(rebase(&[&new], &old, out.path(), &flags)).expect("read") == expected, "{flags:?}");
+    }
+    // Without the frames of slotpress, and their index.
+    let frame = dir.path().join("frame").join(name(&new));
+    fs::create_dir(frame.parent().expect("a directory")).expect("made");
+    fs::write(&frame, zstd::encode_all(tar_of(&new).as_slice(), 1).expect("compressed")).expect("written");
+    let out = temp_dir();
+    assert!(fs::read(rebase(&[&frame], &old, out.path(), &[])).expect("read") == expected);
+}
+
+#[test]
+fn a_dry_run_tells_all_and_writes_nothing() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let out = temp_dir();
+    let output = run(&[&new], &old, out.path(), &["--dry-run", "--json"]);
+    let dry = first_line(&output.stdout);
+    assert_eq!(names(out.path()), Vec::<String>::new());
+    let report = first_line(&run(&[&new], &old, out.path(), &["--json"]).stdout);
+    for field in ["name", "accounts_changed", "accounts_closed", "output_bytes", "root", "base_hash"] {
+        assert_eq!(dry[field], report[field], "{field}");
+    }
+    assert_eq!(dry["path"], serde_json::Value::Null);
+}
+
+/// The old archive may be Firedancer's own: it loads the pair, and the pair with the converted archive loads everywhere.
+#[test]
+fn the_old_archive_may_be_firedancers() {
+    let dir = temp_dir();
+    let [_, new] = two_full_archives("agave-4.2.2", dir.path());
+    let old = firedancer::full("firedancer-2026-08/chain");
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    let (code, _, said) = verify(&old, &rebased, "firedancer");
+    assert_eq!(code, 0, "{said}");
+    let converted = firedancer::convert(&old, None, &fixture("genesis.bin"), dir.path());
+    let (code, _, said) = verify(&converted, &rebased, "agave,firedancer");
+    assert_eq!(code, 0, "{said}");
+    for oracle in Oracle::all() {
+        let genesis = fixture("genesis.bin");
+        let genesis = genesis.parent().expect("a directory");
+        assert_eq!(oracle.load(&converted, Some(&rebased), genesis), oracle.load(&new, None, genesis));
+    }
+}
+
+/// The state that a node restores, and archives as its own.
+#[test]
+fn a_restored_ledger_archives_as_the_new_state() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    let ledger = dir.path().join("ledger");
+    slotpress().arg("restore").args([&old, &rebased]).arg("--ledger").arg(&ledger).output().expect("runs");
+    let out = temp_dir();
+    let again = archive(&ledger, out.path(), &[]);
+    assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
+}
