@@ -69,7 +69,10 @@ fn documented() -> Fields {
     // "The fields of `archive` without `threads` and `read_back`"
     let of_both = types["archive"].clone();
     let of_both = of_both.into_iter().filter(|field| field != "threads" && !field.starts_with("read_back"));
-    types.get_mut("recompress").expect("documented").extend(of_both);
+    let of_both: Vec<String> = of_both.collect();
+    for kind in ["recompress", "rebase"] {
+        types.get_mut(kind).expect("documented").extend(of_both.clone());
+    }
     types
 }
 
@@ -119,6 +122,7 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["archive", at_40, "-o", &at("out"), "--base-slot", "26"]);
     printed.run(&["archive", at_26, "-o", &at("out")]);
     printed.run(&["recompress", full, "-o", &at("smaller")]);
+    printed.run(&["rebase", full, incremental, "--onto", full, "--dry-run"]);
     printed.run(&["restore", full, incremental, "--ledger", &at("restored"), "--dry-run"]);
     printed.run(&["restore", full, incremental, "--ledger", &at("restored"), "--verify"]);
     printed.run(&["verify", full, incremental, "--expect-slot", "41"]);
