@@ -31,6 +31,7 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         }
         Hint::GiveSources => "give --source, --rpc or --cluster",
         Hint::LeaveOutExpectHash => "--expect-hash is compared with the state: leave it out with --check frames",
+        Hint::MoveArchivesBetween => "move it to another directory, or have --replace-state move it aside",
         Hint::MoveNewerArchives => {
             "restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside"
         }

@@ -36,7 +36,7 @@ use slotpress_format::{
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, Recycler, VerifyOptions,
+    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, REBASED_ON, RATIO_TYPICAL, Recycler, VerifyOptions,
     read_back_archive, typical_records, verify_archives_showing,
 };
 
@@ -269,7 +269,7 @@ pub fn rebase<'a>(
     sum.subtract(&written.outdated);
     sum.add(&written.written);
     judge_sum(&sum, &new_bank)?;
-    let note = format!("rebased-on={}", old_bank.snapshot_hash());
+    let note = format!("{REBASED_ON}{}", old_bank.snapshot_hash());
     let writer::Written { length_bytes: output_bytes, frames, root } =
         writer.finish(written.entries.iter().copied(), Some(&note), *frame_size_bytes)?;
     read_back(&sink, &name, options, progress)?;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
-use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, judge_expected};
+use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, is_rebased, judge_expected};
 
 use crate::restore::copies::{ArchiveCopy, Origin};
+use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
 use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
 
@@ -131,9 +132,15 @@ impl Inputs {
         self.0.iter().flatten()
     }
 
-    /// The slot of what is restored, as far as names tell.
-    pub fn newest_slot(&self) -> Option<u64> {
-        Some(self.0.last()?.as_ref()?.name.as_ref()?.slot)
+    /// Slots of what is restored, as far as names and indexes tell.
+    pub fn slots(&self) -> Option<RestoredSlots> {
+        let archive = self.0.last()?.as_ref()?;
+        let ArchiveName { slot, base_slot, .. } = *archive.name.as_ref()?;
+        let storages = archive.tail.iter().flat_map(|tail| &tail.index.entries).filter_map(|entry| match entry.kind {
+            EntryKind::Storage { slot, id } => Some((slot, id)),
+            _ => None,
+        });
+        Some(RestoredSlots { newest: slot, rebased_on: base_slot.filter(|_| is_rebased(slot, storages)) })
     }
 
     /// Refuses archives that cannot make up what is to be restored, or whose state cannot be checked although it is to be,

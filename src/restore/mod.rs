@@ -31,13 +31,14 @@ use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{
     Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, judge_expected, judge_root, judge_storage_map, read_back_snapshot,
+    StateCheck, StateOutcome, Task, is_rebased, judge_expected, judge_rebased_on, judge_root, judge_storage_map, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::convert::{Conversion, Part};
 use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
 use crate::restore::input::{Feed, Inputs};
+use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::superseded::read_superseded;
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
@@ -63,7 +64,7 @@ pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
     let target = Target::prepare(&options.target)?;
-    let newer = inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
+    let newer = inputs.slots().map_or(Ok(Vec::new()), |slots| target.archives_in_the_way(slots))?;
     let newer = newer.iter().map(|one| one.from.path()).collect();
     Ok(RestorePlan { options: options.clone(), inputs, target, newer, stopwatch, _watch: watch })
 }
@@ -74,7 +75,7 @@ pub struct RestorePlan {
     options: RestoreOptions,
     inputs: Inputs,
     target: Target,
-    /// Archives in the target's archives directory that are newer than the state.
+    /// Archives in the target's archives directory that a validator must not find beside the state.
     newer: Vec<PathBuf>,
     stopwatch: Stopwatch,
     _watch: Watch,
@@ -195,7 +196,10 @@ fn restore_archives(
     conversion.make_archives(&parts, &archives, &mut copies, &mut names)?;
     let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
     drop(parts);
-    let newer = target.newer_archives(bank.slot)?;
+    let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
+    let is_rebased = is_rebased(bank.slot, added.map(|storage| (storage.slot, storage.archive_id)));
+    let slots = RestoredSlots { newest: bank.slot, rebased_on: base_slot.filter(|_| is_rebased) };
+    let newer = target.archives_in_the_way(slots)?;
     let written = Written { roots, bank_snapshot };
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
@@ -286,6 +290,10 @@ fn unpack_all(
         let archive = &feed.archives[number];
         let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
         input::check_base(archive, base_slot)?;
+        if let Some(full) = parts.last() {
+            judge_rebased_on(archive, full.unpacked.bank.snapshot_hash(), &Findings::refusing(|_| true))
+                .map_err(|error| FailedRead::of(number, error.into()))?;
+        }
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         let bank_snapshot = target.create_partial_bank()?;

@@ -1,6 +1,7 @@
 //! Archives beside a restored ledger that a validator would start from instead: Agave takes the full archive of the highest slot
 //! and the highest incremental one on it, by their names, and a bank snapshot only if that is not older
-//! (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
+//! (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate). Also full archives on which it would make an incremental one
+//! that lacks what a rebased one does not hold.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -19,12 +20,34 @@ struct FoundArchive {
     found: Found,
 }
 
-/// Archives of later slots than `slot`, where a validator would start from one of them; they go into the directory of this
-/// name.
+/// Slots of what is restored.
+#[derive(Clone, Copy, Debug)]
+pub struct RestoredSlots {
+    pub newest: u64,
+    /// The full archive's, if the incremental one was made by `rebase`.
+    pub rebased_on: Option<u64>,
+}
+
+impl RestoredSlots {
+    /// True for a full archive between those of a rebased pair. A validator makes incremental archives on its newest full one:
+    /// accounts that changed or were closed since then need not be in the pair's storages of later slots.
+    fn encloses(&self, name: &ArchiveName) -> bool {
+        let is_inside = |base: u64| base < name.slot && name.slot < self.newest;
+        name.base_slot.is_none() && self.rebased_on.is_some_and(is_inside)
+    }
+}
+
+/// Archives of later slots than the restored one, where a validator would start from one of them, and those
+/// between the slots of a rebased pair. They go into the directory of this name.
 ///
 /// # Errors
 /// There are some, and no such directory: they may not be moved. The disk fails.
-pub fn newer_archives(archives_dir: &Arc<KeptDir>, slot: u64, replaced: Option<&str>) -> Result<Vec<Replaced>> {
+pub fn archives_in_the_way(
+    archives_dir: &Arc<KeptDir>,
+    slots: RestoredSlots,
+    replaced: Option<&str>,
+) -> Result<Vec<Replaced>> {
+    let slot = slots.newest;
     let mut archives = Vec::new();
     look_into(archives_dir, None, &mut archives)?;
     if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
@@ -32,9 +55,20 @@ pub fn newer_archives(archives_dir: &Arc<KeptDir>, slot: u64, replaced: Option<&
     {
         look_into(&Arc::new(remote), Some(REMOTE), &mut archives)?;
     }
-    let Some(newest) = choice(&archives).filter(|newest| newest.name.slot > slot) else { return Ok(Vec::new()) };
+    let newest = choice(&archives).filter(|newest| newest.name.slot > slot);
+    let between = archives.iter().find(|one| slots.encloses(&one.name));
+    let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
+    let has_newer = newest.is_some();
     let Some(replaced) = replaced else {
-        let path = newest.dir.path_of(newest.name.to_string());
+        let path = first.dir.path_of(first.name.to_string());
+        if !has_newer {
+            let message = format!(
+                "{} lies between the archives that are restored: a validator would make its next incremental archive on it, and \
+                 closed accounts would come back",
+                path.shown()
+            );
+            return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveArchivesBetween));
+        }
         let message = format!(
             "{} is newer than what is restored (slot {slot}): a validator would start from it, and discard what was restored",
             path.shown()
@@ -42,7 +76,8 @@ pub fn newer_archives(archives_dir: &Arc<KeptDir>, slot: u64, replaced: Option<&
         return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveNewerArchives));
     };
     let mut moves = Vec::new();
-    for FoundArchive { dir, inner, name, found } in archives.into_iter().filter(|one| one.name.slot > slot) {
+    let is_moved = |one: &FoundArchive| (has_newer && one.name.slot > slot) || slots.encloses(&one.name);
+    for FoundArchive { dir, inner, name, found } in archives.into_iter().filter(is_moved) {
         let name = OsString::from(name.to_string());
         check_same_file_system(&dir.path_of(&name), &found, archives_dir)?;
         let below = [replaced].into_iter().chain(inner).map(OsString::from).collect();

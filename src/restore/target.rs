@@ -17,7 +17,7 @@ use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
 use crate::restore::finish::MARK;
 use crate::restore::journal::{Location, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
-use crate::restore::newer::newer_archives;
+use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 use crate::restore::{ExistingState, RestoreLayout, RestoreTarget};
 
@@ -170,13 +170,13 @@ impl Target {
         if self.deletes_first { &[] } else { &self.existing }
     }
 
-    /// Finds archives that a validator would prefer to a state of this slot. They are moved aside too.
+    /// Finds archives that a validator must not find beside a state. They are moved aside too.
     ///
     /// # Errors
     /// There are some, and moving aside is not allowed.
-    pub fn newer_archives(&self, slot: u64) -> Result<Vec<Replaced>> {
+    pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Replaced>> {
         match self.bank_snapshots {
-            Some(_) => newer_archives(&self.snapshots_dir, slot, self.replaced_name.as_deref()),
+            Some(_) => archives_in_the_way(&self.snapshots_dir, slots, self.replaced_name.as_deref()),
             None => Ok(Vec::new()),
         }
     }

@@ -66,6 +66,7 @@ hints! {
     RaiseMaxAge: "`max_age` allows older ones; the validator then takes longer to catch up",
     RaiseMaxBytes:
         "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
+    MoveArchivesBetween: "move it to another directory, or have `existing_state` move it aside",
     MoveNewerArchives:
         "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
     Replace: "`replace` replaces it, `skip_existing` leaves it",

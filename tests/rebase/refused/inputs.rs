@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{firedancer, *};
-use crate::rebase::{run, two_full_archives};
+use crate::rebase::{rebase, run, two_full_archives};
 
 fn check(new: &[&Path], onto: &Path, code: i32, says: &str) {
     let out = temp_dir();
@@ -65,4 +65,47 @@ fn places_that_are_taken() {
     assert!(tree(out.path()) == before);
     assert!(run(&[&new], &old, out.path(), &["--force"]).status.success());
     assert_eq!(run(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
+}
+
+/// A validator would make its next incremental archive on a full one between those of a pair.
+#[test]
+fn targets_with_an_archive_between() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    let between = "snapshot-33-5gwajHXZ8ac2UYP5LwRw8fXygh9jMJQbF5GTTa9AsvAq.tar.zst";
+    let plain = dir.path().join("plain").join(name(&rebased));
+    fs::create_dir(plain.parent().expect("a directory")).expect("made");
+    fs::write(&plain, zstd::encode_all(tar_of(&rebased).as_slice(), 1).expect("compressed")).expect("written");
+    let validators_own = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
+    for (incremental, is_refused) in [(&rebased, true), (&plain, true), (&validators_own, false)] {
+        let target = temp_dir();
+        fs::copy(&old, target.path().join(between)).expect("copied");
+        let before = tree(target.path());
+        let restore = |flags: &[&str]| {
+            let arguments = ["restore", text(&old), text(incremental), "--ledger", text(target.path())];
+            run_json(&[&arguments, flags].concat(), None)
+        };
+        if is_refused {
+            let (code, _, said) = restore(&[]);
+            assert!(code == 5 && said.contains(between) && said.contains("--replace-state"), "{code}: {said}");
+            assert!(tree(target.path()) == before, "{said}");
+        }
+        let (code, _, said) = restore(if is_refused { &["--replace-state"] } else { &[] });
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(target.path().join(between).exists(), !is_refused);
+    }
+}
+
+#[test]
+fn another_full_archive_of_the_same_slot() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    let other = fixture_of(AGAVE_4_4, "snapshot-26-");
+    let ledger = dir.path().join("ledger");
+    let restored = run_json(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
+    for (code, _, said) in [run_json(&["verify", text(&other), text(&rebased)], None), restored] {
+        assert!(code == 3 && said.contains("a full archive of hash"), "{code}: {said}");
+    }
 }

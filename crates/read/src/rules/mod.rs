@@ -12,4 +12,5 @@ pub mod documents;
 pub(crate) mod entries;
 pub mod findings;
 pub(crate) mod frames;
+pub mod rebased;
 pub mod rule;

@@ -35,7 +35,7 @@ use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
     Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
-    VerifyReport, judge_base, judge_root, judge_storage_map,
+    VerifyReport, judge_base, judge_rebased_on, judge_root, judge_storage_map,
 };
 
 /// Clients, checks and settings of a verification.
@@ -365,6 +365,9 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     if let Some(base) = base {
         let full_slot = base.judged.bank.as_ref().map(|(bank, _)| bank.slot);
         judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;
+        if let Some((bank, _)) = &base.judged.bank {
+            judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
+        }
         if let Some((_, map)) = base.judged.bank.as_ref().filter(|_| !base.findings.has_lost_accounts()) {
             judge_storage_map(map, base.storages(), None, true, &base.findings)?;
         }

@@ -1,0 +1,45 @@
+//! Tells incremental archives that `rebase` made from those of validators.
+
+use slotpress_base::Result;
+use slotpress_format::Hash;
+
+use crate::archive::Archive;
+use crate::rules::findings::{Check, Findings, Place};
+use crate::rules::rule::Rule;
+
+/// What an index says before the snapshot hash of the full archive that its archive goes on.
+pub const REBASED_ON: &str = "rebased-on=";
+
+/// Checks that an incremental archive was made on the full one of this hash, as far as its index tells: slots can be equal where
+/// states are not.
+pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) -> Result<()> {
+    let settings = incremental.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
+    match settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON)) {
+        Some(expected) if expected != full.to_string() => {
+            let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {full}"));
+            findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, found)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True for the storages, by slot and id, of an archive of this slot that `rebase` made: ids rise by one as slots fall.
+/// Ids of validators rise with slots.
+pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
+    let mut storages = storages.into_iter().peekable();
+    storages.peek().is_some() && storages.all(|(at, id)| at.checked_add(u64::from(id)) == slot.checked_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_rebased;
+
+    #[test]
+    fn storages_of_a_rebased_archive() {
+        assert!(is_rebased(40, [(39, 2), (40, 1)]));
+        assert!(is_rebased(40, [(40, 1)]));
+        assert!(!is_rebased(40, []));
+        assert!(!is_rebased(40, [(39, 38), (40, 39)]));
+        assert!(!is_rebased(u64::MAX, [(u64::MAX, 1)]));
+    }
+}
