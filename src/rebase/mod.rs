@@ -36,8 +36,8 @@ use slotpress_format::{
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, REBASED_ON, RATIO_TYPICAL, Recycler, VerifyOptions,
-    read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Recycler,
+    VerifyOptions, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};

@@ -31,7 +31,8 @@ use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{
     Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, is_rebased, judge_expected, judge_rebased_on, judge_root, judge_storage_map, read_back_snapshot,
+    StateCheck, StateOutcome, Task, is_rebased, judge_expected, judge_rebased_on, judge_root, judge_storage_map,
+    read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::oracle::Oracle;
 use crate::common::records::{Plain, newest, records};
 use crate::common::{firedancer, *};
-use crate::rebase::{rebase, run, two_full_archives};
+use crate::rebase::{rebase, run, two_full_archives, without_tombstones};
 
 type State = BTreeMap<String, (String, u64, bool, Vec<u8>)>;
 
@@ -83,20 +83,7 @@ fn without_tombstones_it_is_another_state() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
-    let mut entries = entries(&rebased);
-    let mut removed = 0;
-    for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty()) {
-        // Tombstones come last, and have no data.
-        while entry.content[entry.content.len() - 88..][..8] == [0; 8] {
-            entry.content.truncate(entry.content.len() - 136);
-            removed += 1;
-        }
-    }
-    assert!(removed > 0);
-    let tar = make_tar(&entries);
-    let without = dir.path().join("without").join(name(&rebased));
-    fs::create_dir(without.parent().expect("a directory")).expect("made");
-    fs::write(&without, zstd::encode_all(tar.as_slice(), 1).expect("compressed")).expect("written");
+    let without = without_tombstones(&rebased, dir.path()).expect("the chain closes accounts");
     let (code, _, said) = verify(&old, &without, "agave");
     assert_eq!(code, 3, "{said}");
     for oracle in Oracle::all() {
