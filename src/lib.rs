@@ -134,6 +134,7 @@ mod restore;
 pub use archive::dry_run::ArchivePreview;
 pub use archive::encode::Codec;
 pub use archive::layout::RecordLayout;
+pub use archive::ledger_source::ledger_as_archive;
 pub use archive::sink::Sink;
 pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_archive};
 #[cfg(feature = "net")]

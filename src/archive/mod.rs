@@ -8,6 +8,7 @@ mod documents;
 pub mod dry_run;
 pub mod encode;
 pub mod layout;
+pub mod ledger_source;
 pub mod lz4;
 pub mod sink;
 pub mod writer;
@@ -22,8 +23,8 @@ use slotpress_base::{
     available_threads, text,
 };
 use slotpress_format::{
-    ArchiveName, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan, Layout,
-    LedgerLock, LedgerPaths, Root, find_bank_snapshot, name_and_parts,
+    ArchiveName, BankSnapshot, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter,
+    FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot, name_and_parts,
 };
 use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
@@ -142,21 +143,12 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     // The lists and the bank file are read several times: pages that were not cached before are dropped at the end.
     let watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
-    let lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
-        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
-        false => None,
-    };
-    let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
+    let (snapshot, lock) = open_snapshot(options)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, snapshot.slot, options, &sink, progress)?;
     }
     let layout = snapshot.layout;
-    let plan_options = PlanOptions { base_slot: options.base_slot, threads, io_policy: options.io_policy.clone() };
-    let status_cache = snapshot.status_cache.clone();
-    let (plan, status_cache) = while_reading(&status_cache, progress, || {
-        Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
-    })?;
-    judge(status_cache, &plan.bank)?;
+    let plan = plan_snapshot(snapshot, options.base_slot, options, progress)?;
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(
             "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \
@@ -171,6 +163,30 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     };
     sink.check_name(&name.to_string())?;
     Ok(ArchivePlan { options: options.clone(), sink, plan, name, threads, stopwatch, _lock: lock, _watch: watch })
+}
+
+/// Takes the ledger's lock, and finds the bank snapshot.
+fn open_snapshot(options: &ArchiveOptions) -> Result<(BankSnapshot, Option<LedgerLock>)> {
+    let lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
+        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
+        false => None,
+    };
+    Ok((find_bank_snapshot(&options.paths, options.slot, options.threads)?, lock))
+}
+
+fn plan_snapshot(
+    snapshot: BankSnapshot,
+    base_slot: Option<u64>,
+    options: &ArchiveOptions,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let plan_options = PlanOptions { base_slot, threads: options.threads, io_policy: options.io_policy.clone() };
+    let status_cache = snapshot.status_cache.clone();
+    let (plan, status_cache) = while_reading(&status_cache, progress, || {
+        Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
+    })?;
+    judge(status_cache, &plan.bank)?;
+    Ok(plan)
 }
 
 /// A planned archive. It holds the ledger's lock, so that the ledger cannot change before [`ArchivePlan::execute`].

@@ -14,8 +14,9 @@ use slotpress_base::text::ShowPath;
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::codec::{self, CodecArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::ConnectionArgs;
+use super::network::{ConnectionArgs, NetworkArgs};
 use super::output::Output;
+use super::rebase::{self, RebaseArgs};
 use super::ui::Ui;
 use super::{check, stdout, values};
 
@@ -34,6 +35,10 @@ pub struct ArchiveArgs {
     /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
+    /// Make an incremental archive on this older full archive, or its URL: with all that changed since, and with what was
+    /// closed (see rebase)
+    #[arg(long, value_name = "OLD_FULL", conflicts_with_all = ["base_slot", "force_base", "verify"])]
+    onto: Option<PathBuf>,
     /// The bank snapshot to archive [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
@@ -69,6 +74,9 @@ pub struct ArchiveArgs {
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
+    if let Some(onto) = &args.onto {
+        return make_onto(args, onto, ui);
+    }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
     let output = Output::open(&args.output, args.memory, &args.connection)?;
@@ -108,6 +116,28 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     print_report(&report, ui);
     Ok(())
+}
+
+fn make_onto(args: &ArchiveArgs, onto: &Path, ui: &Ui) -> Result<()> {
+    let ledger = ArchiveOptions::new(&args.ledger).paths(args.directories.paths(&args.ledger)).slot(args.slot);
+    let rebase = RebaseArgs {
+        new_full: args.ledger.clone(),
+        new_incremental: None,
+        onto: onto.to_path_buf(),
+        output: Some(args.output.clone()),
+        codec: args.codec.clone(),
+        workers: args.workers.clone(),
+        memory: args.memory,
+        temporary_dir: None,
+        expect_hash: None,
+        expect_slot: None,
+        force: args.force,
+        skip_existing: args.skip_existing,
+        dry_run: args.dry_run,
+        io_policy: args.io_policy.clone(),
+        network: NetworkArgs::new(args.connection.clone()),
+    };
+    rebase::make(&rebase, Some(ledger), ui)
 }
 
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {

@@ -9,7 +9,7 @@ use slotpress::{ExistingState, LedgerPaths, Result};
 use super::ui::Ui;
 use super::{planned, values};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]

@@ -12,7 +12,7 @@ use super::ui::Ui;
 use super::values;
 
 /// Compression of the frames of a new archive.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct CodecArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]

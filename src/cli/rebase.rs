@@ -7,7 +7,8 @@ use clap::Args;
 use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{
-    ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink, rebase,
+    ArchiveOptions, ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink,
+    ledger_as_archive, rebase,
 };
 use slotpress_base::text::ShowPath;
 
@@ -28,48 +29,53 @@ use super::{planned, values};
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
     /// The full archive of the new state, or its URL
-    new_full: PathBuf,
+    pub new_full: PathBuf,
     /// The incremental archive on it, if the new state has one
-    new_incremental: Option<PathBuf>,
+    pub new_incremental: Option<PathBuf>,
     /// The older full archive that nodes still have, or its URL
     #[arg(long, value_name = "OLD_FULL")]
-    onto: PathBuf,
+    pub onto: PathBuf,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive
     #[arg(short, long = "output", value_name = "TARGET", required_unless_present = "dry_run")]
-    output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     #[command(flatten)]
-    codec: CodecArgs,
+    pub codec: CodecArgs,
     #[command(flatten)]
-    workers: WorkerArgs,
+    pub workers: WorkerArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for comparing the states; data
     /// that does not fit is spilled to the output directory [default: 1GiB for comparing]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
-    memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Directory for data that does not fit in memory [default: the output directory]
     #[arg(long, value_name = "DIR")]
-    temporary_dir: Option<PathBuf>,
+    pub temporary_dir: Option<PathBuf>,
     /// Expected snapshot hash of the new state, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
-    expect_hash: Option<Hash>,
+    pub expect_hash: Option<Hash>,
     /// Expected slot of the new state
     #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Check")]
-    expect_slot: Option<u64>,
+    pub expect_slot: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
-    force: bool,
+    pub force: bool,
     /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "force")]
-    skip_existing: bool,
+    pub skip_existing: bool,
     /// Read everything, and tell what the archive would be; write nothing but temporary files
     #[arg(long, conflicts_with_all = ["force", "skip_existing"])]
-    dry_run: bool,
+    pub dry_run: bool,
     #[command(flatten)]
-    io_policy: IoPolicyArgs,
+    pub io_policy: IoPolicyArgs,
     #[command(flatten)]
-    network: NetworkArgs,
+    pub network: NetworkArgs,
 }
 
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
+    make(args, None, ui)
+}
+
+/// Makes the archive; the new state is that of a ledger if one is given.
+pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Result<()> {
     let codec = args.codec.codec(ui)?;
     let check = CheckOptions::default()
         .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))
@@ -96,13 +102,14 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
         .check(check)
         .io_policy(args.io_policy.apply(ui));
     let open = |path| ArchiveInput::open(path, &args.network, ui);
-    let (new, onto) = (open(&args.new_full)?, open(&args.onto)?);
+    let onto = open(&args.onto)?;
+    let full = if ledger.is_none() { Some(open(&args.new_full)?) } else { None };
     let incremental = args.new_incremental.as_deref().map(open).transpose()?;
-    let input = RebaseInput {
-        new: new.named(),
-        incremental: incremental.as_ref().map(ArchiveInput::named),
-        onto: onto.named(),
-    };
+    let ledger = ledger
+        .map(|ledger| ledger_as_archive(&ledger.threads(threads).io_policy(options.io_policy.clone()), ui))
+        .transpose()?;
+    let Some(new) = full.as_ref().map(ArchiveInput::named).or(ledger.as_ref()) else { return Ok(()) };
+    let input = RebaseInput { new, incremental: incremental.as_ref().map(ArchiveInput::named), onto: onto.named() };
     let mut nothing = io::sink();
     let sink = match &output {
         Some(output) => output.sink(args.force),
@@ -113,7 +120,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         Err(error) => return Err(error),
     }
-    [Some(&new), incremental.as_ref(), Some(&onto)].into_iter().flatten().for_each(|input| input.print_transfer(ui));
+    [full.as_ref(), incremental.as_ref(), Some(&onto)].into_iter().flatten().for_each(|input| input.print_transfer(ui));
     Ok(())
 }
 
@@ -139,11 +146,11 @@ fn print_report(report: &RebaseReport, ui: &Ui) {
         values::show_count(*accounts_unchanged)
     ));
     ui.print(&format!(
-        "  size     {} instead of {} ({:.1} %), {} of tar",
+        "  size     {} ({} of tar), {:.1} % of the new state's {}",
         values::show_bytes(*output_bytes),
-        values::show_bytes(*new_bytes),
+        values::show_bytes(*tar_bytes),
         100.0 * *output_bytes as f64 / (*new_bytes).max(1) as f64,
-        values::show_bytes(*tar_bytes)
+        values::show_bytes(*new_bytes)
     ));
     ui.print(&format!("  elapsed  {}", values::show_speed(*input_bytes, elapsed)));
     print_root(*root, ui);

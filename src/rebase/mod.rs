@@ -18,6 +18,7 @@ pub mod changes;
 mod output;
 mod states;
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,6 +31,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{
     Elapsed, Error, Forward, IoPolicy, Progress, ProgressEvent, Result, ShowPath, Stopwatch, available_threads, text,
 };
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, BankFile, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Hash, Root, name_and_parts,
 };
@@ -114,7 +116,7 @@ pub struct RebaseReport {
     pub storages: u64,
     /// Length of all archives that were read.
     pub input_bytes: u64,
-    /// Length of the archives of the new state: what a node fetches without this one.
+    /// Length of the archives of the new state: what a node fetches without this one. Of a ledger, that of its uncompressed tar.
     pub new_bytes: u64,
     /// Bytes of tar.
     pub tar_bytes: u64,
@@ -174,14 +176,13 @@ pub fn rebase<'a>(
         return Err(of_firedancer());
     }
 
-    let lengths =
-        [Some(&onto), Some(&full), incremental.as_ref()].map(|one| one.map_or(Ok(0), NamedArchive::length_bytes));
-    let [onto_bytes, full_bytes, incremental_bytes] = lengths;
-    let new_bytes = full_bytes? + incremental_bytes?;
-    let input_bytes = onto_bytes? + new_bytes;
+    let new_archives = || iter::once(&full).chain(&incremental);
+    let new_bytes = new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
+    let input_bytes = new_bytes + onto.length_bytes()?;
+    let unpacked_bytes = new_archives().chain([&onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
     let check = &options.check;
     let spill_dir = check.spill_dir(sink.parent());
-    let room_bytes = typical_records(input_bytes.saturating_mul(RATIO_TYPICAL)).saturating_mul(ITEM_BYTES);
+    let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
     let log = StateLog::new(check.memory_bytes / 2, &spill_dir, room_bytes)?;
     let check = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2).temporary_dir(spill_dir);
     let read_state = |full, incremental, check: CheckOptions| {
@@ -208,7 +209,7 @@ pub fn rebase<'a>(
     let old_archive = reopened(&onto, io_policy)?;
 
     progress.stage("Rebasing", Some(input_bytes));
-    let mut sink = sink.open(Some(&name), input_bytes.saturating_mul(RATIO_TYPICAL), progress)?;
+    let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
     let sink_path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(io_policy.io_hint), &sink_path, codec);
     let (recycler, is_unwanted) = (Recycler::default(), AtomicBool::new(false));
@@ -305,6 +306,12 @@ fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
 fn reopened(archive: &NamedArchive, io_policy: &IoPolicy) -> Result<Archive> {
     let source = archive.source.clone().ok_or_else(|| Error::failed("an archive is not open"))?;
     Archive::of_source(source, archive.name.clone(), IndexPolicy::Hint, io_policy)
+}
+
+/// About how long the tar inside is.
+fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
+    let is_tar = archive.name.as_ref().is_some_and(|name| name.extension == Extension::Tar);
+    Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
 /// Refuses states of which the second does not come after the first.

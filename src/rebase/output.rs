@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use roaring::RoaringBitmap;
-use slotpress_base::{Error, Pool, Progress, Result, to_usize};
+use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
     BankPlaces, Entry, EntryKind, FrameAssembler, LatticeAccumulator, LatticeHash, RECORD_HEADER_BYTES, Record,
     RecordFault, RecordHeader, RecordSink, RecordWalker, Records,
@@ -138,7 +138,7 @@ fn read(
 ) -> Result<()> {
     let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, progress) };
     let read = read_in_order(archive.stream(progress), &pass, visitor, sink);
-    read.map(drop).map_err(|error| error.within_damaged(archive.path().display()))
+    read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }
 
 /// Frames on their way to the encoding side.

@@ -155,3 +155,16 @@ fn a_restored_ledger_archives_as_the_new_state() {
     let again = archive(&ledger, out.path(), &[]);
     assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
 }
+
+/// `archive --onto` reads a stopped validator's ledger instead of its full archive: the same bytes.
+#[test]
+fn straight_from_a_ledger() {
+    for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
+        let dir = temp_dir();
+        let [old, new] = two_full_archives(chain, dir.path());
+        let expected = fs::read(rebase(&[&new], &old, dir.path(), &[])).expect("read");
+        let out = temp_dir();
+        let made = archive(ledger_of(chain, 40).path(), out.path(), &["--onto", text(&old)]);
+        assert!(fs::read(made).expect("read") == expected, "{chain}");
+    }
+}
