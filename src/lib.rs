@@ -83,16 +83,20 @@
 #![cfg_attr(
     feature = "net",
     doc = r#"```no_run
-use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, NoProgress, fetch, find, net::SourceArg};
+use slotpress::{
+    BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, NoProgress, bootstrap, fetch, find, net::SourceArg,
+};
 
 let client = Client::new(&ClientOptions::default())?;
 let sources = ["https://mirror.example".parse::<SourceArg>()?, "/mnt/snapshots".parse()?];
 let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
 println!("the best state is of slot {}", found.require_candidate()?.slot());
-let fetched = fetch(&client, &FetchOptions::new(sources, "/mnt/new-snapshots"), &NoProgress)?;
+let fetched = fetch(&client, &FetchOptions::new(sources.clone(), "/mnt/new-snapshots"), &NoProgress)?;
 for archive in &fetched.archives {
     println!("{} at {:?}", archive.name, archive.path);
 }
+let booted = bootstrap(&client, &BootstrapOptions::new(sources, "/mnt/ledger"), &NoProgress)?;
+println!("a ledger of slot {}", booted.restore.slot);
 # Ok::<(), Box<dyn std::error::Error>>(())
 ```"#
 )]
