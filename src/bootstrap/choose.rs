@@ -76,7 +76,7 @@ impl Choice {
         Self { name: best.name.clone(), length_bytes, place }
     }
 
-    /// The file or the server that is read first, without secrets.
+    /// The file or server that is read first, without secrets.
     pub fn first_place(&self) -> String {
         match &self.place {
             Places::Local(path) => path.shown(),

@@ -1,20 +1,20 @@
-//! Archives that failed a check, and where they came from: not used again in this run.
+//! Archives that failed a check, with their sources: they are not used again in this run.
 
 use slotpress_base::{Error, one_line};
 use slotpress_format::ArchiveName;
 use slotpress_net::Offer;
 
-/// Archives in an error message.
+/// Limit on the archives named in an error message.
 const TOLD_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct Wrong {
     pub name: ArchiveName,
-    /// Where it came from: a URL without secrets, or a path.
+    /// Its source: a URL without secrets, or a path.
     pub place: String,
-    /// Whether it lies in the archives directory: then no source's archive of the name can be fetched there.
+    /// True if it lies in the archives directory: then no archive of this name can be fetched there.
     pub is_in_place: bool,
-    /// Of an incremental archive: where the full one came from. One of the two is wrong, and it may be that one.
+    /// For an incremental archive, the source of the full one: either of the two may be the wrong one.
     pub full_place: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Dropped {
         self.0.push((wrong, one_line(&why.to_string())));
     }
 
-    /// Whether an offer may be used; that of an incremental archive on a full one from `full_place`.
+    /// True if an offer may be used; an incremental archive, on a full one from `full_place`.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
         let place = offer.shown();
         !self.0.iter().any(|(wrong, _)| {
@@ -36,13 +36,13 @@ impl Dropped {
         })
     }
 
-    /// How often an archive of the server that makes an offer was wrong, or may have been.
+    /// Number of archives from this offer's server that were wrong, or may have been.
     pub fn faults_of(&self, offer: &Offer) -> usize {
         let Some(server) = server_of(&offer.shown()) else { return 0 };
         self.0.iter().filter(|(wrong, _)| server_of(&wrong.place).as_ref() == Some(&server)).count()
     }
 
-    /// No archive is left: `last` with what became of the others.
+    /// Error for when no archive is left: `last`, and the reasons for the others.
     pub fn nothing_left(&self, last: &Error) -> Error {
         let in_place = self.0.iter().find(|(wrong, _)| wrong.is_in_place);
         let hint = match in_place {

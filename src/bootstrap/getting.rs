@@ -1,7 +1,8 @@
-//! The one way to get archives, for `fetch` and `bootstrap`: what is wanted, whom to ask, and what follows on a failure.
+//! The one way to get archives, for `fetch` and `bootstrap`: chooses archive and sources, and decides what follows on a failure.
 //!
-//! A server that fails for a moment is asked again by `patience` (in `slotpress_net`). Here is what comes after: the source is given
-//! up for this run, and the next one is asked; what was published again begins again. Nothing here knows what becomes of the bytes.
+//! `patience` (in `slotpress_net`) asks a server again that fails for a moment. What comes after is decided here: the source is
+//! given up for this run, and the next one is asked; an archive that was published again is begun again. Not here: the use of
+//! the bytes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,13 +26,13 @@ use super::dropped::{Dropped, Wrong};
 use super::expected::Expected;
 use super::trust;
 
-/// Advice where a download did not end well.
+/// Advice after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Advice where sources send what is wrong.
+/// Advice after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
 
-/// An archive is begun so often at most, when sources vanish, publish again, or send what is wrong: each time may cost a whole download.
+/// Limit of attempts, when sources vanish, publish again, or send wrong archives: each may cost a whole download.
 const ATTEMPTS_MAX: usize = 8;
 
 #[derive(Clone)]
@@ -43,18 +44,18 @@ pub struct Wanted<'a> {
     pub trusted: &'a [Url],
     pub expected: Expected,
     pub dir: &'a Path,
-    /// Archives that are there already are accepted here: nothing else looks at them.
+    /// True if complete files are checked here, because no one checks them later.
     pub accepts_files: bool,
 }
 
 impl Wanted<'_> {
-    /// Asks the sources what they have, and looks at what is there already.
+    /// Asks the sources for their archives, and looks for files in the directory.
     pub fn look(&self, progress: &dyn Progress) -> Result<FindReport> {
-        // What is not measured is fetched the sooner.
+        // A single source is fetched sooner without measuring it.
         let mut options = self.find.clone().wants_incremental(self.wants_incremental).measures_single(false);
         let is_full =
             |entry: &fs::DirEntry| ArchiveName::from_path(&entry.path()).is_some_and(|name| name.base_slot.is_none());
-        // A full archive that is there need not be fetched.
+        // A full archive in the directory need not be fetched.
         if fs::read_dir(self.dir).is_ok_and(|entries| entries.flatten().any(|entry| is_full(&entry))) {
             options.sources.push(SourceArg::LocalDir(self.dir.to_path_buf()));
         }
@@ -63,7 +64,7 @@ impl Wanted<'_> {
         Ok(report)
     }
 
-    /// The full archive to fetch, of these; one that was begun before comes first.
+    /// The full archive to fetch among these offers; one whose download was begun before comes first.
     pub fn full_of(&self, offers: &[Offer]) -> Result<Choice> {
         choose::full(offers, |name| kept_bytes(self.dir, &name.to_string()) > 0)
             .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
@@ -79,10 +80,10 @@ pub enum Wish<'w> {
 
 pub struct Got {
     pub archive: FetchedArchive,
-    /// Its place and name, should it turn out to be wrong.
+    /// Its source and name, to be dropped if it proves wrong.
     pub source: Wrong,
     pub vouching: Vec<String>,
-    /// Its download; `None` where it was there.
+    /// Its download; `None` if the file was there already.
     pub download: Option<Arc<Download>>,
 }
 
@@ -93,7 +94,7 @@ pub struct Getting<'a> {
     offers: Vec<Offer>,
     /// Sources that have answered in this run: only these are waited for.
     answering: BTreeSet<String>,
-    /// Servers that say that they send ranges, and do not.
+    /// Servers that announce ranges but do not send them.
     unranged: BTreeSet<String>,
     dropped: Dropped,
     asked: Option<Asked>,
@@ -104,12 +105,12 @@ struct Asked {
     source: Wrong,
     remotes: Vec<Remote>,
     download: Option<Arc<Download>>,
-    /// An earlier run, or an earlier attempt, has left bytes of it.
+    /// True if an earlier run or attempt left bytes of it.
     had_bytes: bool,
 }
 
 impl<'a> Getting<'a> {
-    /// Makes the directory, so that what is fetched has a place; what fails later finds what has arrived there again.
+    /// Creates the directory for the downloads, which stay there after a failure.
     pub fn new(wanted: Wanted<'a>, progress: &'a dyn Progress) -> Result<Self> {
         let dir = KeptDir::open_or_make(wanted.dir, &mut |_, _| {})?;
         let (offers, dropped) = (Vec::new(), Dropped::default());
@@ -117,7 +118,7 @@ impl<'a> Getting<'a> {
         Ok(Self { wanted, dir, progress, offers, answering, unranged, dropped, asked: None, failures: 0 })
     }
 
-    /// The archives whose URLs the sources are, the full ones first; none where any source is something else.
+    /// If all sources are URLs of archives, those archives, full ones first; else nothing.
     pub fn named(&mut self) -> Result<Vec<ArchiveName>> {
         if !self.is_exact() {
             return Ok(Vec::new());
@@ -168,7 +169,7 @@ impl<'a> Getting<'a> {
     fn leave_out_useless(&mut self) -> Result<()> {
         self.leave_out_dropped();
         let Some(expected) = self.wanted.limits.expect_root.filter(|_| !self.offers.is_empty()) else { return Ok(()) };
-        // Who says that it has another one need not be asked for it.
+        // Sources that announce another root are not asked.
         self.offers.retain(|offer| offer.root.is_none_or(|root| root == expected));
         match self.offers.is_empty() {
             true => Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
@@ -177,7 +178,7 @@ impl<'a> Getting<'a> {
         }
     }
 
-    /// Gets an archive whole, with as many attempts as make sense; `None` where there is no incremental one to be had.
+    /// Downloads a whole archive, with repeated attempts; `None` if no incremental one can be had.
     pub fn whole(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
         let before = std::mem::take(&mut self.failures);
         let got = self.attempts_at(wish);
@@ -200,7 +201,7 @@ impl<'a> Getting<'a> {
             };
             match (failure, wish) {
                 (Ok(error), _) => last = Some(error),
-                // The full archive alone is a state, too.
+                // The full archive alone is a state too.
                 (Err(error), Wish::IncrementalOn(_)) if Fault::of(&error).is_some() => {
                     last = Some(error);
                     break;
@@ -230,7 +231,7 @@ impl<'a> Getting<'a> {
         Ok(got)
     }
 
-    /// Gets the newest incremental archive on a full one, where one is wanted. One of the two is vouched for, where anybody is trusted.
+    /// Downloads the newest incremental archive on a full one, if one is wanted. With trusted servers, one must confirm either of the two.
     pub fn incremental_on(&mut self, full: &Got) -> Result<Option<Got>> {
         let got = self.whole(Wish::IncrementalOn(full))?;
         if !self.wanted.trusted.is_empty() && got.as_ref().unwrap_or(full).vouching.is_empty() {
@@ -240,15 +241,15 @@ impl<'a> Getting<'a> {
         Ok(got)
     }
 
-    /// Chooses an archive and its servers, and begins its download where it is not there already. After an error,
-    /// [`is_asked`](Self::is_asked) says whether it is one of the servers'.
+    /// Chooses an archive and its servers, and begins its download unless the file is there already. After an error,
+    /// [`is_asked`](Self::is_asked) tells whether the servers caused it.
     pub fn begin(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
         let before = self.asked.take();
         let Some((choice, vouching)) = self.choose(wish)? else {
             self.asked = before;
             return Ok(None);
         };
-        // The run goes on without what has arrived of another one.
+        // The bytes of the archive chosen before are not needed any more.
         let before = before.map(|before| before.source.name);
         if let Some(name) = before.filter(|name| name.base_slot == choice.name.base_slot && *name != choice.name) {
             self.remove_partial(&name);
@@ -341,10 +342,10 @@ impl<'a> Getting<'a> {
         Ok(Got { archive, source, vouching, download: Some(download) })
     }
 
-    /// Decides what follows on the failure of a download. Returns the failure where there is something else to try.
+    /// Decides what follows on a failed download. Returns the failure if there is something else to try.
     ///
     /// # Errors
-    /// The failure, where the run ends with it.
+    /// The failure, if the run ends with it.
     pub fn failed(&mut self, error: Error, wish: Wish<'_>) -> Result<Error> {
         let progress = self.progress;
         if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
@@ -370,7 +371,7 @@ impl<'a> Getting<'a> {
             progress.warn(&format!("{error}: an earlier run may have fetched what is wrong"));
             return Ok(error);
         }
-        // What was published again is begun again, unless another server has what was begun.
+        // An archive that was published again is begun again, unless another server still has the earlier one.
         let is_other = fault == Fault::Lost && !is_as_before(self.wanted.client, remotes, progress);
         if rejected.is_empty() && !is_other {
             self.dropped.add(source.clone(), &error);
@@ -403,23 +404,23 @@ impl<'a> Getting<'a> {
         Ok(error)
     }
 
-    /// Gives up an archive that failed a check of its content. Returns where there is something else to try.
+    /// Drops an archive that failed a check of its content. Succeeds if there is something else to try.
     ///
     /// # Errors
-    /// The failure, where the run ends with it.
+    /// The failure, if the run ends with it.
     pub fn was_wrong(&mut self, wrong: Wrong, error: Error) -> Result<()> {
         self.failures += 1;
         if self.failures >= ATTEMPTS_MAX || self.progress.is_interrupted() {
             return Err(error);
         }
         self.progress.warn(&format!("{error}: {} is not used any more", wrong.place));
-        // It is of no use to a later run.
+        // A later run cannot use it.
         self.remove_partial(&wrong.name);
         self.dropped.add(wrong, &error);
         self.leave_out_dropped();
         let has_full = |offers: &[Offer]| offers.iter().any(|offer| offer.name.base_slot.is_none());
         if !has_full(&self.offers) {
-            // Who was lost may be back.
+            // Lost sources may be back.
             self.look()?;
         }
         if has_full(&self.offers) { Ok(()) } else { Err(self.dropped.nothing_left(&error)) }
@@ -437,25 +438,25 @@ impl<'a> Getting<'a> {
         }
     }
 
-    /// Removes what has arrived of an archive. Best effort: it is only in the way.
+    /// Removes the partial file of an archive. A failure is ignored: the file only takes room.
     fn remove_partial(&mut self, name: &ArchiveName) {
         self.asked = None;
         drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
     }
 
-    /// The newest incremental archive on a full one, as the sources are now.
+    /// Asks the sources again for the newest incremental archive on a full one.
     fn newest_incremental(&self, full: &Got) -> Result<Option<Choice>> {
         let Wanted { client, find: options, limits, dir, expected, wants_incremental, .. } = &self.wanted;
         let options = options.clone().measured_max(0);
         let (progress, full_name) = (self.progress, &full.archive.name);
-        // A full archive that is the state that was asked for takes none.
+        // If the full archive is the expected state, no incremental one is needed.
         if !wants_incremental || (expected.is_any() && expected.is_named(full_name)) {
             return Ok(None);
         }
         progress.stage("Asking for the newest incremental archive", None);
         let local = SourceArg::LocalDir(PathBuf::from(dir));
-        // Answers stay; who has answered in this run, and does not now, is asked again, as long as none of the others has what is
-        // wanted.
+        // Sources that answered before but not now are asked again, until another source has an incremental archive. Answers are
+        // kept.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = !options.rpc.is_empty() || options.cluster.is_some();
         let mut offers: Vec<Offer> = Vec::new();
@@ -483,7 +484,7 @@ impl<'a> Getting<'a> {
             }
             progress.check()?;
             offers.retain(|offer| self.dropped.allows(offer, Some(&full.source.place)));
-            // Of several that have it, those first that were not at fault.
+            // Of several sources, those with the fewest faults come first.
             offers.sort_by_cached_key(|offer| self.dropped.faults_of(offer));
             match (choose::incremental(&offers, full_name.slot, *expected), failed) {
                 (None, Some(error)) => Err(error),
@@ -503,7 +504,7 @@ impl<'a> Getting<'a> {
     }
 }
 
-/// Compares the length of a file with that of the server's: where it differs, the file was cut off.
+/// Compares the length of a file with the server's: a different one means that the file was cut off.
 fn is_as_long(path: &Path, remotes: &[Remote]) -> Result<()> {
     let length_bytes = fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
     match remotes.first().and_then(|remote| remote.length_bytes).is_none_or(|length| length == length_bytes) {
@@ -512,13 +513,13 @@ fn is_as_long(path: &Path, remotes: &[Remote]) -> Result<()> {
     }
 }
 
-/// Asks the first server whether it surely still has what it does not send: then asking again does not help.
+/// True if the first server still has the same file that it does not send: then asking again does not help.
 fn is_as_before(client: &Client, remotes: &[Remote], progress: &dyn Progress) -> bool {
     let Some(before) = remotes.first() else { return true };
     client.head(&before.asked, progress).is_ok_and(|now| now.is_as(before))
 }
 
-/// Adds what to do about a download that ended.
+/// Adds advice to the error of a download.
 fn with_advice(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Network if error.hint().is_none() => error.with_hint(KEPT_HINT),
@@ -527,7 +528,7 @@ fn with_advice(error: Error) -> Error {
     }
 }
 
-/// Counts what is read alone: nothing is compressed, and nobody waits for it.
+/// Forwards only the bytes read: a download compresses nothing, and has no reader to wait for.
 fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),

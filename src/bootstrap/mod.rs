@@ -1,7 +1,7 @@
-//! From nothing to a ledger that boots: find the best state, fetch its archives, and restore them while they arrive.
+//! Bootstraps a node: finds the best state, fetches its archives, and restores them while they arrive.
 //!
-//! The download and the restore meet in a partial file ([`fetch`](mod@slotpress_net::fetch)): neither waits for the other but for
-//! bytes. Not here: how bytes come, and how they become a ledger ([`restore`](mod@crate::restore)).
+//! The restore reads the download's partial file ([`fetch`](mod@slotpress_net::fetch)), and waits only for bytes. Not here: the
+//! transfer, and the layout of a ledger ([`restore`](mod@crate::restore)).
 
 pub mod archives;
 pub mod choose;
@@ -34,28 +34,28 @@ use trust::Vouchers;
 use crate::restore::dry_run::preview_fetched;
 use crate::restore::{RestoreReport, RestoreTarget, restore_supplied};
 
-/// What to bootstrap from, and how.
+/// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
-    /// What sources to ask, and what is too old.
+    /// Sources to ask, and the maximum age.
     pub find: FindOptions,
-    /// Whether an incremental archive is wanted.
+    /// True to use an incremental archive too.
     pub wants_incremental: bool,
-    /// Where to restore, and how.
+    /// Destination and settings of the restore.
     pub restore: RestoreTarget,
-    /// Bounds of the downloads.
+    /// Limits of the downloads.
     pub limits: Limits,
-    /// Servers that vouch for the state.
+    /// Servers of which at least one must confirm the state.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// The hash of the genesis.
+    /// Hash that the cluster's genesis must have.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
 
 impl BootstrapOptions {
-    /// The best state that the sources have, into a new ledger.
+    /// Restores the best state of the sources into a new ledger.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
@@ -91,13 +91,13 @@ pub struct BootstrapReport {
     #[serde(flatten)]
     pub vouchers: Vouchers,
     pub genesis_hash: Option<Hash>,
-    /// What was restored: a report of its own, from which this one repeats what was replaced.
+    /// The report of the restore. Serializes as the paths that it replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
     pub restore: RestoreReport,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
-    /// Of that, the time since the last byte had come from a server; `None` where nothing was fetched.
+    /// The part of it after the last byte came from a server; `None` if nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
 }
@@ -112,16 +112,16 @@ fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::resul
 #[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapPlan {
     pub full: Choice,
-    /// The incremental one, as of now.
+    /// The newest incremental archive at the time of planning.
     pub incremental: Option<Choice>,
-    /// The best candidate; a report has its ages.
+    /// The best candidate. Serializes as its ages.
     #[serde(flatten, serialize_with = "ages")]
     pub candidate: Candidate,
     /// Bytes of the full archive that an earlier run left.
     pub kept_bytes: u64,
-    /// About what would be written, by file system: how much archives unpack to is known when they are read.
+    /// Estimated bytes to write, by file system. The exact size is known only when the archives are read.
     pub space: Vec<Space>,
-    /// What there is of a state that would be replaced.
+    /// Paths of an existing state that would be replaced.
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
     #[serde(skip)]
@@ -131,7 +131,7 @@ pub struct BootstrapPlan {
 }
 
 impl BootstrapPlan {
-    /// Fetches and restores. Where what was found is gone by now, it looks again.
+    /// Fetches and restores. If an archive is gone by now, asks the sources again.
     ///
     /// # Errors
     /// As of [`bootstrap()`].
@@ -148,8 +148,7 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
     fields.end()
 }
 
-/// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse; fetches and writes
-/// nothing.
+/// Makes all checks that [`bootstrap()`] makes before it fetches. Fetches and writes nothing.
 ///
 /// # Errors
 /// As of [`bootstrap()`].
@@ -169,11 +168,12 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, options, found: report })
 }
 
-/// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
+/// Finds the best state, fetches its archives, and restores them while they arrive to a ledger that boots. Blocks until all is
+/// on disk.
 ///
 /// # Errors
-/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it. Of
-/// [`ErrorKind::Damaged`] where the state is not what it should be: nothing of it is left in place.
+/// [`ErrorKind::Network`] if a later run may succeed: it continues with the bytes that have arrived.
+/// [`ErrorKind::Damaged`] if the state is not valid: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     run(client, options, None, progress)
 }
@@ -198,7 +198,7 @@ fn run(
     getting.use_found(&report)?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
-    // It is small: where it is not to be had, nothing else is fetched.
+    // The genesis is small: if it cannot be had, nothing else is fetched.
     let genesis = genesis::find(client, &servers, ledger, options.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let done = loop {
@@ -210,14 +210,14 @@ fn run(
     Ok(BootstrapReport { genesis_hash, elapsed: stopwatch.elapsed(), ..done })
 }
 
-/// Restores while archives arrive; `None` where something else is to be tried.
+/// Restores while archives arrive; `None` if another source is to be tried.
 fn attempt(
     getting: &mut Getting<'_>,
     options: &BootstrapOptions,
     progress: &dyn Progress,
 ) -> Result<Option<BootstrapReport>> {
     let mut restore_options = options.restore.clone();
-    // Another source's word is worth nothing if the state is not what the name says.
+    // A server confirms only a name: the state must agree with it.
     if !options.trusted.is_empty() {
         restore_options.check.mode = CheckMode::State;
     }
@@ -243,7 +243,7 @@ fn attempt(
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
-    // The reason that bytes did not come says more than that they were missed, unless they were stopped for the restore.
+    // The failure of the download says more than that of its reader, unless the restore stopped the download.
     match (failure.filter(|failure| failure.kind() != ErrorKind::Interrupted), wrong) {
         (Some(failure), _) => getting.failed(failure, Wish::Full).map(|_| None),
         (None, Some(wrong)) => getting.was_wrong(wrong, error).map(|()| None),
@@ -251,7 +251,7 @@ fn attempt(
     }
 }
 
-/// The directory on a server that has what belongs to an archive: beside it.
+/// URL of the directory that contains an archive.
 fn directory_of(url: &Url) -> Url {
     let mut url = url.clone();
     let is_file =

@@ -1,6 +1,6 @@
-//! The archives of a bootstrap, one after the other: the full one is read while it arrives; the incremental one that is the newest
-//! then comes whole, since sources replace theirs every minute or so, and one that is gone half-way would take what was restored of
-//! the full archive with it.
+//! Supplies a restore with archives. The full one is read while it arrives. The newest incremental one is then downloaded whole
+//! before it is read: sources replace theirs every minute or so, and one that vanishes half-way would spoil what was restored of
+//! the full archive.
 
 use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -17,21 +17,21 @@ use super::getting::{Getting, Got, Wish};
 use super::trust::Vouchers;
 use crate::restore::{RestoreReport, Supplied, Supply};
 
-/// The thread of a download; it returns when it ended, too.
+/// The thread of a download; also returns the time of its end.
 type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
 
-/// The full archive's download in the background, and what was supplied.
+/// The download of the full archive in the background, and the archives supplied so far.
 pub struct Arriving<'scope, 'env, 'g, 'a> {
     scope: &'scope Scope<'scope, 'env>,
     progress: &'env dyn Progress,
     getting: &'g mut Getting<'a>,
     running: Option<(Arc<Download>, Fetching<'scope>)>,
     pub got: Vec<Got>,
-    /// The end of the full archive's download, where it failed.
+    /// The error of the full archive's download, if it failed.
     pub failure: Option<Error>,
-    /// An error of the incremental archive, or of the choice: it ends the run.
+    /// True after an error of the incremental archive or of the choice, which ends the run.
     pub is_final: bool,
-    /// The moment when the last download had all its bytes on disk.
+    /// Time at which the last download was complete on disk.
     pub last_byte_at: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         Self { scope, progress, getting, running: None, got, failure: None, is_final: false, last_byte_at: None }
     }
 
-    /// Ends the download that is under way, and waits for it. What has arrived is kept.
+    /// Stops the running download, and waits for its end. Its bytes are kept.
     pub fn stop(&mut self) {
         if let Some((download, _)) = &self.running {
             download.file().stop();
@@ -50,10 +50,10 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         drop(self.finish_running());
     }
 
-    /// Notes that what was restored failed a check: the next run looks at what is there again.
+    /// Records that the restored state failed a check, so that the next run checks the kept bytes.
     pub fn doubt(&self, why: &str) {
         let files = self.got.iter().filter_map(|got| got.download.as_ref()).map(|download| download.file());
-        // Best effort: without it, the same bytes fail again.
+        // A failure is ignored: the same bytes would only fail again.
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.check_failed(why)));
     }
 

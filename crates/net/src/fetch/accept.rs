@@ -1,8 +1,8 @@
-//! The one decision whether a file may have an archive's name, whatever way its bytes came: ranges, one stream, or a file
-//! that is there already.
+//! The only decision whether a file gets an archive's name, no matter how its bytes arrived: by ranges, in one stream, or as
+//! a complete file.
 //!
-//! The archive was walked to its end, is what its name says as far as that can be told without unpacking, agrees with its
-//! frame hashes, and is what was asked for. Not here: its content, which `restore` and `verify` check.
+//! The archive was read to its end, agrees with its name as far as that can be told without unpacking, agrees with its
+//! frame hashes, and is the requested one. Not here: checks of its content, which `restore` and `verify` make.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,10 +18,10 @@ pub struct Wanted<'a> {
     pub root: Option<Root>,
 }
 
-/// What is known of an archive that was accepted. Only [`accept`] makes one.
+/// Facts of an accepted archive. Only [`accept`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    /// Where it has frame hashes: all frames are right by them.
+    /// Root of an archive with frame hashes, all of which agreed; `None` without hashes.
     pub root: Option<Root>,
 }
 
@@ -32,10 +32,10 @@ impl Accepted {
     }
 }
 
-/// Accepts an archive that was walked. Frames in `compared` have been compared with the archive's hashes already.
+/// Accepts an archive that was read to its end. Frames in `compared` have been compared with the archive's hashes already.
 ///
 /// # Errors
-/// It is not what was wanted, or damaged: of the kind [`Damaged`](ErrorKind::Damaged).
+/// It is damaged, or not the requested archive: kind [`Damaged`](ErrorKind::Damaged).
 pub fn accept(
     source: &dyn Source,
     shape: &Shape,
@@ -54,7 +54,7 @@ pub fn accept(
     }
     let hashes = Tail::read(source)?.and_then(|tail| Some((tail.hashes?, tail.frames)));
     let root = hashes.as_ref().map(|(hashes, _)| hashes.root);
-    // Without the end that leads to them, nothing would be compared.
+    // Hashes are found from the end of the archive: without it, nothing would be compared.
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
@@ -93,10 +93,10 @@ fn hash_of(source: &dyn Source, range: Range<u64>, buffer: &mut Vec<u8>) -> Resu
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Accepts, or does not, a file that has the name already.
+/// Checks a file that already has an archive's name.
 ///
 /// # Errors
-/// See [`accept`]; or it cannot be read.
+/// See [`accept`]; or the file cannot be read.
 pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<Accepted> {
     let accepted = || {
         let source = LocalFile::open(path)?;

@@ -1,7 +1,7 @@
 //! A download from a server that does not send ranges, as Agave's: from the beginning, over one connection, each time.
 //!
-//! What an earlier run, or an earlier try, left is compared with what comes, and only what differs is written. So
-//! nothing of another archive stays, and readers see only bytes that the server sends today.
+//! Bytes that an earlier run or attempt left are compared with those that arrive, and only different ones are written. So
+//! no byte of another archive stays, and readers see only bytes that the server sent in this run.
 
 use std::ops::ControlFlow;
 
@@ -15,7 +15,7 @@ use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{Client, NetError, NetErrorKind, Outcome, Remote};
 
-/// Marked at a time: readers are woken so often.
+/// Readers are woken each time that this many bytes have arrived.
 const MARK_BYTES: u64 = 256 * 1024;
 
 pub fn fetch_in_order(
@@ -27,7 +27,7 @@ pub fn fetch_in_order(
 ) -> Result<()> {
     let lease = file.lease(0..u64::MAX, &mirror.shown());
     let mut buffer = Vec::new();
-    // What readers may have read; and what the longest try brought.
+    // End of what readers may have read, and of what the longest attempt brought.
     let (mut shown_bytes, mut most_bytes) = (0, 0u64);
     let mut trouble = None;
     let transfer = mirror.ask(progress, || {
@@ -46,7 +46,7 @@ pub fn fetch_in_order(
                 file.mark(marked_bytes..end);
                 marked_bytes = end;
             }
-            // What came before, in another try, is no progress.
+            // Bytes that an earlier attempt brought are no progress.
             let new = end.saturating_sub(most_bytes);
             most_bytes = most_bytes.max(end);
             giving.gave(new);
@@ -67,12 +67,12 @@ pub fn fetch_in_order(
     if transfer.outcome != Outcome::Whole || !transfer.is_complete {
         return Err(Error::failed("the transfer was ended"));
     }
-    // What an earlier run left behind the end is of another archive.
+    // Bytes of an earlier run beyond the end belong to another archive.
     file.forget_from(transfer.got_bytes)?;
     file.truncate(transfer.got_bytes)
 }
 
-/// Compares with what is there, and writes what differs. Of what readers have seen, nothing may differ.
+/// Writes bytes that differ from those in the file. Fails if readers have seen different ones.
 fn put(
     lease: &Lease<'_>,
     mirror: &Mirror,
@@ -84,7 +84,7 @@ fn put(
     slotpress_base::threads::panic_point("whole file");
     let file = lease.file();
     let (mut at, mut bytes) = (offset_bytes, bytes);
-    // What is kept may have gaps.
+    // Bytes of an earlier run may have gaps.
     while !bytes.is_empty() {
         let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(at)));
         let same = file.compare(at, kept, buffer)?;
@@ -105,7 +105,7 @@ fn put(
     Ok(())
 }
 
-/// An archive is longer than the operator wants: another one may not be.
+/// Error for an archive longer than the operator allows; another source may have a shorter one.
 pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
     let why = format!("the archive is longer than {}, which is the limit", bytes(max_bytes));
     let error = NetError::new(NetErrorKind::TooLong, &remote.url, &why);

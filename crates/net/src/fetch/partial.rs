@@ -1,8 +1,8 @@
 //! The partial file of a download: bytes at their place, in any order, and read as they arrive.
 //!
-//! The file is the channel. A reader that falls behind holds no connection back, and what has arrived can be read
-//! again. It lies in the archives directory, which is found by its descriptor, under a name of slotpress's own, which no
-//! starting validator and no other run sweeps, locked during the download; its `Journal` says what of it is on disk when a run ends.
+//! The file is the channel between download and reader: a slow reader delays no connection, and bytes can be read again. It
+//! lies in the archives directory (an open descriptor), under a name that no starting validator and no other run removes, and
+//! is locked during the download. Its `Journal` lists the ranges that are on disk when a run ends.
 
 mod naming;
 mod reading;
@@ -47,7 +47,7 @@ pub struct PartialFile {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
-    /// More than a killed run should lose has come.
+    /// Signals that more bytes are missing in the journal than a killed run should lose.
     is_due: Condvar,
     journal: Mutex<()>,
     pub(super) leases: Leases,
@@ -56,21 +56,21 @@ pub struct PartialFile {
 #[derive(Debug, Default)]
 struct State {
     journal: Journal,
-    /// Whether the bytes come in order and the length is not to be relied on: readers are not told it.
+    /// True if the bytes arrive in order. The length is not reliable then, and readers do not get it.
     is_in_order: bool,
-    /// Of bytes that came in order, as many are what the server sends today.
+    /// With bytes in order: number of bytes that are those that the server sent in this run.
     confirmed_bytes: u64,
     is_complete: bool,
     error: Option<Error>,
     is_unwanted: bool,
-    /// Readers that wait for bytes, since when, and how long any did before.
+    /// Number of waiting readers, since when, and the total time that any waited before.
     waiting: usize,
     waiting_since: Option<Instant>,
     waited: Duration,
-    /// Bytes that are not in the journal yet, and from how many on it is due.
+    /// Number of bytes that are not in the journal yet, and the number at which it must be written.
     unsynced_bytes: u64,
     unsynced_max: u64,
-    /// Bytes that an earlier run left: not read before it is known that they are of this archive, and right.
+    /// Ranges of an earlier run. They are not read before they are known to belong to this archive.
     unchecked: RangeSet<u64>,
     accepted: Option<Accepted>,
 }
@@ -79,19 +79,19 @@ impl PartialFile {
     /// Opens the partial file of an archive in a directory, or makes it, and locks it.
     ///
     /// # Errors
-    /// Another run is fetching it; or what is there is no ordinary file.
+    /// Another run is fetching it; or the path is not a regular file.
     pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
         Self::open_in(&Arc::new(KeptDir::open(dir)?), archive_name)
     }
 
-    /// The same in an open directory.
+    /// Same as [`open`](Self::open), in an open directory.
     ///
     /// # Errors
     /// See [`open`](Self::open).
     pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
-        // One name, and no path.
+        // A name without a path.
         dir.found(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
@@ -105,7 +105,7 @@ impl PartialFile {
             return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
         let mut journal = Journal::read(dir, &journal_name(&name))?.unwrap_or_default();
-        // What was cut off since is not there.
+        // The file may have been shortened since.
         journal.ranges.remove(metadata.len()..u64::MAX);
         journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
@@ -149,7 +149,7 @@ impl PartialFile {
         let mut state = self.lock();
         if !keeps {
             state.journal = Journal { identity: identity.clone(), ..Journal::default() };
-            // Before anything is overwritten, the journal must not tell of it any more.
+            // The journal must not list ranges that are about to be overwritten.
             self.write_journal(&state.journal)?;
             self.file.set_len(0).or_path("write", &self.path)?;
         }
@@ -158,7 +158,7 @@ impl PartialFile {
             if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
                 self.file.set_len(length_bytes).or_path("write", &self.path)?;
             }
-            // No holes that a full disk would tell of only later, where the file system can promise room.
+            // Reserves the room, if the file system can, so that a full disk shows now.
             let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
                 return Err(Error::io("make room for", &self.path, &error.into()));

@@ -1,7 +1,7 @@
-//! Which piece of an archive is fetched next, and by how many at a time. Pure.
+//! Chooses which piece of an archive a connection fetches next. Pure.
 //!
-//! Pieces are taken in their order, which is that of the reader of what has arrived. When all are taken, an
-//! idle connection takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
+//! Pieces are fetched in the order of the file, in which they are read. When all are being fetched, an idle connection
+//! takes over the oldest unfinished one, so that the last piece does not wait for the slowest connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::Limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
-    /// Requests that are under way for it; only what the last of them brings counts.
+    /// Number of running requests for it; only bytes of the last one count.
     workers: u8,
     begun: Duration,
     takeovers: u32,
-    /// The server that was asked last, and the one that it was taken over from: that one does not get it back.
+    /// The server of the last request, and the one from which it was taken over, which is not asked again.
     server: usize,
     slower: Option<usize>,
-    /// The only server that it may come from: what several gave together was wrong.
+    /// The only server it may come from, after parts of several servers did not fit together.
     only: Option<usize>,
 }
 
@@ -37,15 +37,15 @@ pub struct Pieces {
     takeover_after: Duration,
 }
 
-/// A request that is younger than this is not slow; twice that after each time that its piece was taken over. How little is left
-/// of the piece does not count: a slow server needs as long for that. Two seconds, where limits are as usual.
+/// Least age of a request that counts as slow; doubles each time its piece is taken over. The number of bytes left is not
+/// considered: a slow server takes long even for few. Two seconds with the usual limits.
 pub fn takeover_after(limits: &Limits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
 impl Pieces {
-    /// Pieces in their order, less what is `done`. What is missing of a piece goes from its first missing byte to its last,
-    /// and is widened to what can be fetched alone by `widened`, within the piece.
+    /// Pieces in their order, without the ranges in `done`. The missing part of a piece reaches from its first missing byte to its
+    /// last, and `widened` extends it, within the piece, to what can be fetched alone.
     pub fn new(
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
@@ -65,8 +65,7 @@ impl Pieces {
         Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
-    /// What is to be fetched next from a server, at a time that only grows; `None` where there is nothing for one more to
-    /// do.
+    /// The next range to fetch from a server; `None` if there is no work for one more connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<Job> {
         let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
@@ -93,7 +92,7 @@ impl Pieces {
         Some(Job { piece: at, range: piece.missing.clone(), is_second })
     }
 
-    /// What came of a piece from here on was wrong: it is fetched again, from this server only where one is named.
+    /// Fetches a piece again from this offset on, after its bytes were wrong; if a server is given, only from that one.
     pub fn restart(&mut self, piece: usize, start_bytes: u64, only: Option<usize>) {
         if let Some(piece) = self.pieces.get_mut(piece) {
             piece.missing.start = piece.missing.start.min(start_bytes);
@@ -107,14 +106,14 @@ impl Pieces {
         }
     }
 
-    /// The bytes of a piece are there up to `end_bytes`. Whether any more of it are wanted.
+    /// Records that a piece has arrived up to `end_bytes`. True if more of it is wanted.
     pub fn arrived(&mut self, piece: usize, end_bytes: u64) -> bool {
         let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) else { return false };
         missing.start = missing.start.max(end_bytes).min(missing.end);
         !missing.is_empty()
     }
 
-    /// A connection has left a piece, whether it is there or not.
+    /// Records that a connection has stopped fetching a piece, complete or not.
     pub fn give_back(&mut self, piece: usize) {
         if let Some(piece) = self.pieces.get_mut(piece) {
             piece.workers = piece.workers.saturating_sub(1);
@@ -126,7 +125,7 @@ impl Pieces {
     }
 }
 
-/// Cuts `0..length_bytes` into pieces; `piece_bytes` says how long one is of which so much is left.
+/// Cuts `0..length_bytes` into pieces; `piece_bytes` gives the length of a piece by the number of bytes left.
 pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
     std::iter::from_fn(move || {
@@ -137,7 +136,7 @@ pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl I
     })
 }
 
-/// Puts neighbouring frames, of which only ends are given, together into pieces of about what `piece_bytes` says.
+/// Groups neighbouring frames, given by their ends, into pieces of about `piece_bytes`.
 pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
     let length_bytes = frame_ends.last().copied().unwrap_or(0);
     let (mut pieces, mut start, mut end) = (Vec::new(), 0u64, 0u64);
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
         assert!(!pieces.arrived(0, 1_000_000));
         pieces.give_back(0);
-        // However little is left.
+        // At least one byte, even near the end.
         assert!(pieces.arrived(1, 1_999_999));
         assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
         assert_eq!(pieces.take(at(5), 0), None);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was there, fetching all jobs makes it whole, and nothing is asked for outside.
+        /// Whatever ranges were there, fetching all jobs completes the file, and no job is outside of it.
         #[test]
         fn everything_is_fetched(
             length in 1u64..10_000,

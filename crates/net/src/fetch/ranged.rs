@@ -1,8 +1,8 @@
-//! A download from servers that send ranges: many at a time, from one server or several, checked frame by frame where
-//! the archive has frame hashes.
+//! A download by ranges, over several connections, from one or several servers. Frames are compared with the archive's
+//! hashes, if it has any.
 //!
-//! The end comes first: it holds the index, and tells by which frames the rest is cut. Then pieces come in the order of
-//! the file, over as many connections as asked for.
+//! The end is fetched first: its index tells how to cut the rest at frames. Then pieces are fetched in the order of the
+//! file, over the requested number of connections.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::AtomicBool;
@@ -23,25 +23,25 @@ use super::tail::{Frames, check_kept, fetch_tail, mark_tail};
 use super::{Fault, Limits};
 use crate::{Client, NetError, NetErrorKind};
 
-/// A transfer of which so much was kept ended early, and did not fail.
+/// A transfer that ended after this many kept bytes counts as ended early, not as failed.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
-/// Compared with another server's, to know whether it has the same archive: hashes and index of mainnet's take 8 MiB.
+/// Bytes at the end that are compared with another server's, to learn whether it has the same archive: hashes and index of
+/// mainnet's take 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Between two looks at whether there is something to do.
+/// Time between two checks for work.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What one request fetches where so much is left. Pieces get shorter towards the end: what all connections fetch at the
-/// same time is read by the one that waits for it in order, and what has come of the last pieces by then is read after the last
-/// byte.
+/// Length of a request by the number of bytes left. Pieces get shorter towards the end: restoring reads in order, and whatever
+/// of the last pieces it has not read when the last byte arrives delays its end.
 pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
     (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
-/// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
-/// hashes tell that theirs are the same. Returns what was compared with frame hashes.
+/// Fetches the missing ranges of an archive. The first mirror defines the archive; others are used only if their frame
+/// hashes are the same. Returns the ranges that were compared with frame hashes.
 pub fn fetch_ranges(
     client: &Client,
     file: &PartialFile,
@@ -63,7 +63,7 @@ pub fn fetch_ranges(
     let is_known = root.is_some() && file.identity().root == root;
     let frames = Frames::new(tail.as_ref());
     check_kept(file, frames.as_ref(), is_known, first, progress)?;
-    // From now on, what is marked has been compared with the hashes that it stands for.
+    // From now on, every range that is marked as arrived has been compared with its hashes.
     if let Some(root) = root.filter(|_| frames.is_some()) {
         file.set_root(root);
     }
@@ -72,8 +72,8 @@ pub fn fetch_ranges(
     let ranges = match &frames {
         Some(frames) => {
             let end = frames.ends.last().copied().unwrap_or(0);
-            // The reader of what arrives begins with the last bytes of the archive, which begin in the middle of a frame: that
-            // comes first, and not when all else is there.
+            // The reader begins with the last bytes of the archive, which begin in the middle of a frame: fetch that frame
+            // first.
             let window = frames.start_of(first_read_at(length_bytes).min(end));
             let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
             let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
@@ -109,29 +109,29 @@ struct Fetching<'a> {
     client: &'a Client,
     to: Receiving<'a>,
     mirrors: &'a [Mirror],
-    /// From where on the archives of two servers must be the same to be the same archive.
+    /// Offset from which two servers' files must be equal to count as the same archive.
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
     ended: Mutex<Option<Error>>,
-    /// Nothing is missing any more: who still compares or reads need not.
+    /// True once nothing is missing: comparing and reading end.
     is_complete: AtomicBool,
     started: Instant,
 }
 
 impl Fetching<'_> {
     fn run(&self, streams: usize) -> Result<()> {
-        // Also when another connection has ended the download, or fetched what was missing.
+        // Another connection may have ended the download, or fetched the rest.
         let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
             for number in 0..streams.max(1) {
                 let stopping = &stopping;
-                // Told at once: the others would wait for the piece of one that has died.
+                // Report at once: the others would wait for the piece of a worker that panicked.
                 let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
                 match spawn(scope, stream) {
                     Ok(thread) => threads.push(thread),
-                    // Fewer do as well.
+                    // Fewer connections suffice.
                     Err(error) if threads.is_empty() => return Err(error),
                     Err(_) => break,
                 }
@@ -155,7 +155,7 @@ impl Fetching<'_> {
         self.ended.lock().is_some()
     }
 
-    /// Fetches piece after piece over one connection, until all are there.
+    /// Fetches one piece after the other over one connection, until all have arrived.
     fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.to.progress.check()?;
@@ -201,7 +201,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// Chooses the server for a connection: they are spread over all that are good, and best not to be left alone now.
+    /// Chooses the server for a connection: connections are spread over all good servers that are not pausing.
     fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
@@ -215,7 +215,7 @@ impl Fetching<'_> {
         ready.or_else(|| all().find(|(_, mirror)| is_good(mirror)))
     }
 
-    /// Compares another server's hashes of all frames: where they differ, so may bytes.
+    /// Compares another server's frame hashes with those of the first: different hashes mean another archive.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const ANOTHER: &str = "another archive of the same name: not used";
         let other = |why| NetError::new(NetErrorKind::BadAnswer, &mirror.remote.url, why);
@@ -252,7 +252,7 @@ impl Fetching<'_> {
         panic_point("stream");
         let lease = self.to.file.lease(job.range.clone(), &mirror.shown());
         let mut receiver = Receiver::new(&self.to, job, mirror, &lease);
-        // Also when another connection has taken over what is fetched.
+        // Another connection may have taken over this piece.
         let while_leased = Until(|| lease.is_lost() || stopping.is_interrupted());
         let mut trouble = None;
         let take = &mut |offset: u64, bytes: &[u8]| {
@@ -269,7 +269,7 @@ impl Fetching<'_> {
             (None, Ok(transfer)) if transfer.were_ranges_ignored => self.end(mirror.no_ranges()),
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
-            // What ends a long transfer does not keep the next one waiting.
+            // The end of a long transfer does not delay the next one.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
                 if !mirror.is_asked_after(&error, self.to.progress) && self.mirrors.len() > 1 {
@@ -280,8 +280,8 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    /// Handles a frame that does not match its hash. Where several servers gave it, it is unknown which of them was wrong: it comes once
-    /// more, from one.
+    /// Handles a frame that does not agree with its hash. If several servers sent parts of it, it is unknown which of them is wrong:
+    /// it is fetched again from one.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
         let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
@@ -296,7 +296,7 @@ impl Fetching<'_> {
         self.to.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
-    /// Explains that no server is left to fetch from, by the gravest of their faults.
+    /// Error for when no server is left: the gravest of their faults.
     fn nobody_left(&self) -> Error {
         let whys = self.mirrors.iter().filter_map(|mirror| match mirror.standing() {
             Standing::Dropped(why) => Some(why),

@@ -1,5 +1,4 @@
-//! The end of an archive, which comes first: it holds the index, and tells by which frames the rest is fetched, and what
-//! their hashes are.
+//! The end of an archive, which is fetched first: it holds the index, which gives the position and the hash of each frame.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -17,12 +16,12 @@ use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{Client, NetError, NetErrorKind};
 
-/// The longest frame that a connection holds in memory until its hash is known: one of 32 MiB of tar that zstd cannot
-/// compress, with its mark, takes less. Archives with longer ones are fetched without a look at their hashes.
+/// Longest frame that a connection holds in memory until it was compared with its hash: a frame of 32 MiB of tar that zstd
+/// cannot compress is shorter. Archives with longer frames are fetched without comparing hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
-/// The last bytes, and what they say of the rest; and which bytes were fetched for it, not yet checked. They
-/// come from the first server; others are compared with them.
+/// The last bytes of an archive, its frames by the index, and the ranges fetched to learn them, which are not checked yet.
+/// They come from the first server; those of others are compared with them.
 pub fn fetch_tail(
     client: &Client,
     file: &PartialFile,
@@ -33,13 +32,13 @@ pub fn fetch_tail(
 ) -> Result<(Option<Tail>, RangeSet<u64>)> {
     let mut fetched = RangeSet::new();
     let mut start = first_read_at(length_bytes);
-    // An index that is longer than the first read is asked for once more.
+    // An index longer than the first read takes a second request.
     for _ in 0..2 {
         if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
             break;
         }
         let mut there = file.done();
-        // The end itself is not fetched again, unless it may be what is wrong.
+        // The end is not fetched again, unless it may be the wrong part.
         if let (left, None) = file.unchecked() {
             there.extend(left);
         }
@@ -53,7 +52,7 @@ pub fn fetch_tail(
         let arrived = Arrived { file, there, wanted: Mutex::new(None) };
         match Tail::read(&arrived) {
             Ok(tail) => return Ok((tail, fetched)),
-            // One that makes no sense is for the reader to tell of: the rest is fetched without it.
+            // The archive is fetched without a damaged index; the reader reports the damage.
             Err(error) if error.kind() == ErrorKind::Damaged => break,
             Err(error) => match arrived.wanted.into_inner() {
                 Some(wanted) if wanted < start => start = wanted,
@@ -64,13 +63,13 @@ pub fn fetch_tail(
     Ok((None, fetched))
 }
 
-/// For the end of an archive from a server that is not the only one: others may be faster, and none gives anything before it is
-/// there. Less than 64 KiB/s is slow.
+/// Time for the end of an archive if there are other servers, which may be faster: no server sends anything else before the end
+/// is there. Less than 64 KiB/s is slow.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
 
-/// Fetches one range, however often it takes, from one server. Nothing is marked.
+/// Fetches one range from one server, with as many requests as it takes. Does not mark it as arrived.
 fn fetch_range(
     client: &Client,
     file: &PartialFile,
@@ -114,8 +113,8 @@ fn fetch_range(
     Ok(())
 }
 
-/// Marks what was fetched to learn the index: of frames with hashes only those that are whole and right, the rest is
-/// fetched again.
+/// Marks the ranges that were fetched to learn the index as arrived; of frames with hashes, only complete ones that agree. The
+/// others are fetched again.
 pub fn mark_tail(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -140,9 +139,9 @@ pub fn mark_tail(
     Ok(())
 }
 
-/// Looks at what an earlier run left. Frames with hashes are compared with them, unless that was done then (`is_known`)
-/// and no check has failed since. Without hashes it counts, unless a check has failed: then only what the server gave
-/// that is asked now, and nothing where that is all.
+/// Decides which bytes of an earlier run are kept. Frames are compared with their hashes, unless that run did so (`is_known`)
+/// and no check has failed since. Without hashes, all bytes are kept; after a failed check, only those that came from the server
+/// that is asked now, and none if all did.
 pub fn check_kept(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -156,7 +155,7 @@ pub fn check_kept(
         Some(_) if is_known && failed_check.is_none() => right.extend(unchecked.iter().cloned()),
         None if failed_check.is_none() => right.extend(unchecked.iter().cloned()),
         Some(frames) => {
-            // Behind the frames, the tail has been read: it made sense.
+            // After the last frame: the tail, which could be read.
             let end = frames.ends.last().copied().unwrap_or(0);
             right.extend(
                 unchecked
@@ -188,7 +187,7 @@ pub fn check_kept(
     Ok(())
 }
 
-/// The part of a file that has arrived, marked or not: asking for more is an error, and remembered.
+/// The part of a file that has arrived, marked or not. Reading beyond it is an error, which is remembered.
 #[derive(Debug)]
 struct Arrived<'a> {
     file: &'a PartialFile,
@@ -217,13 +216,13 @@ impl Source for Arrived<'_> {
 
 #[derive(Debug)]
 pub struct Frames {
-    /// Where each ends; it starts, with its mark, where the one before ends.
+    /// End of each frame. A frame, with its mark, starts at the end of the one before.
     pub ends: Vec<u64>,
     pub hashes: Vec<FrameHash>,
 }
 
 impl Frames {
-    /// Of an archive that has hashes, none of whose frames is too long.
+    /// Frames of an archive with hashes; `None` if one of them is too long.
     pub fn new(tail: Option<&Tail>) -> Option<Self> {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;
@@ -234,14 +233,14 @@ impl Frames {
         is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
     }
 
-    /// Where the frame that holds a byte is, and its hash; `None` behind the last.
+    /// Range and hash of the frame that contains a byte; `None` after the last frame.
     pub fn frame_at(&self, at: u64) -> Option<(Range<u64>, &FrameHash)> {
         let number = self.ends.partition_point(|end| *end <= at);
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
-    /// Whether the bytes of a frame that were written are those of its hash.
+    /// True if the bytes of a frame in the file agree with its hash.
     pub fn is_right(
         &self,
         file: &PartialFile,
@@ -254,7 +253,7 @@ impl Frames {
         Ok(blake3::hash(buffer).as_bytes() == hash)
     }
 
-    /// The frames that lie whole in a range that was written, and are right.
+    /// Frames that lie completely within a written range and agree with their hashes.
     fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
         let (mut right, mut buffer, mut at) = (Vec::new(), Vec::new(), self.start_of(range.start));
         while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
@@ -268,12 +267,12 @@ impl Frames {
         Ok(right)
     }
 
-    /// Where the frame that holds a byte starts; the byte itself behind the last.
+    /// Start of the frame that contains a byte; after the last frame, the byte itself.
     pub fn start_of(&self, at: u64) -> u64 {
         self.frame_at(at).map_or(at, |(frame, _)| frame.start)
     }
 
-    /// Where the frame ends that holds the byte before this one; the place itself behind the last.
+    /// End of the frame that contains the byte before this one; after the last frame, the position itself.
     pub fn end_of(&self, end: u64) -> u64 {
         end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
     }

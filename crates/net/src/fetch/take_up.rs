@@ -1,4 +1,4 @@
-//! Archives that another program has left unfinished under their final names, as an interrupted `curl` does.
+//! Unfinished archives under their final names, as an interrupted `curl` leaves them.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,14 +10,14 @@ use slotpress_base::{Error, Progress, Result, ShowPath};
 use super::partial::PartialFile;
 use crate::{Client, Remote};
 
-/// So much of a file's beginning is compared with what a server has.
+/// Length of the beginning of a file that is compared with the server's.
 const BEGINNING_BYTES: u64 = 64 * 1024;
 
-/// Takes up what another program has left of an archive under its final name: it becomes the partial file. It must be
-/// shorter than what the first of the servers has, and begin in the same way; `broken` says why it is no archive.
+/// Turns an unfinished archive under its final name into the partial file. It must be shorter than the archive of the first
+/// server, and begin with the same bytes; `broken` says why it is no complete archive.
 ///
 /// # Errors
-/// It is something else, which the user has to move; or the server cannot be asked.
+/// The file is something else, which the user must move; or the server does not answer.
 pub fn take_up(
     client: &Client,
     path: &Path,
