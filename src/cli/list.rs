@@ -199,6 +199,9 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     if archive.name.base_slot.is_some() && catalog.base_of(archive).is_none() {
         line += ", its full archive is not here";
     }
+    if archive.rebased_on().is_some() {
+        line += ", made by rebase: nodes must not have a full archive between its slots";
+    }
     if let Some(hashes) = archive.hashes {
         line += &format!("\n    root {}", hashes.root);
     }

@@ -128,6 +128,7 @@ impl Index {
             frame_hashes: archive
                 .hashes
                 .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+            rebased_on: archive.rebased_on(),
         });
     }
 

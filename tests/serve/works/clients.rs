@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::served::{Server, large_archive, read_head, read_response, send, two_archives};
 use crate::common::*;
+use crate::rebase::{rebase, two_full_archives};
 
 #[test]
 fn both_redirects_and_exact_names() {
@@ -32,6 +33,26 @@ fn both_redirects_and_exact_names() {
     assert!(status.success(), "a server that is asked to stop has not failed: {lines:?}");
     let transfers: Vec<&String> = lines.iter().filter(|line| line.contains("\"served\"")).collect();
     assert!(transfers.len() == 2 && transfers.iter().all(|line| line.contains("\"complete\":true")), "{lines:?}");
+}
+
+#[test]
+fn redirects_never_choose_a_rebased_archive() {
+    let (dir, served) = (temp_dir(), temp_dir());
+    let [old, new] = two_full_archives(AGAVE_4_5, dir.path());
+    fs::copy(&old, served.path().join(name(&old))).expect("copied");
+    let rebased = rebase(&[&new], &old, served.path(), &[]);
+    let listed = slotpress().args(["list", "--json"]).arg(served.path()).output().expect("runs").stdout;
+    let line =
+        String::from_utf8(listed).expect("text").lines().find(|line| line.contains(&name(&rebased))).map(String::from);
+    let line: serde_json::Value = serde_json::from_str(&line.expect("listed")).expect("JSON");
+    let base_hash = name(&old).split(['-', '.']).nth(2).expect("a hash").to_string();
+    assert_eq!((&line["rebased_on"], &line["chosen"]), (&base_hash.into(), &false.into()));
+    let server = Server::start_in(served, &[]);
+    let full = server.get("/snapshot.tar.bz2", "");
+    assert_eq!((full.status, full.header("location")), (303, format!("/{}", name(&old)).as_str()));
+    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404);
+    let exact = server.get(&format!("/{}", name(&rebased)), "");
+    assert!(exact.status == 200 && exact.body == fs::read(&rebased).expect("read"));
 }
 
 #[test]

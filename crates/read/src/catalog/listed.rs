@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use slotpress_format::{ArchiveName, FrameHashesAt, Root, SlotTime, SlotTimeSource, VERSION};
+use slotpress_format::{ArchiveName, FrameHashesAt, Hash, Root, SlotTime, SlotTimeSource, VERSION};
 
 use super::{Archive, Catalog, FrameHashes};
 
@@ -22,6 +22,7 @@ pub struct ListedArchive {
     pub state: Option<String>,
     pub root: Option<Root>,
     pub frame_hashes: Option<FrameHashesAt>,
+    pub rebased_on: Option<Hash>,
 }
 
 /// Contents of a server's list.
@@ -49,6 +50,7 @@ struct Entry {
     state: Option<String>,
     root: Option<String>,
     frame_hashes: Option<FrameHashesAt>,
+    rebased_on: Option<String>,
 }
 
 /// Parses a list; `None` if the document is something else. Skips entries that are not named like an archive.
@@ -66,6 +68,7 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
             state: entry.state,
             root: entry.root.and_then(|root| root.parse().ok()),
             frame_hashes: entry.frame_hashes,
+            rebased_on: entry.rebased_on.and_then(|hash| hash.parse().ok()),
         })
     });
     let told = list.slot_ms.zip(list.slot_time_source);
@@ -86,6 +89,7 @@ impl Catalog {
                     root,
                     offset_bytes: fields.offset_bytes,
                     frames: fields.frames,
+                    rebased_on: listed.rebased_on,
                 }),
                 ..Archive::of_server(listed.name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
             }

@@ -77,6 +77,7 @@ pub struct ArchiveFields {
     etag: Option<String>,
     root: Option<Root>,
     frame_hashes: Option<FrameHashesAt>,
+    rebased_on: Option<Hash>,
 }
 
 impl ChoiceFields {
@@ -113,6 +114,7 @@ impl ArchiveFields {
             frame_hashes: archive
                 .hashes
                 .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+            rebased_on: archive.rebased_on(),
         }
     }
 
@@ -147,7 +149,8 @@ mod tests {
     fn what_is_listed_is_read() {
         let mut archive = Archive::of_server(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         archive.modified_ns = 7_000_000_000;
-        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), offset_bytes: 3, frames: 2 });
+        archive.hashes =
+            Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), offset_bytes: 3, frames: 2, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, Root, SlotTime};
+use slotpress_format::{ArchiveName, Hash, Root, SlotTime};
 
 use self::usable::{Fault, Unusable};
 
@@ -53,6 +53,8 @@ pub struct FrameHashes {
     pub root: Root,
     pub offset_bytes: u64,
     pub frames: u64,
+    /// For the results of `rebase`: snapshot hash of the full archive that this one goes on.
+    pub rebased_on: Option<Hash>,
 }
 
 /// Identifies a file, even if another one takes its name.
@@ -84,6 +86,11 @@ impl Archive {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size_bytes.to_le_bytes()).update(&self.modified_ns.to_le_bytes());
         format!("\"{}\"", hasher.finalize().to_hex().get(..32).unwrap_or_default())
+    }
+
+    /// For the results of `rebase`: snapshot hash of the full archive that this one goes on, if known.
+    pub fn rebased_on(&self) -> Option<Hash> {
+        self.hashes?.rebased_on
     }
 
     /// True if it holds a whole state.
@@ -209,9 +216,10 @@ impl Catalog {
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// The archives that a node would choose, leaving out formats that no client reads.
+    /// The archives that a node would choose, leaving out formats that no client reads, and results of `rebase`: a node may
+    /// have a full archive between their slots.
     pub fn choice(&self) -> Option<Choice<'_>> {
-        let is_read = |archive: &&Archive| rank(archive.name.extension) < 3;
+        let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && archive.rebased_on().is_none();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));

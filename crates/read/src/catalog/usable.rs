@@ -12,6 +12,7 @@ use slotpress_format::{BLOCK, BLOCK_BYTES};
 use super::{Archive, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
+use crate::rules::rebased::rebased_on;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
 /// Fault that makes a file unusable that is named like an archive.
@@ -82,14 +83,17 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
     let length_bytes = source.length_bytes().unwrap_or_default();
     let end = first_read_at(length_bytes)..length_bytes;
     let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, length_bytes));
-    let hashes = match Tail::read(source) {
-        Ok(tail) => tail.and_then(|tail| tail.hashes),
+    let tail = match Tail::read(source) {
+        Ok(tail) => tail,
         Err(error) if error.kind() == ErrorKind::Damaged => None,
         Err(_) => return Err(Fault::Unreadable),
     };
-    if let Some(hashes) = hashes {
-        let frames = hashes.frames.len() as u64;
-        return Ok(Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames }));
+    if let Some(tail) = tail
+        && let Some(hashes) = tail.hashes
+    {
+        let (root, offset_bytes, frames) = (hashes.root, hashes.offset_bytes, hashes.frames.len() as u64);
+        let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
+        return Ok(Some(FrameHashes { root, offset_bytes, frames, rebased_on }));
     }
     let is_cut = match compression {
         Compression::Zstd => is_plainly_cut(source).map_err(|_| Fault::Unreadable)?,

@@ -10,11 +10,16 @@ use crate::rules::rule::Rule;
 /// What an index says before the snapshot hash of the full archive that its archive goes on.
 pub const REBASED_ON: &str = "rebased-on=";
 
+/// Snapshot hash of the full archive that an archive was rebased on, by the settings in its index.
+pub fn rebased_on(settings: &str) -> Option<&str> {
+    settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
+}
+
 /// Checks that an incremental archive was made on the full one of this hash, as far as its index tells: slots can be equal where
 /// states are not.
 pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) -> Result<()> {
     let settings = incremental.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
-    match settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON)) {
+    match rebased_on(settings) {
         Some(expected) if expected != full.to_string() => {
             let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {full}"));
             findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, found)
