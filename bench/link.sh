@@ -17,13 +17,11 @@
 # default --window of `levels link` stands.
 #
 # Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger, by default as much as takes seconds), WAYS,
-# BUFFERS, LOSS (0), CONGESTION (cubic), ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH
+# BUFFERS, ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH
 # (/dev/shm), MEASURED (also append the rows there). Needs zstd, tar, ip (iproute2), unshare.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 threads=${THREADS:-1}
-loss=${LOSS:-0}
-congestion=${CONGESTION:-cubic}
 receive_buffer=67108864
 send_buffer=67108864
 # Two thirds of the send buffer, as the default of `levels link`.
@@ -44,7 +42,7 @@ since() { awk -v a="$1" -v b="$(now)" 'BEGIN {printf "%.4f", b-a}'; }
 field() { sed -n "s/.*\"$1\":\"\{0,1\}\([-0-9.a-z_]*\).*/\1/p"; }
 seconds_of() { awk -v text="$1" 'BEGIN {print (text ~ /ms$/) ? text/1000 : text+0}'; }
 
-serve() { ip netns exec sender "$shaper" serve 10.77.0.1:7000 "$congestion"; }
+serve() { ip netns exec sender "$shaper" serve 10.77.0.1:7000 cubic; }
 fetch() { ip netns exec receiver "$shaper" fetch 10.77.0.1:7000; }
 
 # archive flags of a level
@@ -90,7 +88,7 @@ predict() { # RATE RTT
     local list=() level
     for level in "${levels[@]}"; do [ "$level" = none ] || list+=("$level"); done
     for _ in $(seq "$rounds"); do "$slotpress" -q --json levels link "$dir/ledger" --levels "$(IFS=,; echo "${list[*]:-1}")" --threads "$threads" \
-        --bandwidth "$1" --rtt "$2" --loss "$loss" --congestion "$congestion" "${window[@]}" \
+        --bandwidth "$1" --rtt "$2" "${window[@]}" \
         --read-rate "$(cat "$dir/read-rate")" --place-rate "$(cat "$dir/place-rate")" 2>/dev/null; done >"$work/predicted"
 }
 predicted() { # LEVEL WAY
@@ -135,7 +133,7 @@ for rate in "${rates[@]}"; do
     prepare "$size"
     for rtt in "${rtts[@]}"; do
         predict "$rate" "$rtt"
-        link_up "$rate_bits" "$(seconds_of "$rtt")" "$loss" "$receive_buffer" "$send_buffer"
+        link_up "$rate_bits" "$(seconds_of "$rtt")" 0 "$receive_buffer" "$send_buffer"
         for way in "${ways[@]}"; do
             for level in "${levels[@]}"; do
                 : >"$work/runs"

@@ -39,6 +39,9 @@ const REMOVED: &[Removed] = &[
         "leave it out: every frame is compressed, and zstd stores raw what it cannot make smaller",
     ),
     (WRITERS, "--no-checksum", "leave it out: every frame has its checksum"),
+    (&["levels link"], "--loss", "leave it out: no model of loss came within 10 % of what was measured"),
+    (&["levels link"], "--congestion", "leave it out: without loss, the rate does not depend on it"),
+    (&["levels link"], "--mss", "leave it out: packets of Ethernet are assumed"),
     (&["inspect"], "--largest", "leave it out: --by-owner shows the accounts and bytes of each owner"),
     (&["inspect"], "--csv", "--by-owner --json has all owners, one object per line"),
 ];

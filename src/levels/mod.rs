@@ -33,7 +33,7 @@ pub use self::frames::{FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport
 pub use self::input::{Input, InputKind, MEMORY_BYTES_MAX};
 pub use self::latency::Latency;
 pub use self::link::break_even::{BreakEven, Range, Sooner};
-pub use self::link::network::{CongestionControl, Limit, Link, MSS_BYTES, WINDOW_BYTES};
+pub use self::link::network::{Limit, Link, WINDOW_BYTES};
 pub use self::link::recommend::LinkRecommendation;
 pub use self::link::{
     LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Stage, StageTimes, Way,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::Result;
 use slotpress::levels::{
-    BreakEven, CongestionControl, Limit, Link, LinkQuestion, LinkReport, LinkRow, MSS_BYTES, PLACE_BYTES_PER_SECOND,
-    READ_BYTES_PER_SECOND, Sooner, WINDOW_BYTES, Way, label, measure_levels,
+    BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Sooner,
+    WINDOW_BYTES, Way, label, measure_levels,
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
@@ -49,9 +49,6 @@ struct LinkFlags {
     /// Round-trip time: 60ms, 0.5ms, 0
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_rtt, allow_hyphen_values = true)]
     rtt: f64,
-    /// Random packet loss: 0.1%, 0.001
-    #[arg(long, value_name = "PART", default_value = "0", value_parser = parse_loss, allow_hyphen_values = true)]
-    loss: f64,
     /// Number of connections of each node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     streams: u32,
@@ -64,16 +61,9 @@ struct LinkFlags {
     /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar (not read by Agave)
     #[arg(long)]
     any_format: bool,
-    /// The sender's congestion control
-    #[arg(long, default_value = "cubic", value_parser = values::choice(CONTROLS))]
-    congestion: CongestionControl,
     /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
-    /// Payload of a packet, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = MSS_BYTES, hide_short_help = true,
-          value_parser = clap::value_parser!(u32).range(64..=65_535))]
-    mss: u32,
     /// How fast the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     read_rate: Option<f64>,
@@ -81,12 +71,6 @@ struct LinkFlags {
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     place_rate: Option<f64>,
 }
-
-const CONTROLS: &[(&str, CongestionControl, &str)] = &[
-    ("reno", CongestionControl::Reno, "Halves its window"),
-    ("cubic", CongestionControl::Cubic, "The default of Linux"),
-    ("bbr", CongestionControl::Bbr, "Sends at the rate that it measures"),
-];
 
 fn window(text: &str) -> Result<u64, String> {
     match values::size(text)? {
@@ -100,12 +84,9 @@ impl LinkFlags {
         let link = Link {
             bandwidth_bits_per_second: self.bandwidth,
             rtt_seconds: self.rtt,
-            loss: self.loss,
             streams: self.streams,
             nodes: self.nodes,
-            congestion_control: self.congestion,
             window_bytes: self.window.unwrap_or(WINDOW_BYTES),
-            mss_bytes: self.mss,
         };
         link.check()?;
         Ok(LinkQuestion {
@@ -218,8 +199,7 @@ fn break_evens(link: &LinkReport) -> Table {
         .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
         .finish();
     let path = &link.question.link;
-    let what = if path.with_bandwidth(f64::MAX).limit() == Limit::Loss { "loss" } else { "the window" };
-    let limit = |bits| format!("From {} on, {what} is the limit.", show_bandwidth(bits));
+    let limit = |bits| format!("From {} on, the window is the limit.", show_bandwidth(bits));
     Table {
         title: "Break-even: the bandwidths at which a level starts a node sooner than the next lighter one".to_string(),
         notes: path.useful_bits_per_second().map(limit).into_iter().collect(),
@@ -246,23 +226,16 @@ fn heavier_at(pair: &BreakEven) -> String {
 
 fn describe(report: &LinkReport) -> Vec<String> {
     let link = &report.question.link;
-    let control = match link.congestion_control {
-        CongestionControl::Reno => "Reno",
-        CongestionControl::Cubic => "CUBIC",
-        CongestionControl::Bbr => "BBR",
-    };
     let limit = match report.limit {
         Limit::Bandwidth if link.nodes > 1 => "a share of the bandwidth".to_string(),
         Limit::Bandwidth => "the bandwidth".to_string(),
         Limit::Window => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
-        Limit::Loss => format!("loss, as {control} answers to it"),
     };
     vec![
         format!(
-            "link {}, round trip {}, loss {}, {control}, {}, {} each",
+            "link {}, round trip {}, {}, {} each",
             show_bandwidth(link.bandwidth_bits_per_second),
             show_rtt(link.rtt_seconds),
-            show_loss(link.loss),
             quantity::count_of(link.nodes.into(), "node"),
             quantity::count_of(link.streams.into(), "stream"),
         ),
@@ -307,15 +280,6 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a loss to a fraction of 1: `0.1%`, `0.001`, `0`.
-fn parse_loss(text: &str) -> Result<f64, String> {
-    let (number, whole) = text.trim().strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
-    match number.trim().parse::<f64>().map(|number| number / whole) {
-        Ok(loss) if (0.0..1.0).contains(&loss) => Ok(loss),
-        _ => Err("0 or more, and below 100 %; losses look like 0.1%, 0.001".to_string()),
-    }
-}
-
 /// Parses a price of 0 or more, in any currency.
 fn parse_price(text: &str) -> Result<f64, String> {
     /// Larger values are typing errors.
@@ -342,12 +306,6 @@ fn show_bandwidth(bits_per_second: f64) -> String {
 fn show_rtt(seconds: f64) -> String {
     let text = format!("{:.3}", seconds * 1e3);
     format!("{} ms", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-/// Formats a fraction as `0.1 %` or `0 %`.
-fn show_loss(loss: f64) -> String {
-    let text = format!("{:.6}", loss * 100.0);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 #[cfg(test)]
@@ -383,15 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn delays_losses_and_prices() {
+    fn delays_and_prices() {
         let rtts = ["60ms", "0", "0ms", "500us", "0.06s"].map(parse_rtt);
         assert_eq!(rtts, [Ok(0.06), Ok(0.0), Ok(0.0), Ok(0.0005), Ok(0.06)]);
         for text in ["", "60", "-1ms", "nan", "nanms", "1h", "61s", "ms"] {
             assert!(parse_rtt(text).is_err(), "{text}");
-        }
-        assert_eq!(["0.1%", "0.001", "0", "50 %"].map(parse_loss), [Ok(0.001), Ok(0.001), Ok(0.0), Ok(0.5)]);
-        for text in ["", "100%", "1", "5", "-1%", "nan", "nan%", "%", "0.1ms"] {
-            assert!(parse_loss(text).is_err(), "{text}");
         }
         assert_eq!(["0.09", "0"].map(parse_price), [Ok(0.09), Ok(0.0)]);
         for text in ["", "-1", "nan", "inf", "1e99", "x"] {
@@ -404,13 +358,12 @@ mod tests {
         let shown = [410.4e6, 1.25e9, 1e9, 999.6e6, 56e3, 12.0, 99.96e9].map(show_bandwidth);
         assert_eq!(shown, ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]);
         assert_eq!([0.06, 0.0, 0.0005].map(show_rtt), ["60 ms", "0 ms", "0.5 ms"]);
-        assert_eq!([0.001, 0.0].map(show_loss), ["0.1 %", "0 %"]);
     }
 
     proptest! {
         #[test]
         fn hostile_text_never_panics(text in "[-+0-9.a-zA-Zµé%/ ]{0,12}") {
-            let _ = (parse_bandwidth(&text), parse_rtt(&text), parse_loss(&text), parse_price(&text));
+            let _ = (parse_bandwidth(&text), parse_rtt(&text), parse_price(&text));
         }
 
         #[test]
@@ -426,12 +379,9 @@ mod tests {
         let link = Link {
             bandwidth_bits_per_second: 1e9,
             rtt_seconds: 0.06,
-            loss: 0.0,
             streams: 1,
             nodes: 3,
-            congestion_control: CongestionControl::Cubic,
             window_bytes: WINDOW_BYTES,
-            mss_bytes: MSS_BYTES,
         };
         let question = LinkQuestion {
             link,

@@ -1,7 +1,7 @@
 //! Finds the bandwidths at which one level overtakes its neighbour.
 //!
 //! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per second, and places
-//! where the sooner one changes are refined by bisection. Everything else that limits the link (delay, window, loss) is
+//! where the sooner one changes are refined by bisection. Everything else that limits the link (delay, window) is
 //! included: where a window limits a stream, no bandwidth helps.
 
 use serde::Serialize;

@@ -79,7 +79,7 @@ fn a_screen_and_files() {
     let path = |name: &str| dir.path().join(name);
     let assert = slotpress()
         .args(["levels", "link", "--levels", "1,2", "--bandwidth", "1Gbit", "--repeat", "1", "--min-time", "0"])
-        .args(["--codec", "zstd,lz4", "--loss", "0.1%", "--rtt", "30ms", "--streams", "4"])
+        .args(["--codec", "zstd,lz4", "--rtt", "30ms", "--window", "64KiB", "--streams", "4"])
         .arg(fixture(FULL_3500))
         .arg("--csv")
         .arg(path("t.csv"))
@@ -87,7 +87,9 @@ fn a_screen_and_files() {
         .success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for words in ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even: ", "\nlz4 ", "a node can be started"] {
+    for words in
+        ["round trip 30 ms", "a window of 64 KiB", "--read-rate", "Break-even: ", "\nlz4 ", "a node can be started"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert_eq!(fs::read_to_string(path("t.csv")).expect("written").lines().count(), 5);
