@@ -1,4 +1,4 @@
-//! Memory of the machine, of control groups and resource limits, and of this process. Linux only; unknown elsewhere.
+//! Memory of the machine, control groups and resource limits. Linux only; unknown elsewhere.
 
 #![warn(missing_docs)]
 
@@ -105,18 +105,6 @@ fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
     };
     let file_pages = names.file_pages.iter().map(|name| pages_of(name)).fold(0, u64::saturating_add);
     Some(limit.saturating_sub(usage.saturating_sub(file_pages)))
-}
-
-/// Peak memory of this process in bytes, since [`reset_peak`] if that works.
-pub fn peak_bytes() -> Option<u64> {
-    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
-}
-
-/// Restarts the peak count. If the system does not allow it, the peak counts from the start of the process.
-pub fn reset_peak() {
-    /// Value documented in `proc(5)`.
-    const RESET_PEAK: &str = "5";
-    let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
 }
 
 fn kib_field(text: &str, name: &str) -> Option<u64> {
