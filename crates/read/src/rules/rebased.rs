@@ -32,7 +32,9 @@ pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) 
 /// Ids of validators rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
-    storages.peek().is_some() && storages.all(|(at, id)| at.checked_add(u64::from(id)) == slot.checked_add(1))
+    let is_in_row =
+        |(at, id): (u64, u32)| at.checked_sub(1).and_then(|below| below.checked_add(id.into())) == Some(slot);
+    storages.peek().is_some() && storages.all(is_in_row)
 }
 
 #[cfg(test)]
@@ -45,6 +47,7 @@ mod tests {
         assert!(is_rebased(40, [(40, 1)]));
         assert!(!is_rebased(40, []));
         assert!(!is_rebased(40, [(39, 38), (40, 39)]));
-        assert!(!is_rebased(u64::MAX, [(u64::MAX, 1)]));
+        assert!(is_rebased(u64::MAX, [(u64::MAX, 1)]));
+        assert!(!is_rebased(u64::MAX, [(u64::MAX, 2)]));
     }
 }
