@@ -178,9 +178,9 @@ pub mod codec {
         Codec, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
     };
     pub use crate::archive::layout::clustering_bytes;
+    pub use crate::archive::reframe::decoding_side_bytes;
     pub use crate::archive::writer::FrameTotals;
     pub use crate::archive::{check_frame_size, worker_memory_bytes};
-    pub use crate::recompress::decoding_side_bytes;
 }
 
 /// Memory, CPU and disk priority of the process, load of other processes, file system features.

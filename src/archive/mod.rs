@@ -10,6 +10,7 @@ pub mod encode;
 pub mod layout;
 pub mod ledger_source;
 pub mod lz4;
+pub mod reframe;
 pub mod sink;
 pub mod writer;
 

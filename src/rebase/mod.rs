@@ -22,15 +22,10 @@ use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_channel::bounded;
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{
-    Elapsed, Error, Forward, IoPolicy, Progress, ProgressEvent, Result, ShowPath, Stopwatch, available_threads, text,
-};
+use slotpress_base::{Elapsed, Error, IoPolicy, Progress, Result, ShowPath, Stopwatch, available_threads, text};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, BankFile, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Hash, Root, name_and_parts,
@@ -38,19 +33,18 @@ use slotpress_format::{
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Recycler,
-    VerifyOptions, read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, VerifyOptions,
+    read_back_archive, typical_records, verify_archives_showing,
 };
 
-use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
-use crate::archive::layout::{FrameLink, Linker};
+use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
+use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, FrameTotals};
 use crate::archive::{check_frame_size, threads_within};
 use crate::rebase::changes::{ChangeCounts, Changes};
 use crate::rebase::output::{SlotsBetween, StateSum, Writing};
 use crate::rebase::states::{ITEM_BYTES, StateLog};
-use crate::recompress::decoding_side_bytes;
 
 /// Options for [`rebase`].
 #[derive(Clone, Debug, Setters)]
@@ -137,9 +131,6 @@ pub struct RebaseReport {
     pub codec: Codec,
 }
 
-/// Frames on their way from the reading to the encoding side.
-const FRAMES_UNDER_WAY: usize = 2;
-
 /// Makes an incremental archive that turns the full archive `onto` into the new state.
 ///
 /// # Errors
@@ -212,56 +203,12 @@ pub fn rebase<'a>(
     let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
     let sink_path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(io_policy.io_hint), &sink_path, codec);
-    let (recycler, is_unwanted) = (Recycler::default(), AtomicBool::new(false));
-    let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
-    // What is written is counted by the encoding side, what is read by the other.
-    let reads = Forward::new(progress, |event| match event {
-        ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
-        event => Some(event),
-    });
-    let writes = Forward::new(progress, |event| match event {
-        ProgressEvent::Bytes { output, .. } => Some(ProgressEvent::Bytes { input: 0, output }),
-        event => Some(event),
-    });
-    let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
-        let writing = Writing {
-            new: &archives,
-            old: &old_archive,
-            slots: SlotsBetween { old: old_bank.slot, new: new_bank.slot },
-            places: new_bank.places,
-            changes: &changes,
-            frame_size_bytes: *frame_size_bytes,
-            threads,
-            recycler: &recycler,
-            linker: Linker::new(codec.layout),
-            frames_tx,
-            is_unwanted: &is_unwanted,
-            progress: &reads,
-        };
-        let reading = spawn(scope, move || guarded(|| writing.run()))?;
-        let encoded = guarded(|| {
-            encode_linked_frames(
-                frames_rx.into_iter(),
-                &|frame: Vec<u8>, content| {
-                    recycler.give(std::mem::replace(content, frame));
-                    Ok(content.len())
-                },
-                codec,
-                threads,
-                &writes,
-                &mut |frame| writer.frame(&frame),
-            )
-        });
-        is_unwanted.store(encoded.is_err(), Relaxed);
-        let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
-        Ok((read, encoded))
-    })?;
-    // What is wrong with an archive comes first: when the encoding side fails, the reading side only stops.
-    let written = match (read, encoded) {
-        (Ok(Some(written)), Ok(())) => written,
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-        (Ok(None), Ok(())) => return Err(Error::failed("the encoding side stopped early")),
-    };
+    let slots = SlotsBetween { old: old_bank.slot, new: new_bank.slot };
+    let written =
+        reframe(&mut writer, codec, *frame_size_bytes, threads, &AtomicBool::default(), progress, |frames, reads| {
+            let (new, old, places, changes) = (&archives[..], &old_archive, new_bank.places, &changes);
+            Writing { new, old, slots, places, changes, threads, progress: reads }.run(frames)
+        })?;
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes.counts;
     if (written.records, written.tombstones) != (accounts_changed + accounts_new, accounts_closed) {
         return Err(changed_meanwhile());
@@ -269,7 +216,9 @@ pub fn rebase<'a>(
     let mut sum = sum_of(&old_bank);
     sum.subtract(&written.outdated);
     sum.add(&written.written);
-    judge_sum(&sum, &new_bank)?;
+    if sum != sum_of(&new_bank) {
+        return Err(changed_meanwhile());
+    }
     let note = format!("{REBASED_ON}{}", old_bank.snapshot_hash());
     let writer::Written { length_bytes: output_bytes, frames, root } =
         writer.finish(written.entries.iter().copied(), Some(&note), *frame_size_bytes)?;
@@ -366,15 +315,6 @@ fn read_state(
 
 fn sum_of(bank: &BankFile) -> StateSum {
     StateSum { lattice: bank.lattice_hash.clone(), lamports: u128::from(bank.capitalization) }
-}
-
-/// Refuses a result that does not make the new state of the old one.
-fn judge_sum(sum: &StateSum, new: &BankFile) -> Result<()> {
-    let expected = sum_of(new);
-    match sum.lattice == expected.lattice && sum.lamports == expected.lamports {
-        true => Ok(()),
-        false => Err(changed_meanwhile()),
-    }
 }
 
 fn changed_meanwhile() -> Error {

@@ -1,32 +1,28 @@
 //! Writes what changed: documents of the new state, records of it in the order of its archives, then tombstones of closed
 //! accounts in the order of the old archive. Sums up what the two archives together hold.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::ops::Range;
 
-use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
-    BankPlaces, Entry, EntryKind, FrameAssembler, LatticeAccumulator, LatticeHash, RECORD_HEADER_BYTES, Record,
-    RecordFault, RecordHeader, RecordSink, RecordWalker, Records,
+    BankPlaces, Entry, EntryKind, LatticeAccumulator, LatticeHash, RECORD_HEADER_BYTES, Record, RecordFault,
+    RecordHeader, RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::visit::{NoEntrySink, Problem};
-use slotpress_read::{
-    EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, Recycler, StorageRef, Visitor, read_in_order,
-};
+use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, StorageRef, Visitor, read_in_order};
 
 use super::changes::{Changes, Marks, is_marked};
-use crate::archive::layout::{FrameLink, Linker};
+use crate::archive::reframe::FramesOut;
 
 /// A storage is no longer than this, unless one record is: its length stands before it, so that it is held in memory.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Lattice hash and lamports of some accounts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateSum {
     pub lattice: LatticeHash,
     pub lamports: u128,
@@ -66,13 +62,7 @@ pub struct Writing<'a> {
     /// Where the storage map is in the new bank file.
     pub places: BankPlaces,
     pub changes: &'a Changes,
-    pub frame_size_bytes: u64,
     pub threads: usize,
-    pub recycler: &'a Recycler,
-    pub linker: Linker,
-    pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
-    /// True once compressing has ended.
-    pub is_unwanted: &'a AtomicBool,
     pub progress: &'a dyn Progress,
 }
 
@@ -84,48 +74,28 @@ pub struct SlotsBetween {
 }
 
 impl Writing<'_> {
-    /// Reads and writes everything. `Ok(None)`: the encoding side has failed, and says why itself.
-    pub fn run(self) -> Result<Option<Written>> {
-        let Self { new, old, slots, places, changes, threads, recycler, is_unwanted, progress, .. } = self;
-        let frames_tx = self.frames_tx.clone();
-        let is_refused = AtomicBool::new(false);
-        let frames = Frames {
-            assembler: FrameAssembler::new(self.frame_size_bytes, recycler.take()),
-            frames_tx: self.frames_tx,
-            recycler,
-            linker: self.linker,
-            is_inside: false,
-            is_refused: &is_refused,
-        };
-        let write = || -> Result<Written> {
-            let buffer = Vec::new();
-            let pool = Pool::start(threads)?;
-            let mut output = Storages { frames, slots, buffer, pool, written: Written::default() };
-            let mut first_storage = 0;
-            for (number, archive) in new.iter().enumerate() {
-                let visitor = Reread::new(first_storage, &changes.written, None, number == 0);
-                let mut sink = NewState { output: &mut output, visitor: &visitor, places, walk: Walk::default() };
-                read(archive, &visitor, &mut sink, threads, progress)?;
-                first_storage = visitor.state.lock().next_storage;
-            }
-            let outdated = Outdated { marks: &changes.outdated, sum: Mutex::default() };
-            if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
-                let visitor = Reread::new(0, &changes.closed, Some(&outdated), false);
-                let mut sink = ClosedAccounts { output: &mut output, visitor: &visitor, walk: Walk::default() };
-                read(old, &visitor, &mut sink, threads, progress)?;
-            }
-            let mut written = output.finish()?;
-            written.outdated = outdated.sum.into_inner();
-            Ok(written)
-        };
-        match write() {
-            Err(_) if is_refused.load(Relaxed) || is_unwanted.load(Relaxed) => Ok(None),
-            Err(error) => {
-                let _ = frames_tx.send(Err(error.clone()));
-                Err(error)
-            }
-            Ok(written) => Ok(Some(written)),
+    /// Reads and writes everything.
+    pub fn run(self, frames: &mut FramesOut<'_>) -> Result<Written> {
+        let Self { new, old, slots, places, changes, threads, progress } = self;
+        let pool = Pool::start(threads)?;
+        let mut output = Storages { frames, slots, buffer: Vec::new(), pool, written: Written::default() };
+        let mut first_storage = 0;
+        for (number, archive) in new.iter().enumerate() {
+            let visitor = Reread::new(first_storage, &changes.written, None, number == 0);
+            let mut sink =
+                Wanted { output: &mut output, visitor: &visitor, places: Some(places), walk: Walk::default() };
+            read(archive, &visitor, &mut sink, threads, progress)?;
+            first_storage = visitor.state.lock().next_storage;
         }
+        let outdated = Outdated { marks: &changes.outdated, sum: Mutex::default() };
+        if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
+            let visitor = Reread::new(0, &changes.closed, Some(&outdated), false);
+            let mut sink = Wanted { output: &mut output, visitor: &visitor, places: None, walk: Walk::default() };
+            read(old, &visitor, &mut sink, threads, progress)?;
+        }
+        let mut written = output.finish()?;
+        written.outdated = outdated.sum.into_inner();
+        Ok(written)
     }
 }
 
@@ -141,58 +111,16 @@ fn read(
     read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }
 
-/// Frames on their way to the encoding side.
-struct Frames<'a> {
-    assembler: FrameAssembler,
-    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
-    recycler: &'a Recycler,
-    linker: Linker,
-    /// True inside an entry whose header is in a frame already.
-    is_inside: bool,
-    is_refused: &'a AtomicBool,
-}
-
-impl Frames<'_> {
-    fn with(&mut self, put: impl FnOnce(&mut FrameAssembler, &mut OnFrame<'_>) -> Result<()>) -> Result<()> {
-        let Self { assembler, frames_tx, recycler, linker, is_inside, is_refused } = self;
-        put(assembler, &mut |frame| {
-            if frames_tx.send(Ok((frame, linker.link(*is_inside)))).is_err() {
-                is_refused.store(true, Relaxed);
-                return Err(Error::failed("the encoding side has stopped"));
-            }
-            Ok(recycler.take())
-        })
-    }
-
-    fn begin(&mut self, entry: &Entry) -> Result<()> {
-        self.with(|assembler, on_frame| assembler.begin(entry, on_frame))?;
-        self.is_inside = true;
-        Ok(())
-    }
-
-    fn content(&mut self, bytes: &[u8]) -> Result<()> {
-        self.with(|assembler, on_frame| assembler.content(bytes, on_frame))
-    }
-
-    fn end(&mut self, entry: &Entry) -> Result<()> {
-        self.with(|assembler, on_frame| assembler.end(entry, on_frame))?;
-        self.is_inside = false;
-        Ok(())
-    }
-}
-
-type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
-
 /// Collects records into storages, the first of which is of the new state's slot, each following one of the slot below.
-struct Storages<'a> {
-    frames: Frames<'a>,
+struct Storages<'a, 'f> {
+    frames: &'a mut FramesOut<'f>,
     slots: SlotsBetween,
     buffer: Vec<u8>,
     pool: Pool,
     written: Written,
 }
 
-impl Storages<'_> {
+impl Storages<'_, '_> {
     fn record(&mut self, header: &RecordHeader, data: &[u8]) -> Result<()> {
         if !self.buffer.is_empty() && self.buffer.len() + to_usize(header.stored_bytes()) > STORAGE_BYTES_MAX {
             self.end_storage()?;
@@ -209,7 +137,6 @@ impl Storages<'_> {
     }
 
     fn end_storage(&mut self) -> Result<()> {
-        slotpress_base::threads::panic_point("assembling");
         let SlotsBetween { old, new } = self.slots;
         let count = self.written.entries.iter().filter(|entry| is_storage(entry)).count() as u64;
         let id = u32::try_from(count + 1).ok();
@@ -260,14 +187,6 @@ impl Storages<'_> {
         if !self.buffer.is_empty() {
             self.end_storage()?;
         }
-        let Frames { assembler, frames_tx, recycler, mut linker, is_refused, .. } = self.frames;
-        assembler.finish(&mut |frame| {
-            if frames_tx.send(Ok((frame, linker.link(false)))).is_err() {
-                is_refused.store(true, Relaxed);
-                return Err(Error::failed("the encoding side has stopped"));
-            }
-            Ok(recycler.take())
-        })?;
         Ok(self.written)
     }
 }
@@ -416,37 +335,40 @@ impl RecordSink for Marked<'_, '_> {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-/// Copies documents and marked records of the new state.
-struct NewState<'a, 'o, 'f> {
-    output: &'o mut Storages<'f>,
+/// Copies documents and marked records of the new state; of marked records of the old one, writes tombstones.
+struct Wanted<'a, 'o, 'p, 'f> {
+    output: &'o mut Storages<'p, 'f>,
     visitor: &'a Reread<'a>,
-    places: BankPlaces,
+    /// `None` for the old state.
+    places: Option<BankPlaces>,
     walk: Walk<'a>,
 }
 
-impl NewState<'_, '_, '_> {
-    /// The entry as it is written. A bank file gets an empty storage map: that of the new state names storages that this
-    /// archive does not have.
+/// A storage map without storages: their count. A bank file gets this one: that of the new state names storages that this archive
+/// does not have.
+const EMPTY_MAP: [u8; 8] = [0; 8];
+
+impl Wanted<'_, '_, '_, '_> {
+    /// Range of the storage map, if the entry is the bank file.
+    fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
+        let places = self.places.as_ref().filter(|_| matches!(kind, EntryKind::BankFile(_)))?;
+        Some(places.storage_map..places.storage_map_end)
+    }
+
+    /// The entry as it is written.
     fn entry_of(&self, entry: &Entry) -> Entry {
-        let BankPlaces { storage_map, storage_map_end, .. } = self.places;
-        let removed_bytes = match entry.kind {
-            EntryKind::BankFile(_) => (storage_map_end - storage_map).saturating_sub(EMPTY_MAP.len() as u64),
-            _ => 0,
-        };
+        let map_bytes = self.map_of(entry.kind).map_or(0, |map| map.end - map.start);
+        let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);
         Entry { content_bytes: entry.content_bytes.saturating_sub(removed_bytes), ..*entry }
     }
 }
 
-/// A storage map without storages: their count.
-const EMPTY_MAP: [u8; 8] = [0; 8];
-
-impl EntrySink for NewState<'_, '_, '_> {
+impl EntrySink for Wanted<'_, '_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.walk.begin(self.visitor.marks().filter(|_| is_storage(entry)));
         if is_storage(entry) {
-            self.walk.begin(self.visitor.marks());
             return Ok(());
         }
-        self.walk.begin(None);
         let entry = self.entry_of(entry);
         self.output.frames.begin(&entry)?;
         self.output.written.entries.push(entry);
@@ -455,20 +377,22 @@ impl EntrySink for NewState<'_, '_, '_> {
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.walk.marks.is_some() {
-            let output = &mut self.output;
-            return self.walk.feed(bytes, &mut |header, data| output.record(header, data));
+            let (output, is_new) = (&mut self.output, self.places.is_some());
+            return self.walk.feed(bytes, &mut |header, data| match is_new {
+                true => output.record(header, data),
+                false => output.record(&tombstone(header.pubkey), &[]),
+            });
         }
+        let map = self.output.written.entries.last().and_then(|entry| self.map_of(entry.kind));
         let frames = &mut self.output.frames;
-        let is_bank_file = self.output.written.entries.last().map(|entry| entry.kind);
-        let Some(EntryKind::BankFile(_)) = is_bank_file else { return frames.content(bytes) };
-        let BankPlaces { storage_map, storage_map_end, .. } = self.places;
+        let Some(map) = map else { return frames.content(bytes) };
         let end = offset_bytes + bytes.len() as u64;
         let at = |place: u64| to_usize(place.clamp(offset_bytes, end) - offset_bytes);
-        frames.content(&bytes[..at(storage_map)])?;
-        if (offset_bytes..end).contains(&storage_map) {
+        frames.content(&bytes[..at(map.start)])?;
+        if (offset_bytes..end).contains(&map.start) {
             frames.content(&EMPTY_MAP)?;
         }
-        frames.content(&bytes[at(storage_map_end)..])
+        frames.content(&bytes[at(map.end)..])
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
@@ -476,28 +400,6 @@ impl EntrySink for NewState<'_, '_, '_> {
     }
 }
 
-/// Writes a tombstone for each marked record of the old state.
-struct ClosedAccounts<'a, 'o, 'f> {
-    output: &'o mut Storages<'f>,
-    visitor: &'a Reread<'a>,
-    walk: Walk<'a>,
-}
-
-impl EntrySink for ClosedAccounts<'_, '_, '_> {
-    fn begin(&mut self, _: u32, _: &Entry, _: u64) -> Result<()> {
-        self.walk.begin(self.visitor.marks());
-        Ok(())
-    }
-
-    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
-        let output = &mut self.output;
-        self.walk.feed(bytes, &mut |header, _| {
-            let nothing = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
-            output.record(&RecordHeader { pubkey: header.pubkey, ..nothing }, &[])
-        })
-    }
-
-    fn end(&mut self, _: &Entry) -> Result<()> {
-        Ok(())
-    }
+fn tombstone(pubkey: [u8; 32]) -> RecordHeader {
+    RecordHeader { pubkey, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) }
 }

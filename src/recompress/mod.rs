@@ -15,13 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_channel::bounded;
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, ShowPath, Space, Step,
-    Stopwatch, Until, available_threads, quantity, text,
+    Elapsed, Error, ErrorKind, Hint, IoPolicy, Progress, Result, ShowPath, Space, Step, Stopwatch, Until,
+    available_threads, quantity, text,
 };
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root, name_and_parts,
@@ -29,12 +27,12 @@ use slotpress_format::{
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckOptions, Client, NamedArchive, Recycler, SizeLimit, StateOutcome, judge_expected,
-    read_back_archive_on,
+    Assurance, CheckOptions, Client, NamedArchive, SizeLimit, StateOutcome, judge_expected, read_back_archive_on,
 };
 
-use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
-use crate::archive::layout::{FrameLink, warn_left_as_is};
+use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
+use crate::archive::layout::warn_left_as_is;
+use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 use crate::archive::{check_frame_size, threads_within};
@@ -134,19 +132,8 @@ pub struct RecompressReport {
     pub codec: Codec,
 }
 
-/// Frames on their way from the decoding to the encoding side: enough that neither waits for the other's next step.
-const FRAMES_UNDER_WAY: usize = 2;
-
-/// Most memory of the decoding side for frames of 32 MiB and one decoder: three frames decoded, two compressed.
-const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
-
 /// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
 const RATIO_MAX: u64 = 8;
-
-/// Most memory in bytes of everything but the compressing workers.
-pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
-    DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
-}
 
 /// Recompresses an archive into a sink.
 ///
@@ -252,48 +239,14 @@ fn recompress_open<'a>(
     let state = (checks_state && conversion.is_none())
         .then(|| new_state_check(&input, base.map(|(base, _)| base), sink.file_path(), options))
         .transpose()?;
-    let recycler = Recycler::default();
-    let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
-    let (decoded, encoded) = std::thread::scope(|scope| -> Result<_> {
-        let state = state.as_ref();
-        let reading = Reading {
-            recycler: &recycler,
-            frames_tx,
-            is_unwanted: &is_unwanted,
-            options,
-            threads,
-            base_slot,
-            state,
-            conversion,
-            progress,
-        };
-        let input = &mut input;
-        let decoding = spawn(scope, move || guarded(|| reading.run(input)))?;
-        let encoded = guarded(|| {
-            encode_linked_frames(
-                frames_rx.into_iter(),
-                &|frame: Vec<u8>, content| {
-                    recycler.give(std::mem::replace(content, frame));
-                    Ok(content.len())
-                },
-                &options.codec,
-                threads,
-                &Forward::new(progress, output_only),
-                &mut |frame| writer.frame(&frame),
-            )
-        });
-        // The decoding side may wait for a pipe into which nothing is written.
-        is_unwanted.store(encoded.is_err(), Relaxed);
-        let decoded = decoding.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
-        Ok((decoded, encoded))
-    })?;
-    // What is wrong with the source comes first: when the encoding side fails, the decoding side only stops.
-    let decoded = match (decoded, encoded) {
-        (Ok(Some(decoded)), Ok(())) => decoded,
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-        (Ok(None), Ok(())) => return Err(Error::failed("the encoding side stopped early")),
+    let (state_ref, input_ref) = (state.as_ref(), &mut input);
+    let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
+        let reading = Reading { options, threads, base_slot, state: state_ref, conversion, reads, progress };
+        reading.run(input_ref, frames).map_err(|error| error.within_damaged(input_ref.place()))
     };
+    let decoded =
+        reframe(&mut writer, &options.codec, options.frame_size_bytes, threads, &is_unwanted, progress, read)?;
     let converted = conversion.map(Conversion::entries);
     let entries = converted.as_ref().unwrap_or(&decoded.entries);
     let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
@@ -375,12 +328,4 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
             base_slot => Ok(base_slot),
         },
     }
-}
-
-/// Drops the bytes read from the encoding side's reports: the decoding side counts them.
-fn output_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
-    Some(match event {
-        ProgressEvent::Bytes { output, .. } => ProgressEvent::Bytes { input: 0, output },
-        event => event,
-    })
 }

@@ -1,0 +1,138 @@
+//! Makes an archive of others: the reading side puts entries into frames, which are compressed meanwhile.
+
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_channel::{Sender, bounded};
+use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
+use slotpress_format::{Entry, FrameAssembler};
+use slotpress_read::Recycler;
+
+use crate::archive::encode::{Codec, encode_linked_frames};
+use crate::archive::layout::{FrameLink, Linker};
+use crate::archive::writer::ArchiveWriter;
+
+/// Frames on their way from the reading to the encoding side: enough that neither waits for the other's next step.
+const FRAMES_UNDER_WAY: usize = 2;
+
+/// Most memory of the reading side for frames of 32 MiB and one decoder: three frames decoded, two compressed.
+const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
+
+/// Most memory in bytes of everything but the compressing workers.
+pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
+    DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
+}
+
+/// Puts entries into frames, and sends these to the encoding side.
+pub struct FramesOut<'a> {
+    assembler: FrameAssembler,
+    link: Outlet<'a>,
+}
+
+struct Outlet<'a> {
+    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    recycler: &'a Recycler,
+    linker: Linker,
+    /// True between the header of an entry and its end.
+    is_inside: bool,
+    is_unwanted: &'a AtomicBool,
+}
+
+impl Outlet<'_> {
+    fn send(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        let link = self.linker.link(self.is_inside);
+        if self.frames_tx.send(Ok((frame, link))).is_err() {
+            self.is_unwanted.store(true, Relaxed);
+            return Err(Error::failed("the encoding side has stopped"));
+        }
+        Ok(self.recycler.take())
+    }
+}
+
+impl FramesOut<'_> {
+    pub fn begin(&mut self, entry: &Entry) -> Result<()> {
+        self.assembler.begin(entry, &mut |frame| self.link.send(frame))?;
+        self.link.is_inside = true;
+        Ok(())
+    }
+
+    pub fn content(&mut self, bytes: &[u8]) -> Result<()> {
+        slotpress_base::threads::panic_point("assembling");
+        self.assembler.content(bytes, &mut |frame| self.link.send(frame))
+    }
+
+    pub fn end(&mut self, entry: &Entry) -> Result<()> {
+        self.assembler.end(entry, &mut |frame| self.link.send(frame))?;
+        self.link.is_inside = false;
+        Ok(())
+    }
+}
+
+/// Runs `read`, and compresses into `writer` what it puts into frames of at most `frame_size_bytes`. `is_unwanted` becomes true
+/// once no more frames are taken; what `read` returns then does not count.
+pub fn reframe<T: Send>(
+    writer: &mut ArchiveWriter<'_, impl Write>,
+    codec: &Codec,
+    frame_size_bytes: u64,
+    threads: usize,
+    is_unwanted: &AtomicBool,
+    progress: &dyn Progress,
+    read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
+) -> Result<T> {
+    let (recycler, (frames_tx, frames_rx)) = (Recycler::default(), bounded(FRAMES_UNDER_WAY));
+    // What is written is counted by the encoding side, what is read by the other.
+    let reads = Forward::new(progress, |event| match event {
+        ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
+        event => Some(event),
+    });
+    let writes = Forward::new(progress, |event| match event {
+        ProgressEvent::Bytes { output, .. } => Some(ProgressEvent::Bytes { input: 0, output }),
+        event => Some(event),
+    });
+    let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
+        let (recycler, reads) = (&recycler, &reads);
+        let read = move || -> Result<Option<T>> {
+            let linker = Linker::new(codec.layout);
+            let link = Outlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };
+            let mut frames = FramesOut { assembler: FrameAssembler::new(frame_size_bytes, recycler.take()), link };
+            let result = read(&mut frames, reads).and_then(|value| {
+                frames.assembler.finish(&mut |frame| frames.link.send(frame))?;
+                Ok(value)
+            });
+            match result {
+                Err(_) if is_unwanted.load(Relaxed) => Ok(None),
+                Err(error) => {
+                    let _ = frames_tx.send(Err(error.clone()));
+                    Err(error)
+                }
+                Ok(value) => Ok(Some(value)),
+            }
+        };
+        let reading = spawn(scope, move || guarded(read))?;
+        let encoded = guarded(|| {
+            encode_linked_frames(
+                frames_rx.into_iter(),
+                &|frame: Vec<u8>, content| {
+                    recycler.give(std::mem::replace(content, frame));
+                    Ok(content.len())
+                },
+                codec,
+                threads,
+                &writes,
+                &mut |frame| writer.frame(&frame),
+            )
+        });
+        // The reading side may wait for a pipe into which nothing is written.
+        is_unwanted.store(encoded.is_err(), Relaxed);
+        let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
+        Ok((read, encoded))
+    })?;
+    // What is wrong with an input comes first: when the encoding side fails, the reading side only stops.
+    match (read, encoded) {
+        (Ok(Some(value)), Ok(())) => Ok(value),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Ok(None), Ok(())) => Err(Error::failed("the encoding side stopped early")),
+    }
+}
