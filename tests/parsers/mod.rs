@@ -99,6 +99,10 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let history = [&2u64.to_le_bytes()[..], &[7; 64]];
             vec![slots.concat(), history.concat(), [1; 81].to_vec(), [0; 40].to_vec()]
         }
+        "tokens" => {
+            let account = |state: u8| [&[7; 72][..], &[0; 36], &[state], &[0; 56]].concat();
+            vec![account(1), [account(2), vec![2, 7, 0, 0, 0, 2, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat()]
+        }
         "storages_list" => of_ledgers("snapshots/26/storages_list"),
         "obsolete" => of_ledgers("snapshots/26/obsolete_accounts"),
         "split" => of_ledgers("accounts/run/26.26.meta"),

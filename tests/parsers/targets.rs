@@ -13,8 +13,9 @@ use slotpress_format::ledger::sysvars;
 use slotpress_format::{
     ArchiveName, BREACHES_PER_DEMAND_MAX, BankPlaces, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
     ObsoleteFormat, RebuiltBank, Record, RecordFault, RecordSink, RecordWalker, Root, StakedAccounts, StoredAccount,
-    TarEvent, parse_bank_file, parse_bank_file_and_end, parse_block_header, parse_frame_start, parse_seek_table,
-    parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
+    TarEvent, TokenData, parse_bank_file, parse_bank_file_and_end, parse_block_header, parse_frame_start,
+    parse_seek_table, parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list,
+    scan_obsolete_accounts,
 };
 use slotpress_read::{CheckOptions, NamedArchive, VerifyOptions, verify_archives};
 
@@ -301,6 +302,16 @@ fn verify(bytes: &[u8]) {
     }
 }
 
+/// Account of a token program: no more extensions than its bytes have room for.
+pub fn tokens(bytes: &[u8]) {
+    for is_token_2022 in [false, true] {
+        if let TokenData::Account(account) = TokenData::parse(bytes, is_token_2022) {
+            let extensions = account.extensions.count();
+            assert!(extensions <= bytes.len() / 4 && (is_token_2022 || extensions == 0));
+        }
+    }
+}
+
 /// All of them by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("tar", tar),
@@ -311,6 +322,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("bank_file", bank_file),
     ("status_cache", status_cache),
     ("sysvars", sysvars),
+    ("tokens", tokens),
     ("storages_list", storages_list),
     ("obsolete", obsolete),
     ("split", split),

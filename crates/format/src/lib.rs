@@ -83,3 +83,4 @@ pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
 pub use ledger::sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history};
+pub use ledger::tokens::{TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};

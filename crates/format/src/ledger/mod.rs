@@ -36,3 +36,4 @@ pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;
 pub mod sysvars;
+pub mod tokens;

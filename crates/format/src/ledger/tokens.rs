@@ -1,0 +1,230 @@
+//! What accounts of the programs Token and Token-2022 hold: fixed layouts, in Token-2022 followed by extensions.
+
+use slotpress_base::{array_at, u32_at, u64_at};
+
+/// A token account without extensions.
+pub const TOKEN_ACCOUNT_BYTES: usize = 165;
+/// A mint without extensions.
+const MINT_BYTES: usize = 82;
+/// A multisig: a length that no other account may have.
+const MULTISIG_BYTES: usize = 355;
+/// What follows the 165 bytes of an account with extensions, where it is a mint.
+const TYPE_MINT: u8 = 1;
+/// The same of a token account.
+const TYPE_ACCOUNT: u8 = 2;
+
+/// What an account of a token program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenData<'a> {
+    /// A token account.
+    Account(TokenAccount<'a>),
+    /// A mint, a multisig, or a token account that is not initialized: none of them holds tokens.
+    Other,
+    /// Nothing that the program could have written.
+    Unknown,
+}
+
+/// A token account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenAccount<'a> {
+    /// The mint.
+    pub mint: [u8; 32],
+    /// The wallet.
+    pub owner: [u8; 32],
+    /// The balance, in the mint's smallest unit.
+    pub amount: u64,
+    /// Who may spend too.
+    pub delegate: Option<[u8; 32]>,
+    /// Whether nobody may move the balance.
+    pub is_frozen: bool,
+    /// The reserve in lamports of an account of wrapped lamports.
+    pub native_reserve: Option<u64>,
+    /// How much the delegate may spend.
+    pub delegated_amount: u64,
+    /// Who may close it beside the owner.
+    pub close_authority: Option<[u8; 32]>,
+    /// The extensions: of Token-2022 only, and there may be none.
+    pub extensions: Extensions<'a>,
+}
+
+impl<'a> TokenData<'a> {
+    /// Looks at the data of an account of Token, or of Token-2022.
+    pub fn parse(data: &'a [u8], is_token_2022: bool) -> Self {
+        let parsed = match data.len() {
+            MINT_BYTES | MULTISIG_BYTES => return Self::Other,
+            TOKEN_ACCOUNT_BYTES => data.first_chunk().map(|base| (base, &[][..])),
+            _ if is_token_2022 => match data.split_first_chunk().map(|(base, rest)| (base, rest.split_first())) {
+                Some((base, Some((&TYPE_ACCOUNT, extensions)))) => Some((base, extensions)),
+                Some((_, Some((&TYPE_MINT, _)))) => return Self::Other,
+                _ => None,
+            },
+            _ => None,
+        };
+        parsed.map_or(Self::Unknown, |(base, extensions)| Self::of_base(base, Extensions(extensions)))
+    }
+
+    fn of_base(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: Extensions<'a>) -> Self {
+        let is_frozen = match array_at::<108, 1, _>(base) {
+            [0] => return Self::Other,
+            [1] => false,
+            [2] => true,
+            _ => return Self::Unknown,
+        };
+        let tags = (u32_at::<72, _>(base), u32_at::<109, _>(base), u32_at::<129, _>(base));
+        let (Some(delegate), Some(native_reserve), Some(close_authority)) = (
+            optional(tags.0, array_at::<76, 32, _>(base)),
+            optional(tags.1, u64_at::<113, _>(base)),
+            optional(tags.2, array_at::<133, 32, _>(base)),
+        ) else {
+            return Self::Unknown;
+        };
+        Self::Account(TokenAccount {
+            mint: array_at::<0, 32, _>(base),
+            owner: array_at::<32, 32, _>(base),
+            amount: u64_at::<64, _>(base),
+            delegate,
+            is_frozen,
+            native_reserve,
+            delegated_amount: u64_at::<121, _>(base),
+            close_authority,
+            extensions,
+        })
+    }
+}
+
+/// A value behind a tag of 0 or 1.
+fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
+    match tag {
+        0 => Some(None),
+        1 => Some(Some(value)),
+        _ => None,
+    }
+}
+
+/// Extensions, one behind the other: type, length, value. They end where the bytes end, or at the type 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extensions<'a>(&'a [u8]);
+
+/// The type of the next extension; an error where its length or its value is cut off, which ends them.
+impl Iterator for Extensions<'_> {
+    type Item = Result<u16, ExtensionCutOff>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (kind, rest) = std::mem::take(&mut self.0).split_first_chunk()?;
+        let kind = u16::from_le_bytes(*kind);
+        if kind == 0 {
+            return None;
+        }
+        let rest = rest.split_first_chunk().and_then(|(length, rest)| rest.get(u16::from_le_bytes(*length).into()..));
+        let Some(rest) = rest else { return Some(Err(ExtensionCutOff)) };
+        self.0 = rest;
+        Some(Ok(kind))
+    }
+}
+
+/// An extension that does not fit into its account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtensionCutOff;
+
+/// The extensions that token accounts have, by their types, named as RPC servers name them. Those of mints are not here.
+const NAMES: [(u16, &str); 9] = [
+    (2, "transferFeeAmount"),
+    (5, "confidentialTransferAccount"),
+    (7, "immutableOwner"),
+    (8, "memoTransfer"),
+    (11, "cpiGuard"),
+    (13, "nonTransferableAccount"),
+    (15, "transferHookAccount"),
+    (17, "confidentialTransferFeeAmount"),
+    (27, "pausableAccount"),
+];
+
+/// The name of an extension of token accounts.
+pub fn extension_name(kind: u16) -> Option<&'static str> {
+    NAMES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By offsets, from the layout that the program documents.
+    fn account() -> Vec<u8> {
+        let mut data = vec![0; TOKEN_ACCOUNT_BYTES];
+        data[..32].fill(1);
+        data[32..64].fill(2);
+        data[64..72].copy_from_slice(&u64::MAX.to_le_bytes());
+        data[72] = 1;
+        data[76..108].fill(3);
+        data[108] = 2;
+        data[109] = 1;
+        data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
+        data[121..129].copy_from_slice(&7u64.to_le_bytes());
+        data[129] = 1;
+        data[133..].fill(4);
+        data
+    }
+
+    fn parsed(data: &[u8], is_token_2022: bool) -> TokenAccount<'_> {
+        match TokenData::parse(data, is_token_2022) {
+            TokenData::Account(account) => account,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_field_has_its_place() {
+        let data = account();
+        let found = parsed(&data, false);
+        assert_eq!((found.mint, found.owner, found.amount), ([1; 32], [2; 32], u64::MAX));
+        assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
+        assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
+        assert_eq!(found, parsed(&data, true));
+        // What stands behind a tag of 0 means nothing.
+        let mut data = data;
+        (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
+        let found = parsed(&data, false);
+        assert_eq!(
+            (found.delegate, found.native_reserve, found.close_authority, found.is_frozen),
+            (None, None, None, false)
+        );
+    }
+
+    #[test]
+    fn what_is_no_token_account() {
+        let with = |at: usize, byte: u8| {
+            let mut data = account();
+            data[at] = byte;
+            data
+        };
+        for (data, of_token, of_token_2022) in [
+            (vec![1; 82], TokenData::Other, TokenData::Other),
+            (vec![1; 355], TokenData::Other, TokenData::Other),
+            (with(108, 0), TokenData::Other, TokenData::Other),
+            (with(108, 3), TokenData::Unknown, TokenData::Unknown),
+            (with(72, 2), TokenData::Unknown, TokenData::Unknown),
+            (with(112, 1), TokenData::Unknown, TokenData::Unknown),
+            (with(129, 9), TokenData::Unknown, TokenData::Unknown),
+            (vec![], TokenData::Unknown, TokenData::Unknown),
+            (vec![1; 164], TokenData::Unknown, TokenData::Unknown),
+            ([account(), vec![1, 1, 0, 0, 0]].concat(), TokenData::Unknown, TokenData::Other),
+            ([account(), vec![0]].concat(), TokenData::Unknown, TokenData::Unknown),
+        ] {
+            assert_eq!(TokenData::parse(&data, false), of_token, "{} bytes", data.len());
+            assert_eq!(TokenData::parse(&data, true), of_token_2022, "{} bytes", data.len());
+        }
+    }
+
+    #[test]
+    fn extensions_end_where_they_end() {
+        let of =
+            |bytes: &[u8]| parsed(&[account(), vec![2], bytes.to_vec()].concat(), true).extensions.collect::<Vec<_>>();
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
+        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "the type 0 ends them");
+        assert_eq!(of(&[7, 0, 0, 0, 5]), [Ok(7)], "a byte is no type");
+        assert_eq!(of(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
+        assert_eq!(of(&[7, 0, 0]), [Err(ExtensionCutOff)]);
+        assert_eq!((extension_name(7), extension_name(1)), (Some("immutableOwner"), None));
+    }
+}
