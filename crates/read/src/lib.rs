@@ -49,7 +49,7 @@ pub use catalog::{Catalog, FileId, REMOTE};
 pub use inspect::account::{FoundAccount, find_account};
 pub use inspect::accounts::{AccountsOptions, AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
 pub use inspect::owners::{owner_name, owner_of_name};
-pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts};
+pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, VisitReport, visit_accounts, visit_state};
 pub use inspect::{
     AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
 };
@@ -69,7 +69,7 @@ pub use state::check::{
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
-pub use state::second_pass::{StateVisitor, StateWorker};
+pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use state::spill::spill_dir;
 pub use state::stakes::FoundAccounts;
 pub use state::superseded::Superseded;

@@ -136,19 +136,28 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     new_visitor: impl Fn() -> V + Sync,
 ) -> Result<Visit<V>, VisitError<V::Error>> {
     let visiting = Visiting { new_visitor, idle: Mutex::default(), error: Mutex::default() };
-    let read = read_state(input, options, progress, &visiting);
+    let visited = visit_state(input, options, progress, &visiting);
     if let Some(error) = visiting.error.into_inner() {
         return Err(VisitError::Visitor(error));
     }
-    let report = read?;
+    Ok(Visit { visitors: visiting.idle.into_inner(), report: visited? })
+}
+
+/// Shows every record to a visitor, and judges the state as [`visit_accounts`] does.
+pub fn visit_state(
+    input: AccountsInput<'_>,
+    options: &VisitOptions,
+    progress: &dyn Progress,
+    visitor: &dyn StateVisitor,
+) -> Result<VisitReport> {
+    let report = read_state(input, options, progress, visitor)?;
     let state = match options.check.mode {
         CheckMode::Frames => StateOutcome::not_asked(),
         CheckMode::State => judged(&report)?,
     };
     let VerifyReport { slot, hash, counts, elapsed, .. } = report;
     let (accounts, records, superseded) = (counts.accounts, counts.records, counts.superseded);
-    let report = VisitReport { slot, hash, accounts, records, superseded, state, elapsed };
-    Ok(Visit { visitors: visiting.idle.into_inner(), report })
+    Ok(VisitReport { slot, hash, accounts, records, superseded, state, elapsed })
 }
 
 pub(super) fn read_state(

@@ -4,11 +4,12 @@
 //! since no two records start closer to each other: a thousandth of the input. Only newest versions are hashed, in this
 //! pass, so the state that is judged is the one that was visited.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{Error, Hint, Result, quantity};
-use slotpress_format::{RECORD_HEADER_BYTES, Record};
+use slotpress_format::{BankFile, RECORD_HEADER_BYTES, Record, Root};
 
 use super::accounts::slot_of;
 use super::superseded::for_each_superseded;
@@ -20,11 +21,34 @@ use crate::StorageRef;
 const BYTES_MAX_MIN: u64 = 64 << 20;
 
 pub trait StateVisitor: Sync {
+    /// Called once, between the passes. An error ends the reading.
+    fn begin(&self, _facts: &StateFacts<'_>) -> Result<()> {
+        Ok(())
+    }
+
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 
     /// Called if records of a first pass are visited anew, because an index turned out to be wrong: those so far do not
     /// count.
     fn restart(&self) {}
+}
+
+/// Facts of a state before its records are shown; nothing of it is judged yet.
+pub struct StateFacts<'a> {
+    pub bank: &'a BankFile,
+    /// Archives or ledger, in the order of their storages: the newest first.
+    pub parts: Vec<StatePart>,
+}
+
+/// Archive or ledger of a state.
+#[derive(Clone, Debug)]
+pub struct StatePart {
+    pub path: PathBuf,
+    /// Present if the archive has frame hashes.
+    pub root: Option<Root>,
+    pub first_storage: u32,
+    /// True if slots of storages do not tell when accounts were written.
+    pub is_of_firedancer: bool,
 }
 
 /// State of one worker of a [`StateVisitor`].

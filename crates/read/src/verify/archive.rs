@@ -21,7 +21,7 @@ pub struct VerifiedArchive {
     pub judged: JudgedArchive,
     pub tar_bytes: u64,
     pub frames: u64,
-    first_storage: u32,
+    pub first_storage: u32,
 }
 
 impl VerifiedArchive {

@@ -14,6 +14,7 @@ use slotpress_format::{
 use crate::archive::documents::parse_bank;
 use crate::plan::{PlannedStorage, StorageFault};
 use crate::rules::documents::judge_expectations;
+use crate::state::second_pass::{StateFacts, StatePart};
 use crate::verify::report::{Counts, ObsoleteTotals};
 use crate::verify::{Job, new_accounts};
 use crate::{
@@ -128,6 +129,10 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
             findings.skip(Check::Records, "not those of storages that are missing or not sound");
             findings.skip(Check::State, "not all accounts could be read");
         }
+    }
+    if let (Some(bank), Some(visitor)) = (&bank, job.visitor) {
+        let part = StatePart { path: dir.clone(), root: None, first_storage: 0, is_of_firedancer: false };
+        visitor.begin(&StateFacts { bank, parts: vec![part] })?;
     }
     let counted = job.finish_state(&accounts, bank.as_ref(), &findings, &dir, &mut |task, wanted| {
         if wanted.is_none() {

@@ -29,7 +29,7 @@ use crate::rules::documents::{judge_expectations, swapped};
 use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
 use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
-use crate::state::second_pass::StateVisitor;
+use crate::state::second_pass::{StateFacts, StatePart, StateVisitor};
 use crate::state::versions::Log;
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
@@ -304,6 +304,15 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
         newest.findings.skip(Check::State, why);
+    }
+    if let (Some(bank), Some(visitor)) = (bank, job.visitor) {
+        let part = |one: &VerifiedArchive| StatePart {
+            path: one.archive.path_buf(),
+            root: one.archive.root(),
+            first_storage: one.first_storage,
+            is_of_firedancer: one.judged.bank.as_ref().is_some_and(|(bank, _)| bank.is_of_firedancer()),
+        };
+        visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
     }
     let path = lossy.unwrap_or(newest).archive.path();
     let counted = job.finish_state(accounts, bank, &newest.findings, path, &mut |task, wanted| {
