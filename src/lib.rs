@@ -126,6 +126,8 @@ println!("a ledger of slot {}", booted.restore.slot);
 mod archive;
 #[cfg(feature = "net")]
 mod bootstrap;
+#[cfg(feature = "export")]
+mod export;
 #[cfg(feature = "levels")]
 #[allow(clippy::missing_errors_doc)]
 pub mod levels;
@@ -148,6 +150,13 @@ pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap,
 pub use rebase::changes::ChangeCounts;
 pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
 pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
+#[cfg(feature = "export")]
+pub use export::place::ExportTo;
+#[cfg(feature = "export")]
+pub use export::{ExportOptions, ExportReport, export};
+pub use recompress::{
+    RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave,
+};
 pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{
     ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, plan_restore, restore,
@@ -184,6 +193,16 @@ pub mod codec {
 }
 
 /// Memory, CPU and disk priority of the process, load of other processes, file system features.
+/// Parts of [`export()`]: tables, filters, what a manifest says.
+#[cfg(feature = "export")]
+pub mod tables {
+    pub use crate::export::filter::{AnyOf, Filter, Memcmp};
+    pub use crate::export::parts::ExportedFile;
+    pub use crate::export::table::Table;
+    pub use crate::export::{AddressForm, DataPart, Format, Manifest, SourceFields, TableFields};
+}
+
+/// The machine: cores, memory, priority, and what its file systems can do.
 pub mod machine {
     pub use slotpress_base::files::open_file;
     pub use slotpress_base::io::has_cachestat;

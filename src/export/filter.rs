@@ -1,0 +1,163 @@
+//! Which accounts are exported. Every filter looks at newest versions only.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+
+use serde::Serialize;
+use slotpress_base::{Error, Result, to_usize};
+use slotpress_format::{Address, RecordHeader, TokenAccount};
+
+/// Filters of data at most, as in `getProgramAccounts`.
+pub const DATA_FILTERS_MAX: usize = 4;
+/// Bytes that one comparison has at most, as in `getProgramAccounts`.
+pub const COMPARED_BYTES_MAX: usize = 128;
+
+/// Bytes that the data of an account must have at an offset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Memcmp {
+    /// Offset in the data.
+    pub offset: u64,
+    /// Expected bytes.
+    #[serde(rename = "hex", serialize_with = "as_hex")]
+    pub bytes: Vec<u8>,
+}
+
+impl Memcmp {
+    fn matches(&self, data: &[u8]) -> bool {
+        data.get(to_usize(self.offset)..).is_some_and(|rest| rest.starts_with(&self.bytes))
+    }
+}
+
+/// `OFFSET:BASE58` or `OFFSET:0xHEX`.
+impl FromStr for Memcmp {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::usage("it is OFFSET:BASE58 or OFFSET:0xHEX, of at most 128 bytes, as in 32:0x01ff");
+        let (offset, value) = text.split_once(':').ok_or_else(wrong)?;
+        // Longer text is never decoded: base58 takes quadratic time.
+        let value = Some(value).filter(|value| value.len() <= 2 * COMPARED_BYTES_MAX + 2).ok_or_else(wrong)?;
+        let bytes = match value.strip_prefix("0x") {
+            Some(digits) => of_hex(digits),
+            None => bs58::decode(value).into_vec().ok(),
+        };
+        let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(wrong)?;
+        Ok(Self { offset: offset.parse().map_err(|_| wrong())?, bytes })
+    }
+}
+
+fn of_hex(digits: &str) -> Option<Vec<u8>> {
+    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let pair = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    is_hex.then(|| (0..digits.len()).step_by(2).map(pair).collect()).flatten()
+}
+
+/// Bytes in lowercase hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| char::from(DIGITS[usize::from(half)])).collect()
+}
+
+fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&hex(bytes))
+}
+
+/// Addresses, of which an account must have one; none given: any.
+#[derive(Clone, Debug, Default)]
+pub struct AnyOf(HashSet<[u8; 32]>);
+
+/// Addresses that a manifest lists; of more it has the count.
+const LISTED_MAX: usize = 100;
+
+impl AnyOf {
+    fn allows(&self, key: &[u8; 32]) -> bool {
+        self.0.is_empty() || self.0.contains(key)
+    }
+}
+
+impl FromIterator<Address> for AnyOf {
+    fn from_iter<T: IntoIterator<Item = Address>>(addresses: T) -> Self {
+        Self(addresses.into_iter().map(|address| address.0).collect())
+    }
+}
+
+impl Serialize for AnyOf {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.len() > LISTED_MAX {
+            return serializer.serialize_str(&format!("{} addresses", self.0.len()));
+        }
+        let mut listed: Vec<String> = self.0.iter().map(|key| Address(*key).to_string()).collect();
+        listed.sort_unstable();
+        serializer.collect_seq(listed)
+    }
+}
+
+/// Accounts that are wanted: those that every filter lets through.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Filter {
+    /// Owner programs.
+    pub owners: AnyOf,
+    /// Mints of token accounts; with them, only token accounts are wanted.
+    pub mints: AnyOf,
+    /// Wallets that own token accounts; with them, only token accounts are wanted.
+    pub wallets: AnyOf,
+    /// Addresses of the accounts themselves.
+    pub addresses: AnyOf,
+    /// Length of the data in bytes.
+    pub data_size: Option<u64>,
+    /// Bytes of the data.
+    pub memcmp: Vec<Memcmp>,
+}
+
+impl Filter {
+    /// Refuses more filters of data than RPC servers take.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
+            true => {
+                Err(Error::usage(format!("at most {DATA_FILTERS_MAX} filters look at data: sizes and comparisons")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether token accounts have to be parsed to know.
+    pub(super) fn is_of_tokens(&self) -> bool {
+        !self.mints.0.is_empty() || !self.wallets.0.is_empty()
+    }
+
+    pub(super) fn allows(&self, header: &RecordHeader, data: &[u8]) -> bool {
+        self.owners.allows(&header.owner)
+            && self.addresses.allows(&header.pubkey)
+            && self.data_size.is_none_or(|size| size == data.len() as u64)
+            && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
+    }
+
+    pub(super) fn allows_token(&self, account: &TokenAccount<'_>) -> bool {
+        self.mints.allows(&account.mint) && self.wallets.allows(&account.owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_as_rpc_servers_have_them() {
+        let parsed = |text: &str| text.parse::<Memcmp>().ok().map(|memcmp| (memcmp.offset, memcmp.bytes));
+        assert_eq!(parsed("3:0x01fF"), Some((3, vec![1, 255])));
+        assert_eq!(parsed("0:2"), Some((0, vec![1])));
+        assert_eq!(parsed(&format!("0:0x{}", "ab".repeat(128))).map(|(_, bytes)| bytes.len()), Some(128));
+        for wrong in
+            ["", "3", "3:", "3:0x", "3:0x1", "3:0xéé", "3:0OIl", "-1:2", "x:2", &format!("0:0x{}", "ab".repeat(129))]
+        {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+        let memcmp = Memcmp { offset: 2, bytes: vec![7, 8] };
+        assert!(memcmp.matches(&[0, 0, 7, 8]) && !memcmp.matches(&[0, 0, 7]) && !memcmp.matches(&[0]));
+        assert!(!Memcmp { offset: u64::MAX, ..memcmp.clone() }.matches(&[7, 8]));
+        let mut filter = Filter { data_size: Some(1), memcmp: vec![memcmp; 3], ..Filter::default() };
+        assert!(filter.check().is_ok());
+        filter.memcmp.extend(filter.memcmp.clone());
+        assert!(filter.check().is_err());
+    }
+}

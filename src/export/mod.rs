@@ -1,0 +1,490 @@
+//! The accounts of a state as tables that any engine reads: newest versions only, and no name before the verdict.
+//!
+//! Workers turn the accounts that [`visit_state`] shows into batches of rows ([`table`]); writers make files of them without
+//! names ([`parts`]); when the state was judged right, they get their names ([`place`]).
+
+pub mod filter;
+pub mod parts;
+pub mod place;
+pub mod table;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use derive_setters::Setters;
+use parking_lot::Mutex;
+use serde::Serialize;
+use slotpress_base::{Elapsed, Error, Progress, Result, SpaceWatch, Stopwatch, text};
+use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
+use slotpress_format::{Hash, Record, Root, TokenData};
+use slotpress_read::{
+    AccountsInput, StateFacts, StateOutcome, StatePart, StateVisitor, StateWorker, StorageRef, VisitOptions,
+    visit_state,
+};
+
+use filter::Filter;
+use parts::{ExportedFile, Parts, Room};
+use place::{ExportTo, Place};
+use table::{BATCH_BYTES_MAX, Batch, Rows, Table};
+
+/// Changes with the columns.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How files are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Parquet, compressed by zstd.
+    #[default]
+    Parquet,
+    /// Text, with a line of names; bytes as hexadecimal digits.
+    Csv,
+}
+
+/// How addresses are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AddressForm {
+    /// As text.
+    #[default]
+    Base58,
+    /// As 32 bytes; Parquet only.
+    Binary,
+}
+
+/// How much of the data of accounts is exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPart {
+    /// Nothing: its length alone.
+    #[default]
+    None,
+    /// All.
+    Full,
+    /// From an offset on, at most so many bytes.
+    Slice {
+        /// First byte.
+        offset: u32,
+        /// Bytes at most.
+        length: u32,
+    },
+}
+
+impl DataPart {
+    fn of(self, data: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::None => None,
+            Self::Full => Some(data),
+            Self::Slice { offset, length } => {
+                let rest = data.get(offset as usize..).unwrap_or_default();
+                Some(rest.get(..length as usize).unwrap_or(rest))
+            }
+        }
+    }
+}
+
+/// How to export.
+#[derive(Clone, Debug, Setters)]
+#[non_exhaustive]
+pub struct ExportOptions {
+    /// Tables, each once.
+    pub tables: Vec<Table>,
+    /// Accounts that are wanted.
+    pub filter: Filter,
+    /// Data of accounts.
+    pub data: DataPart,
+    /// Format of the files.
+    pub format: Format,
+    /// Form of addresses.
+    pub addresses: AddressForm,
+    /// How the state is read and checked.
+    pub visit: VisitOptions,
+    /// Memory for files that are being written, beside that of the visit.
+    pub memory_bytes: u64,
+}
+
+impl Default for ExportOptions {
+    fn default() -> Self {
+        Self {
+            tables: vec![Table::Accounts],
+            filter: Filter::default(),
+            data: DataPart::None,
+            format: Format::Parquet,
+            addresses: AddressForm::Base58,
+            visit: VisitOptions::default(),
+            memory_bytes: 1 << 30,
+        }
+    }
+}
+
+impl ExportOptions {
+    /// What the batches of one worker take.
+    pub fn worker_bytes(&self) -> u64 {
+        BATCH_BYTES_MAX * self.tables.len() as u64
+    }
+
+    /// Files of each table that are written at a time.
+    pub fn writers(&self) -> usize {
+        self.room().writers
+    }
+
+    fn room(&self) -> Room {
+        Room::new(self.memory_bytes, self.tables.len(), self.visit.threads)
+    }
+
+    fn check(&self, is_stream: bool) -> Result<()> {
+        self.filter.check()?;
+        if self.tables.is_empty() || (is_stream && (self.tables.len() > 1 || self.format != Format::Csv)) {
+            return Err(Error::usage("a stream takes one table, as CSV"));
+        }
+        match (self.format, self.addresses) {
+            (Format::Csv, AddressForm::Binary) => Err(Error::usage("CSV has addresses as base58 only")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What an export rests on, and what it holds: what its manifest says.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// Version of slotpress that made it.
+    pub version: &'static str,
+    /// Version of the columns.
+    pub schema_version: u32,
+    /// Slot of the state.
+    pub slot: u64,
+    /// Epoch of that slot.
+    pub epoch: u64,
+    /// Blocks since genesis.
+    pub block_height: u64,
+    /// Bank hash.
+    pub bank_hash: Hash,
+    /// Snapshot hash.
+    pub hash: Hash,
+    /// Lamports in existence.
+    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    pub capitalization: u64,
+    /// `checked` or `not checked`.
+    pub state: &'static str,
+    /// Accounts of the state, wanted or not.
+    pub accounts: u64,
+    /// The snapshot hash that was expected.
+    pub expected_hash: Option<Hash>,
+    /// The slot that was expected.
+    pub expected_slot: Option<u64>,
+    /// What was read, the newest first.
+    pub archives: Vec<SourceFields>,
+    /// Filters.
+    pub filter: Filter,
+    /// Data of accounts.
+    pub data: DataPart,
+    /// Format of the files.
+    pub format: Format,
+    /// Form of addresses.
+    pub addresses: AddressForm,
+    /// Accounts of token programs that are none: they are in the table of accounts only.
+    pub unparsed_token_accounts: u64,
+    /// Token accounts with an extension that is cut off.
+    pub cut_off_extensions: u64,
+    /// The tables.
+    pub tables: Vec<TableFields>,
+}
+
+/// An archive or ledger that was read.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SourceFields {
+    /// File name.
+    pub name: String,
+    /// What stands for all its bytes, where it has frame hashes.
+    pub root: Option<Root>,
+}
+
+/// A table that was written.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TableFields {
+    /// The table.
+    pub table: Table,
+    /// Rows of all files.
+    pub rows: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The files; none on a stream.
+    pub files: Vec<ExportedFile>,
+}
+
+/// What was exported.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ExportReport {
+    /// Where the manifest is; `None` for a stream.
+    pub manifest: Option<String>,
+    /// What it says.
+    #[serde(flatten)]
+    pub facts: Manifest,
+    /// Time and CPU time.
+    #[serde(flatten)]
+    pub elapsed: Elapsed,
+}
+
+/// Writes the accounts of a state as tables. Files get their names only if the state is right, or where it was not to be
+/// checked; a stream has rows before that.
+///
+/// # Errors
+/// Those of [`visit_accounts`](crate::visit_accounts); an incremental archive without its full one; tables of the slot that are
+/// there already; the disk or the store fails.
+pub fn export(
+    input: AccountsInput<'_>,
+    to: ExportTo<'_>,
+    options: &ExportOptions,
+    progress: &dyn Progress,
+) -> Result<ExportReport> {
+    let stopwatch = Stopwatch::start();
+    options.check(matches!(to, ExportTo::Stream(_)))?;
+    if let AccountsInput::Archives(full, None) = &input
+        && full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+    {
+        return Err(
+            Error::usage("an incremental archive alone is no whole state").with_hint("give its full archive too")
+        );
+    }
+    let mut stream = None;
+    let place = match to {
+        ExportTo::Dir(dir) => Some(Place::dir(&dir)?),
+        #[cfg(feature = "stores")]
+        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch)?),
+        ExportTo::Stream(to) => {
+            stream = Some(Mutex::new(to));
+            None
+        }
+    };
+    let (watch, room) = (SpaceWatch::default(), options.room());
+    let parts = match &place {
+        Some(place) => {
+            let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
+            options.tables.iter().map(new).collect()
+        }
+        None => Vec::new(),
+    };
+    let exporter = Exporter {
+        options,
+        place: place.as_ref(),
+        parts,
+        stream,
+        progress,
+        begun: OnceLock::new(),
+        idle: Mutex::default(),
+        unparsed: AtomicU64::new(0),
+        cut_off: AtomicU64::new(0),
+        streamed: Default::default(),
+    };
+    let report = visit_state(input, &options.visit, progress, &exporter)?;
+    let tables = exporter.finish()?;
+    let Exporter { begun, unparsed, cut_off, .. } = exporter;
+    let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
+    (facts.unparsed_token_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
+    facts.accounts = report.accounts;
+    facts.state = match report.state {
+        StateOutcome::Checked { .. } => "checked",
+        StateOutcome::NotChecked(_) => "not checked",
+    };
+    facts.tables = tables;
+    let manifest = match place {
+        None => None,
+        Some(place) => {
+            progress.check()?;
+            let named: Vec<_> = facts.tables.iter().map(|fields| (fields.table, fields.files.clone())).collect();
+            let mut text = text::json(&facts);
+            text.push('\n');
+            Some(place.publish(&named, facts.slot, text.as_bytes(), progress)?)
+        }
+    };
+    Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })
+}
+
+fn no_bank() -> Error {
+    Error::damaged("the bank file cannot be read: it is not known of which slot the state is")
+}
+
+/// Known once everything was read the first time.
+struct Begun {
+    manifest: Manifest,
+    parts: Vec<StatePart>,
+}
+
+impl Begun {
+    /// The slot of a storage, where it says when its accounts were written.
+    fn slot_of(&self, storage: StorageRef) -> Option<u64> {
+        let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
+        (!part.is_of_firedancer).then_some(storage.slot)
+    }
+}
+
+struct Exporter<'a> {
+    options: &'a ExportOptions,
+    place: Option<&'a Place<'a>>,
+    parts: Vec<Parts<'a>>,
+    stream: Option<Mutex<&'a mut (dyn Write + Send)>>,
+    progress: &'a dyn Progress,
+    begun: OnceLock<Begun>,
+    /// Batches of workers that have ended.
+    idle: Mutex<Vec<Vec<Batch>>>,
+    unparsed: AtomicU64,
+    cut_off: AtomicU64,
+    /// Rows and bytes of a stream.
+    streamed: (AtomicU64, AtomicU64),
+}
+
+impl Exporter<'_> {
+    fn write(&self, batch: &mut Batch) -> Result<()> {
+        let Some((rows, count)) = batch.take()? else { return Ok(()) };
+        if let Some(stream) = &self.stream {
+            let Rows::Csv(text) = rows else { return Err(Error::failed("a stream takes CSV only")) };
+            self.streamed.0.fetch_add(count, Relaxed);
+            return self.stream_text(&mut **stream.lock(), &text);
+        }
+        self.parts.iter().find(|parts| parts.table == batch.table()).map_or(Ok(()), |parts| parts.write(rows, count))
+    }
+
+    fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
+        self.streamed.1.fetch_add(text.len() as u64, Relaxed);
+        stream.write_all(text).map_err(|error| Error::io("write", Path::new("standard output"), &error))
+    }
+
+    /// Writes what is left, and completes all files.
+    fn finish(&self) -> Result<Vec<TableFields>> {
+        for batches in &mut *self.idle.lock() {
+            batches.iter_mut().try_for_each(|batch| self.write(batch))?;
+        }
+        let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
+        if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
+            stream.lock().flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
+            let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
+            return Ok(vec![TableFields { table: *table, rows, bytes, files: Vec::new() }]);
+        }
+        let extension = if self.options.format == Format::Csv { "csv" } else { "parquet" };
+        let finished = self.parts.iter().map(|parts| {
+            let mut files = parts.finish()?;
+            for (number, file) in files.iter_mut().enumerate() {
+                let partition = place::partition(slot);
+                file.path = format!("{}/{partition}/part-{number:05}.{extension}", parts.table.name());
+            }
+            let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
+            Ok(TableFields { table: parts.table, rows, bytes, files })
+        });
+        finished.collect()
+    }
+}
+
+impl StateVisitor for Exporter<'_> {
+    fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
+        let (options, bank) = (self.options, facts.bank);
+        if let Some(place) = self.place {
+            place.check_free(&options.tables, bank.slot, self.progress)?;
+        }
+        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
+        let manifest = Manifest {
+            version: env!("CARGO_PKG_VERSION"),
+            schema_version: SCHEMA_VERSION,
+            slot: bank.slot,
+            epoch: bank.epoch(),
+            block_height: bank.block_height,
+            bank_hash: bank.hash,
+            hash: bank.snapshot_hash(),
+            capitalization: bank.capitalization,
+            state: "not checked",
+            accounts: 0,
+            expected_hash: options.visit.check.expect_hash,
+            expected_slot: options.visit.check.expect_slot,
+            archives: facts.parts.iter().map(source).collect(),
+            filter: options.filter.clone(),
+            data: options.data,
+            format: options.format,
+            addresses: options.addresses,
+            unparsed_token_accounts: 0,
+            cut_off_extensions: 0,
+            tables: Vec::new(),
+        };
+        let footer = [
+            ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
+            ("slotpress.slot", manifest.slot.to_string()),
+            ("slotpress.hash", manifest.hash.to_string()),
+            ("slotpress.bank_hash", manifest.bank_hash.to_string()),
+            ("slotpress.archives", text::json(&manifest.archives)),
+            ("slotpress.filter", text::json(&manifest.filter)),
+        ];
+        for parts in &self.parts {
+            let _ = parts.footer.set(footer.iter().map(|(key, value)| ((*key).to_string(), value.clone())).collect());
+        }
+        let _ = self.begun.set(Begun { manifest, parts: facts.parts.clone() });
+        match (&self.stream, options.tables.first()) {
+            (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
+            _ => Ok(()),
+        }
+    }
+
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        let idle = self.idle.lock().pop();
+        let new = || self.options.tables.iter().map(|table| Batch::new(*table, self.options)).collect();
+        Box::new(Worker { exporter: self, batches: idle.unwrap_or_else(new) })
+    }
+}
+
+struct Worker<'a> {
+    exporter: &'a Exporter<'a>,
+    batches: Vec<Batch>,
+}
+
+impl StateWorker for Worker<'_> {
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
+        let (header, data, exporter) = (record.header, record.data, self.exporter);
+        let filter = &exporter.options.filter;
+        if is_superseded || header.lamports == 0 || !filter.allows(header, data) {
+            return Ok(());
+        }
+        let slot = exporter.begun.get().and_then(|begun| begun.slot_of(storage));
+        let is_2022 = header.owner == TOKEN_2022;
+        let is_parsed = filter.is_of_tokens() || exporter.options.tables.contains(&Table::TokenAccounts);
+        let token = match is_parsed && (is_2022 || header.owner == TOKEN) {
+            true => Some(TokenData::parse(data, is_2022)),
+            false => None,
+        };
+        let account = match token {
+            Some(TokenData::Account(account)) => Some(account),
+            Some(TokenData::Unknown) => {
+                exporter.unparsed.fetch_add(1, Relaxed);
+                None
+            }
+            _ => None,
+        };
+        if filter.is_of_tokens() && !account.is_some_and(|account| filter.allows_token(&account)) {
+            return Ok(());
+        }
+        for batch in &mut self.batches {
+            match (batch.table(), &account) {
+                (Table::Accounts, _) => batch.push_account(header, data, slot)?,
+                (Table::TokenAccounts, Some(account)) => {
+                    let is_cut_off = batch.push_token(header, account, is_2022, slot)?;
+                    exporter.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+                }
+                (Table::TokenAccounts, None) => {}
+            }
+            if batch.is_full() {
+                exporter.write(batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.exporter.idle.lock().push(std::mem::take(&mut self.batches));
+    }
+}

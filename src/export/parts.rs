@@ -1,0 +1,264 @@
+//! Files of tables while they are written: without their names, hashed on the way, a bounded number at a time.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use slotpress_base::{Error, IoContext, IoHint, KeptDir, Owner, Result, SpaceWatch, StreamWriter};
+
+use super::filter::hex;
+use super::table::{Rows, Table, not_written};
+use super::{ExportOptions, Format};
+
+/// Rows of a row group at most.
+const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
+/// Bytes of a row group at most.
+const ROW_GROUP_BYTES_MAX: u64 = 128 << 20;
+/// Smaller row groups cost readers more than memory is worth.
+const ROW_GROUP_BYTES_MIN: u64 = 8 << 20;
+/// What a writer takes beside its row group: pages and dictionaries of its columns, and one account of 10 MiB compressed.
+const WRITER_BYTES: u64 = 32 << 20;
+/// A file that is longer is followed by another: what engines like to read, and stores to send in one piece.
+const FILE_BYTES: u64 = (1 << 30) - ROW_GROUP_BYTES_MAX;
+
+/// How many files are written at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Writers of each table.
+    pub writers: usize,
+    row_group_bytes: u64,
+}
+
+impl Room {
+    /// As many as fit into the memory, and no more than threads that feed them; at least one for each table.
+    pub fn new(memory_bytes: u64, tables: usize, threads: usize) -> Self {
+        let tables = tables.max(1) as u64;
+        let fit = memory_bytes / (ROW_GROUP_BYTES_MAX + WRITER_BYTES) / tables;
+        let writers = fit.clamp(1, threads.max(1) as u64);
+        let each = memory_bytes / (writers * tables);
+        let row_group_bytes = each.saturating_sub(WRITER_BYTES).clamp(ROW_GROUP_BYTES_MIN, ROW_GROUP_BYTES_MAX);
+        Self { writers: writers as usize, row_group_bytes }
+    }
+}
+
+/// A file that is complete, and has no name yet.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ExportedFile {
+    /// Its name, below the output.
+    pub path: String,
+    /// Rows in it.
+    pub rows: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+    /// Name in the work directory.
+    #[serde(skip)]
+    pub(super) part: String,
+}
+
+/// The files of one table.
+pub(super) struct Parts<'a> {
+    pub table: Table,
+    options: &'a ExportOptions,
+    room: Room,
+    dir: &'a KeptDir,
+    watch: &'a SpaceWatch,
+    /// What the footer of every file says.
+    pub footer: OnceLock<Vec<(String, String)>>,
+    writers: Vec<Mutex<Writer<'a>>>,
+}
+
+#[derive(Default)]
+struct Writer<'a> {
+    open: Option<OpenPart<'a>>,
+    done: Vec<ExportedFile>,
+}
+
+struct OpenPart<'a> {
+    form: Form<'a>,
+    rows: u64,
+}
+
+enum Form<'a> {
+    Parquet(Box<ArrowWriter<PartFile<'a>>>),
+    Csv(PartFile<'a>),
+}
+
+impl<'a> Parts<'a> {
+    pub fn new(table: Table, options: &'a ExportOptions, room: Room, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Self {
+        let writers = (0..room.writers).map(|_| Mutex::default()).collect();
+        Self { table, options, room, dir, watch, footer: OnceLock::new(), writers }
+    }
+
+    /// Writes rows, by the first writer that nobody uses.
+    pub fn write(&self, rows: Rows, count: u64) -> Result<()> {
+        let idle = self.writers.iter().enumerate().find_map(|(number, writer)| Some((number, writer.try_lock()?)));
+        let waited = || self.writers.first().map(|writer| (0, writer.lock()));
+        let Some((number, mut writer)) = idle.or_else(waited) else { return Ok(()) };
+        let mut part = match writer.open.take() {
+            Some(part) => part,
+            None => self.open(&format!("{}-{number}-{}", self.table.name(), writer.done.len()))?,
+        };
+        part.rows += count;
+        let written = match (&mut part.form, rows) {
+            (Form::Parquet(to), Rows::Batch(batch)) => {
+                to.write(&batch).map_err(|error| of_parquet(&error))?;
+                to.bytes_written() as u64 + to.in_progress_size() as u64
+            }
+            (Form::Csv(to), Rows::Csv(text)) => {
+                to.write_all(&text).map_err(|error| Error::io("write", self.dir.path(), &error))?;
+                to.bytes
+            }
+            _ => return Err(Error::failed("rows of one format came to a file of another")),
+        };
+        match written >= FILE_BYTES {
+            true => writer.done.push(part.close(self.dir)?),
+            false => writer.open = Some(part),
+        }
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> Result<OpenPart<'a>> {
+        let file = PartFile::create(self.dir, name, self.watch)?;
+        let form = match self.options.format {
+            Format::Csv => {
+                let mut file = file;
+                let header = self.table.csv_header(self.options);
+                file.write_all(header.as_bytes()).map_err(|error| Error::io("write", self.dir.path(), &error))?;
+                Form::Csv(file)
+            }
+            Format::Parquet => {
+                let options =
+                    ArrowWriterOptions::new().with_properties(self.properties()?).with_skip_arrow_metadata(true);
+                let writer = ArrowWriter::try_new_with_options(file, self.table.schema(self.options), options);
+                Form::Parquet(Box::new(writer.map_err(|error| of_parquet(&error))?))
+            }
+        };
+        Ok(OpenPart { form, rows: 0 })
+    }
+
+    fn properties(&self) -> Result<WriterProperties> {
+        let level = ZstdLevel::try_new(3).map_err(|error| of_parquet(&error))?;
+        let footer = self.footer.get().into_iter().flatten();
+        let footer = footer.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let mut properties = WriterProperties::builder()
+            .set_writer_version(WriterVersion::PARQUET_1_0)
+            .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
+            .set_compression(Compression::ZSTD(level))
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
+            .set_max_row_group_bytes(usize::try_from(self.room.row_group_bytes).ok())
+            .set_key_value_metadata(Some(footer));
+        // Nearly every value is another one: a dictionary would be thrown away, and least and greatest tell nothing.
+        for name in ["address", "data"] {
+            properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
+        }
+        let properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
+        Ok(properties.build())
+    }
+
+    /// Completes all files. A table without rows has one file, which says its columns.
+    pub fn finish(&self) -> Result<Vec<ExportedFile>> {
+        let mut files = Vec::new();
+        for writer in &self.writers {
+            let mut writer = writer.lock();
+            if let Some(part) = writer.open.take() {
+                writer.done.push(part.close(self.dir)?);
+            }
+            files.append(&mut writer.done);
+        }
+        if files.is_empty() {
+            files.push(self.open(&format!("{}-empty", self.table.name()))?.close(self.dir)?);
+        }
+        Ok(files)
+    }
+}
+
+impl OpenPart<'_> {
+    fn close(self, dir: &KeptDir) -> Result<ExportedFile> {
+        let file = match self.form {
+            Form::Csv(file) => file,
+            Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
+        };
+        let (part, bytes) = (file.name.clone(), file.bytes);
+        let sha256 = file.close().map_err(|error| Error::io("write", &dir.path_of(&part), &error))?;
+        Ok(ExportedFile { path: String::new(), rows: self.rows, bytes, sha256, part })
+    }
+}
+
+/// The error below that of the library.
+fn of_parquet(error: &ParquetError) -> Error {
+    let source = match error {
+        ParquetError::External(source) => source.downcast_ref::<io::Error>(),
+        _ => None,
+    };
+    source.map_or_else(|| not_written(error), |source| Error::io("write", std::path::Path::new("the table"), source))
+}
+
+/// A file of a work directory.
+struct PartFile<'a> {
+    name: String,
+    dir: &'a KeptDir,
+    watch: &'a SpaceWatch,
+    file: Arc<File>,
+    to: StreamWriter<Arc<File>>,
+    hasher: Sha256,
+    bytes: u64,
+}
+
+impl<'a> PartFile<'a> {
+    fn create(dir: &'a KeptDir, name: &str, watch: &'a SpaceWatch) -> Result<Self> {
+        let file = dir.create_file(name, 0o666)?;
+        Owner::of(dir)?.take(&file).or_path("change the owner of", &dir.path_of(name))?;
+        let file = Arc::new(file);
+        let to = StreamWriter::new(file.clone(), IoHint::Gentle);
+        Ok(Self { name: name.to_string(), dir, watch, file, to, hasher: Sha256::new(), bytes: 0 })
+    }
+
+    /// Makes sure that it is on the disk; returns its hash.
+    fn close(mut self) -> io::Result<String> {
+        self.to.flush()?;
+        self.file.sync_all()?;
+        Ok(hex(&self.hasher.finalize()))
+    }
+}
+
+impl Write for PartFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.watch.before_writing(bytes.len() as u64, &*self.file, self.dir.path()).map_err(io::Error::other)?;
+        let written = self.to.write(bytes)?;
+        self.hasher.update(bytes.get(..written).unwrap_or_default());
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn writers_keep_to_their_memory(memory in 0u64..1 << 42, tables in 1usize..3, threads in 1usize..1024) {
+            let room = Room::new(memory, tables, threads);
+            let taken = (room.writers * tables) as u64 * (room.row_group_bytes + WRITER_BYTES);
+            let least = tables as u64 * (ROW_GROUP_BYTES_MIN + WRITER_BYTES);
+            proptest::prop_assert!(taken <= memory.max(least) && room.writers >= 1 && room.writers <= threads);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Tables: their columns, and batches of rows. No type is unsigned: engines and table formats have none in common.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder, Int64Builder, StringBuilder,
+};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use serde::Serialize;
+use slotpress_base::{Error, Result};
+use slotpress_format::{Address, RecordHeader, TokenAccount, extension_name};
+
+use super::filter::hex;
+use super::{AddressForm, DataPart, ExportOptions, Format};
+
+/// A table of accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Table {
+    /// All accounts.
+    Accounts,
+    /// Accounts of Token and Token-2022 that hold tokens, with their fields.
+    TokenAccounts,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Address,
+    Integer,
+    /// An amount of tokens: `u64` is beyond the signed integers of 64 bits.
+    Amount,
+    Boolean,
+    Text,
+    Bytes,
+}
+
+/// A value on its way into a column of its kind.
+#[derive(Clone, Copy, Debug)]
+enum Cell<'a> {
+    Null,
+    Address(&'a [u8; 32]),
+    Integer(i64),
+    Amount(u64),
+    Boolean(bool),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+/// Name, kind, whether it may be null.
+type ColumnKind = (&'static str, Kind, bool);
+
+const ACCOUNTS: [ColumnKind; 6] = [
+    ("owner", Kind::Address, false),
+    ("address", Kind::Address, false),
+    ("lamports", Kind::Integer, false),
+    ("storage_slot", Kind::Integer, true),
+    ("data_length", Kind::Integer, false),
+    ("executable", Kind::Boolean, false),
+];
+
+const TOKEN_ACCOUNTS: [ColumnKind; 13] = [
+    ("mint", Kind::Address, false),
+    ("address", Kind::Address, false),
+    ("owner", Kind::Address, false),
+    ("token_program", Kind::Address, false),
+    ("amount", Kind::Amount, false),
+    ("delegate", Kind::Address, true),
+    ("delegated_amount", Kind::Amount, false),
+    ("state", Kind::Text, false),
+    ("is_native", Kind::Boolean, false),
+    ("close_authority", Kind::Address, true),
+    ("extensions", Kind::Text, true),
+    ("lamports", Kind::Integer, false),
+    ("storage_slot", Kind::Integer, true),
+];
+
+impl Table {
+    /// Name in paths and SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accounts => "accounts",
+            Self::TokenAccounts => "token_accounts",
+        }
+    }
+
+    fn columns(self, data: DataPart) -> Vec<ColumnKind> {
+        match self {
+            Self::Accounts if data != DataPart::None => [&ACCOUNTS[..], &[("data", Kind::Bytes, false)]].concat(),
+            Self::Accounts => ACCOUNTS.to_vec(),
+            Self::TokenAccounts => TOKEN_ACCOUNTS.to_vec(),
+        }
+    }
+
+    /// Types of the columns for Arrow.
+    pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
+        let fields = self.columns(options.data).into_iter().map(|(name, kind, is_nullable)| {
+            let kind = match kind {
+                Kind::Address if options.addresses == AddressForm::Binary => DataType::FixedSizeBinary(32),
+                Kind::Address | Kind::Text => DataType::Utf8,
+                Kind::Integer => DataType::Int64,
+                Kind::Amount => DataType::Decimal128(AMOUNT_DIGITS, 0),
+                Kind::Boolean => DataType::Boolean,
+                Kind::Bytes => DataType::Binary,
+            };
+            Field::new(name, kind, is_nullable)
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// The first line of a CSV file.
+    pub(super) fn csv_header(self, options: &ExportOptions) -> String {
+        let columns = self.columns(options.data);
+        columns.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(",") + "\n"
+    }
+}
+
+/// Digits of the largest `u64`.
+const AMOUNT_DIGITS: u8 = 20;
+
+/// A batch that has so many rows is written: enough to make up for a lock.
+const BATCH_ROWS: usize = 8192;
+/// The same of bytes; one more account of 10 MiB may come on top.
+const BATCH_BYTES: usize = 4 << 20;
+/// What the batches of a worker take at most: that, the largest account, and what vectors keep free.
+pub(super) const BATCH_BYTES_MAX: u64 = 32 << 20;
+
+/// Rows that are not written yet.
+pub(super) struct Batch {
+    table: Table,
+    data: DataPart,
+    rows: usize,
+    /// Bytes of variable length.
+    bytes: usize,
+    form: Form,
+}
+
+enum Form {
+    Columns(SchemaRef, Vec<Column>),
+    Csv(Vec<u8>),
+}
+
+enum Column {
+    Text(StringBuilder),
+    Key(FixedSizeBinaryBuilder),
+    Integer(Int64Builder),
+    Amount(Decimal128Builder),
+    Boolean(BooleanBuilder),
+    Bytes(BinaryBuilder),
+}
+
+/// Rows that are ready for a file.
+pub(super) enum Rows {
+    Batch(RecordBatch),
+    Csv(Vec<u8>),
+}
+
+impl Batch {
+    pub fn new(table: Table, options: &ExportOptions) -> Self {
+        let form = match options.format {
+            Format::Csv => Form::Csv(Vec::new()),
+            Format::Parquet => {
+                let schema = table.schema(options);
+                let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
+                Form::Columns(schema, columns)
+            }
+        };
+        Self { table, data: options.data, rows: 0, bytes: 0, form }
+    }
+
+    pub fn table(&self) -> Table {
+        self.table
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+
+    /// Adds a row of the table of accounts.
+    pub fn push_account(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<()> {
+        let row = [
+            Cell::Address(&header.owner),
+            Cell::Address(&header.pubkey),
+            integer(header.lamports, header)?,
+            slot.map_or(Ok(Cell::Null), |slot| integer(slot, header))?,
+            integer(data.len() as u64, header)?,
+            Cell::Boolean(header.executable == 1),
+        ];
+        match self.data.of(data) {
+            None => self.push(&row),
+            Some(data) => self.push(&[&row[..], &[Cell::Bytes(data)]].concat()),
+        }
+    }
+
+    /// Adds a row of the table of token accounts. True if an extension is cut off.
+    pub fn push_token(
+        &mut self,
+        header: &RecordHeader,
+        account: &TokenAccount<'_>,
+        is_2022: bool,
+        slot: Option<u64>,
+    ) -> Result<bool> {
+        let (mut names, mut is_cut_off) = (String::new(), false);
+        for kind in account.extensions {
+            let Ok(kind) = kind else {
+                is_cut_off = true;
+                break;
+            };
+            // As many as are different at most: a hostile account may repeat one.
+            if names.len() < EXTENSIONS_CHARS_MAX {
+                names.push_str(if names.is_empty() { "" } else { " " });
+                names
+                    .push_str(extension_name(kind).map_or_else(|| format!("extension{kind}"), str::to_string).as_str());
+            }
+        }
+        let row = [
+            Cell::Address(&account.mint),
+            Cell::Address(&header.pubkey),
+            Cell::Address(&account.owner),
+            Cell::Address(&header.owner),
+            Cell::Amount(account.amount),
+            account.delegate.as_ref().map_or(Cell::Null, Cell::Address),
+            Cell::Amount(account.delegated_amount),
+            Cell::Text(if account.is_frozen { "frozen" } else { "initialized" }),
+            Cell::Boolean(account.native_reserve.is_some()),
+            account.close_authority.as_ref().map_or(Cell::Null, Cell::Address),
+            if is_2022 { Cell::Text(&names) } else { Cell::Null },
+            integer(header.lamports, header)?,
+            slot.map_or(Ok(Cell::Null), |slot| integer(slot, header))?,
+        ];
+        self.push(&row)?;
+        Ok(is_cut_off)
+    }
+
+    fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
+        self.rows += 1;
+        match &mut self.form {
+            Form::Columns(_, columns) => {
+                for (column, cell) in columns.iter_mut().zip(row) {
+                    self.bytes += column.push(*cell)?;
+                }
+            }
+            Form::Csv(text) => {
+                let before = text.len();
+                for (at, cell) in row.iter().enumerate() {
+                    if at > 0 {
+                        text.push(b',');
+                    }
+                    push_csv(text, *cell);
+                }
+                text.push(b'\n');
+                self.bytes += text.len() - before;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows out, if there are any, and their number.
+    pub fn take(&mut self) -> Result<Option<(Rows, u64)>> {
+        let rows = std::mem::take(&mut self.rows) as u64;
+        self.bytes = 0;
+        if rows == 0 {
+            return Ok(None);
+        }
+        let taken = match &mut self.form {
+            Form::Csv(text) => Rows::Csv(std::mem::take(text)),
+            Form::Columns(schema, columns) => {
+                let arrays: Vec<ArrayRef> = columns.iter_mut().map(Column::finish).collect();
+                Rows::Batch(RecordBatch::try_new(schema.clone(), arrays).map_err(|error| not_written(&error))?)
+            }
+        };
+        Ok(Some((taken, rows)))
+    }
+}
+
+/// Names of extensions that an account has at most: all that there are, once.
+const EXTENSIONS_CHARS_MAX: usize = 512;
+
+/// A number as a signed one.
+fn integer<'a>(number: u64, header: &RecordHeader) -> Result<Cell<'a>> {
+    i64::try_from(number).map(Cell::Integer).map_err(|_| {
+        Error::damaged(format!("the account {} has {number}, more than a table can hold", Address(header.pubkey)))
+    })
+}
+
+/// The error of a batch that the writer of a file format does not take.
+pub(super) fn not_written(error: &dyn std::error::Error) -> Error {
+    Error::failed(format!("rows cannot be written: {error}"))
+}
+
+/// Calls with the base58 of an address.
+fn with_base58<T>(key: &[u8; 32], then: impl FnOnce(&str) -> T) -> T {
+    let mut text = [0; five8::BASE58_ENCODED_32_MAX_LEN];
+    let length = usize::from(five8::encode_32(key, &mut text));
+    then(text.get(..length).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default())
+}
+
+fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
+    match cell {
+        Cell::Null => {}
+        Cell::Address(key) => with_base58(key, |key| text.extend_from_slice(key.as_bytes())),
+        Cell::Integer(number) => text.extend_from_slice(number.to_string().as_bytes()),
+        Cell::Amount(amount) => text.extend_from_slice(amount.to_string().as_bytes()),
+        Cell::Boolean(is_true) => text.extend_from_slice(if is_true { b"true" } else { b"false" }),
+        // None that is written has a comma, a quote or an end of line.
+        Cell::Text(word) => text.extend_from_slice(word.as_bytes()),
+        Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
+    }
+}
+
+impl Column {
+    fn new(kind: &DataType) -> Self {
+        match kind {
+            DataType::FixedSizeBinary(width) => Self::Key(FixedSizeBinaryBuilder::new(*width)),
+            DataType::Int64 => Self::Integer(Int64Builder::new()),
+            DataType::Decimal128(..) => Self::Amount(Decimal128Builder::new().with_data_type(kind.clone())),
+            DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
+            DataType::Binary => Self::Bytes(BinaryBuilder::new()),
+            _ => Self::Text(StringBuilder::new()),
+        }
+    }
+
+    /// Adds a value of the column's kind; returns its bytes.
+    fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
+        match (self, cell) {
+            (Self::Text(column), Cell::Null) => column.append_null(),
+            (Self::Text(column), Cell::Text(text)) => column.append_value(text),
+            (Self::Text(column), Cell::Address(key)) => with_base58(key, |key| column.append_value(key)),
+            (Self::Key(column), Cell::Null) => column.append_null(),
+            (Self::Key(column), Cell::Address(key)) => column.append_value(key).map_err(|error| not_written(&error))?,
+            (Self::Integer(column), Cell::Null) => column.append_null(),
+            (Self::Integer(column), Cell::Integer(number)) => column.append_value(number),
+            (Self::Amount(column), Cell::Amount(amount)) => column.append_value(amount.into()),
+            (Self::Boolean(column), Cell::Boolean(is_true)) => column.append_value(is_true),
+            (Self::Bytes(column), Cell::Bytes(bytes)) => {
+                column.append_value(bytes);
+                return Ok(bytes.len());
+            }
+            (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
+        }
+        Ok(0)
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Text(column) => ArrayBuilder::finish(column),
+            Self::Key(column) => ArrayBuilder::finish(column),
+            Self::Integer(column) => ArrayBuilder::finish(column),
+            Self::Amount(column) => ArrayBuilder::finish(column),
+            Self::Boolean(column) => ArrayBuilder::finish(column),
+            Self::Bytes(column) => ArrayBuilder::finish(column),
+        }
+    }
+}
