@@ -14,6 +14,8 @@ mod demo;
 mod doctor;
 mod environment;
 mod examples;
+#[cfg(feature = "export")]
+mod export;
 mod fetch;
 mod find;
 mod hints;
@@ -103,6 +105,8 @@ enum Verb {
     Fetch(fetch::FetchArgs),
     Find(find::FindArgs),
     Inspect(inspect::InspectArgs),
+    #[cfg(feature = "export")]
+    Export(Box<export::ExportArgs>),
     Serve(serve::ServeArgs),
     List(list::ListArgs),
     Prune(prune::PruneArgs),
@@ -199,6 +203,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Fetch(args) => fetch::run(&args, ui),
         Verb::Find(args) => find::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
+        #[cfg(feature = "export")]
+        Verb::Export(args) => export::run(&args, ui),
         Verb::Serve(args) => serve::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
         Verb::Prune(args) => prune::run(&args, ui),

@@ -131,6 +131,19 @@ impl ExportOptions {
         self.room().writers
     }
 
+    /// Refuses a slot of which there are tables already.
+    ///
+    /// # Errors
+    /// There are; the disk or the store fails.
+    pub fn check_free(&self, to: ExportTo<'_>, slot: u64, progress: &dyn Progress) -> Result<()> {
+        match to {
+            ExportTo::Dir(dir) => place::check_free_in(&dir, &self.tables, slot),
+            #[cfg(feature = "stores")]
+            ExportTo::Store(store, _) => place::check_free_at(store, &self.tables, slot, progress),
+            ExportTo::Stream(_) => Ok(()),
+        }
+    }
+
     fn room(&self) -> Room {
         Room::new(self.memory_bytes, self.tables.len(), self.visit.threads)
     }
@@ -264,36 +277,39 @@ pub fn export(
         }
     };
     let (watch, room) = (SpaceWatch::default(), options.room());
-    let parts = match &place {
-        Some(place) => {
-            let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
-            options.tables.iter().map(new).collect()
-        }
-        None => Vec::new(),
+    let facts = {
+        let parts = match &place {
+            Some(place) => {
+                let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
+                options.tables.iter().map(new).collect()
+            }
+            None => Vec::new(),
+        };
+        let exporter = Exporter {
+            options,
+            place: place.as_ref(),
+            parts,
+            stream,
+            progress,
+            begun: OnceLock::new(),
+            idle: Mutex::default(),
+            unparsed: AtomicU64::new(0),
+            cut_off: AtomicU64::new(0),
+            streamed: Default::default(),
+        };
+        let report = visit_state(input, &options.visit, progress, &exporter)?;
+        let tables = exporter.finish()?;
+        let Exporter { begun, unparsed, cut_off, .. } = exporter;
+        let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
+        (facts.unparsed_token_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
+        facts.accounts = report.accounts;
+        facts.state = match report.state {
+            StateOutcome::Checked { .. } => "checked",
+            StateOutcome::NotChecked(_) => "not checked",
+        };
+        facts.tables = tables;
+        facts
     };
-    let exporter = Exporter {
-        options,
-        place: place.as_ref(),
-        parts,
-        stream,
-        progress,
-        begun: OnceLock::new(),
-        idle: Mutex::default(),
-        unparsed: AtomicU64::new(0),
-        cut_off: AtomicU64::new(0),
-        streamed: Default::default(),
-    };
-    let report = visit_state(input, &options.visit, progress, &exporter)?;
-    let tables = exporter.finish()?;
-    let Exporter { begun, unparsed, cut_off, .. } = exporter;
-    let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
-    (facts.unparsed_token_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
-    facts.accounts = report.accounts;
-    facts.state = match report.state {
-        StateOutcome::Checked { .. } => "checked",
-        StateOutcome::NotChecked(_) => "not checked",
-    };
-    facts.tables = tables;
     let manifest = match place {
         None => None,
         Some(place) => {
@@ -325,11 +341,11 @@ impl Begun {
     }
 }
 
-struct Exporter<'a> {
+struct Exporter<'a, 's> {
     options: &'a ExportOptions,
     place: Option<&'a Place<'a>>,
     parts: Vec<Parts<'a>>,
-    stream: Option<Mutex<&'a mut (dyn Write + Send)>>,
+    stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
     begun: OnceLock<Begun>,
     /// Batches of workers that have ended.
@@ -340,7 +356,7 @@ struct Exporter<'a> {
     streamed: (AtomicU64, AtomicU64),
 }
 
-impl Exporter<'_> {
+impl Exporter<'_, '_> {
     fn write(&self, batch: &mut Batch) -> Result<()> {
         let Some((rows, count)) = batch.take()? else { return Ok(()) };
         if let Some(stream) = &self.stream {
@@ -381,7 +397,7 @@ impl Exporter<'_> {
     }
 }
 
-impl StateVisitor for Exporter<'_> {
+impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let (options, bank) = (self.options, facts.bank);
         if let Some(place) = self.place {
@@ -436,12 +452,12 @@ impl StateVisitor for Exporter<'_> {
     }
 }
 
-struct Worker<'a> {
-    exporter: &'a Exporter<'a>,
+struct Worker<'w, 'a, 's> {
+    exporter: &'w Exporter<'a, 's>,
     batches: Vec<Batch>,
 }
 
-impl StateWorker for Worker<'_> {
+impl StateWorker for Worker<'_, '_, '_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let (header, data, exporter) = (record.header, record.data, self.exporter);
         let filter = &exporter.options.filter;
@@ -483,7 +499,7 @@ impl StateWorker for Worker<'_> {
     }
 }
 
-impl Drop for Worker<'_> {
+impl Drop for Worker<'_, '_, '_> {
     fn drop(&mut self) {
         self.exporter.idle.lock().push(std::mem::take(&mut self.batches));
     }

@@ -27,7 +27,7 @@ pub enum ExportTo<'a> {
     #[cfg(feature = "stores")]
     Store(&'a Store, PathBuf),
     /// A stream: rows of one table as CSV, before the verdict.
-    Stream(&'a mut (dyn std::io::Write + Send)),
+    Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
 /// A place for files, open.
@@ -71,36 +71,13 @@ impl<'a> Place<'a> {
 
     /// Refuses a slot of which there are tables already.
     pub fn check_free(&self, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
-        let (partition, manifest) = (partition(slot), manifest_name(slot));
         match &self.to {
-            To::Dir(dir) => {
-                if dir.found(&manifest)?.is_some() {
-                    return Err(exists(&dir.path_of(manifest)));
-                }
-                for table in tables {
-                    let Some(of_table) = dir.open_dir(table.name())? else { continue };
-                    if of_table.found(&partition)?.is_some() {
-                        return Err(exists(&of_table.path_of(partition)));
-                    }
-                }
-            }
+            To::Dir(dir) => check_free_below(dir, tables, slot),
             #[cfg(feature = "stores")]
-            To::Store(store) => {
-                if store.stat(&manifest, progress)?.is_some() {
-                    return Err(exists(Path::new(&store.shown(&manifest))));
-                }
-                for table in tables {
-                    let below = below(store, *table, &partition)?;
-                    if !below.list(progress)?.is_empty() {
-                        return Err(exists(Path::new(&below.shown(""))));
-                    }
-                }
-            }
+            To::Store(store) => check_free_at(store, tables, slot, progress),
             #[cfg(not(feature = "stores"))]
-            To::Nowhere(()) => {}
+            To::Nowhere(_) => progress.check(),
         }
-        let _ = progress;
-        Ok(())
     }
 
     /// The state was judged right: gives all files their names. Returns where the manifest is.
@@ -148,7 +125,7 @@ impl<'a> Place<'a> {
         self.check_free(&tables.iter().map(|(table, _)| *table).collect::<Vec<_>>(), slot, progress)?;
         progress.check()?;
         let mut moved: Vec<(Table, KeptDir)> = Vec::new();
-        let mut move_all = || {
+        let move_all = || {
             for (table, found) in &made {
                 let of_table = dir.open_or_make_dir(table.name(), &mut || {})?;
                 work.move_found(table.name(), found, &of_table, &partition)?;
@@ -226,6 +203,40 @@ impl<'a> Place<'a> {
         }
         upload.finish(progress).map(|_| ())
     }
+}
+
+pub(super) fn check_free_in(dir: &Path, tables: &[Table], slot: u64) -> Result<()> {
+    check_output_dir(dir)?;
+    check_free_below(&KeptDir::open(dir)?, tables, slot)
+}
+
+fn check_free_below(dir: &KeptDir, tables: &[Table], slot: u64) -> Result<()> {
+    let (partition, manifest) = (partition(slot), manifest_name(slot));
+    if dir.found(&manifest)?.is_some() {
+        return Err(exists(&dir.path_of(manifest)));
+    }
+    for table in tables {
+        let Some(of_table) = dir.open_dir(table.name())? else { continue };
+        if of_table.found(&partition)?.is_some() {
+            return Err(exists(&of_table.path_of(partition)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "stores")]
+pub(super) fn check_free_at(store: &Store, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
+    let (partition, manifest) = (partition(slot), manifest_name(slot));
+    if store.stat(&manifest, progress)?.is_some() {
+        return Err(exists(Path::new(&store.shown(&manifest))));
+    }
+    for table in tables {
+        let below = below(store, *table, &partition)?;
+        if !below.list(progress)?.is_empty() {
+            return Err(exists(Path::new(&below.shown(""))));
+        }
+    }
+    Ok(())
 }
 
 fn work_in(dir: &Arc<KeptDir>) -> Result<WorkDir> {

@@ -1,0 +1,323 @@
+//! `slotpress export`
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use slotpress::catalog::check_output_dir;
+use slotpress::check::spill_dir;
+use slotpress::ledger::{Address, find_bank_snapshot};
+use slotpress::stores::Store;
+use slotpress::tables::{AddressForm, DataPart, Filter, Format, Memcmp, Table};
+use slotpress::{
+    AccountsInput, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, IoContext, LedgerPaths,
+    Progress, Result, VisitOptions, export,
+};
+use slotpress_base::text;
+use slotpress_base::text::ShowPath;
+
+use super::arguments::{DirectoryArgs, WorkerArgs};
+use super::check::CHECK_MODES;
+use super::codec::is_stdout;
+use super::network::{ArchiveInput, NetworkArgs};
+use super::planned::{self, DECODING_WORKER_BYTES};
+use super::stores::store_of;
+use super::ui::Ui;
+use super::{stdout, values};
+
+/// Write the accounts of a state as tables: Parquet or CSV files that any engine reads
+///
+/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a ledger. The input is read
+/// twice. Files get their names after the state was checked; on standard output, rows come before that, and only exit code 0
+/// says that they are right. Into OUTPUT go TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// A full archive, its URL, or a ledger directory
+    #[arg(value_name = "FULL|LEDGER")]
+    input: PathBuf,
+    /// An incremental archive based on the full one: accounts are those of both together
+    incremental_archive: Option<PathBuf>,
+    /// The directory or store (s3://BUCKET/PREFIX) for the tables, or - for standard output: one table, as CSV
+    #[arg(short, long, value_name = "TARGET")]
+    output: PathBuf,
+    /// A table; may be given more than once [default: accounts]
+    #[arg(long = "table", value_delimiter = ',', value_name = "TABLE", value_parser = values::choice(TABLES))]
+    tables: Vec<Table>,
+    /// How files are written [default: parquet, and csv on standard output]
+    #[arg(long, value_name = "FORMAT", value_parser = values::choice(FORMATS))]
+    format: Option<Format>,
+    /// How addresses are written
+    #[arg(long, value_name = "FORM", default_value = "base58", value_parser = values::choice(ADDRESS_FORMS))]
+    addresses: AddressForm,
+    /// Data of accounts: none, full, or OFFSET:LENGTH
+    #[arg(long, value_name = "PART", default_value = "none", value_parser = data_part)]
+    data: DataPart,
+    /// Only accounts of this program, by its address or its name in `inspect --by-owner`; may be given more than once
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::owner, help_heading = "Filters")]
+    owner: Vec<Address>,
+    /// Only token accounts of this mint; may be given more than once
+    #[arg(long, value_name = "MINT", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
+    mint: Vec<Address>,
+    /// Only token accounts of this wallet; may be given more than once
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
+    wallet: Vec<Address>,
+    /// Only this account, or those in a file: one a line, # begins a comment; may be given more than once
+    #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
+    address: Vec<String>,
+    /// Only accounts with so many bytes of data
+    #[arg(long, value_name = "BYTES", help_heading = "Filters")]
+    data_size: Option<u64>,
+    /// Only accounts with these bytes of data at an offset. At most four filters look at data, as with getProgramAccounts
+    #[arg(long, value_name = "OFFSET:BASE58|0xHEX", value_parser = memcmp, help_heading = "Filters")]
+    memcmp: Vec<Memcmp>,
+    /// Write nothing; show what would be written, and whether it is there already
+    #[arg(long)]
+    dry_run: bool,
+    /// Memory limit: half for finding superseded accounts, half for files that are being written; more of it makes more files
+    /// at a time [default: half of the free memory]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
+    memory: Option<u64>,
+    /// Directory for data that does not fit in memory, and for files on their way to a store [default: TMPDIR or /tmp, or
+    /// /var/tmp if those are in memory]
+    #[arg(long, value_name = "DIR")]
+    temporary_dir: Option<PathBuf>,
+    #[command(flatten)]
+    workers: WorkerArgs,
+    /// What to check: without the state, rows may be of a state that never was
+    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES), help_heading = "Check")]
+    check: CheckMode,
+    /// Expected snapshot hash, as a trusted node advertises it
+    #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
+    expect_hash: Option<Hash>,
+    /// Expected slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Check")]
+    expect_slot: Option<u64>,
+    /// The bank snapshot of a ledger [default: the newest complete one]
+    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
+    slot: Option<u64>,
+    #[command(flatten, next_help_heading = "Ledger")]
+    directories: DirectoryArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+const TABLES: &[(&str, Table, &str)] = &[
+    ("accounts", Table::Accounts, "All accounts: owner, lamports, length of data"),
+    ("token-accounts", Table::TokenAccounts, "Accounts of Token and Token-2022: mint, owner, amount"),
+];
+
+const FORMATS: &[(&str, Format, &str)] =
+    &[("parquet", Format::Parquet, "Compressed by zstd"), ("csv", Format::Csv, "Text; data as hexadecimal digits")];
+
+const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
+    ("base58", AddressForm::Base58, "As people know them"),
+    ("binary", AddressForm::Binary, "As 32 bytes, in Parquet only: smaller"),
+];
+
+/// Addresses of a file: a list of 10 million is longer than this.
+const ADDRESSES_BYTES_MAX: u64 = 512 << 20;
+
+fn data_part(text: &str) -> Result<DataPart, String> {
+    let wrong = || "it is none, full, or OFFSET:LENGTH, as in 0:32".to_string();
+    match text {
+        "none" => Ok(DataPart::None),
+        "full" => Ok(DataPart::Full),
+        slice => {
+            let (offset, length) = slice.split_once(':').ok_or_else(wrong)?;
+            let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+            Ok(DataPart::Slice { offset: number(offset)?, length: number(length)? })
+        }
+    }
+}
+
+fn memcmp(text: &str) -> Result<Memcmp, String> {
+    text.parse().map_err(|error: Error| error.to_string())
+}
+
+/// An address, or those that a file lists.
+fn addresses_of(text: &str) -> Result<Vec<Address>> {
+    let parse = |text: &str| values::pubkey(text).map_err(|error| Error::usage(format!("--address {text}: {error}")));
+    let Some(path) = text.strip_prefix('@').map(Path::new) else { return Ok(vec![parse(text)?]) };
+    let mut listed = String::new();
+    let file = slotpress::machine::open_file(path)?;
+    file.take(ADDRESSES_BYTES_MAX + 1).read_to_string(&mut listed).or_path("read", path)?;
+    if listed.len() as u64 > ADDRESSES_BYTES_MAX {
+        return Err(Error::usage(format!("{} is longer than 512 MiB", path.shown())));
+    }
+    let lines =
+        listed.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parsed = lines.map(|(at, line)| {
+        values::pubkey(line).map_err(|error| Error::usage(format!("{}, line {}: {error}", path.shown(), at + 1)))
+    });
+    let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
+    match parsed.is_empty() {
+        // No address at all would mean every account.
+        true => Err(Error::usage(format!("{} lists no address", path.shown()))),
+        false => Ok(parsed),
+    }
+}
+
+impl ExportArgs {
+    fn filter(&self) -> Result<Filter> {
+        let mut addresses = Vec::new();
+        for text in &self.address {
+            addresses.extend(addresses_of(text)?);
+        }
+        Ok(Filter {
+            owners: self.owner.iter().copied().collect(),
+            mints: self.mint.iter().copied().collect(),
+            wallets: self.wallet.iter().copied().collect(),
+            addresses: addresses.into_iter().collect(),
+            data_size: self.data_size,
+            memcmp: self.memcmp.clone(),
+        })
+    }
+
+    fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
+        let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
+        let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
+        options.format = self.format.unwrap_or(if is_stdout { Format::Csv } else { Format::Parquet });
+        if !self.tables.is_empty() {
+            options.tables.clear();
+            for table in &self.tables {
+                if !options.tables.contains(table) {
+                    options.tables.push(*table);
+                }
+            }
+        }
+        options.memory_bytes = memory_bytes / 2;
+        let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
+        let threads = self.workers.that_fit(|| Ok(worker_bytes), memory_bytes.saturating_add(store_bytes), ui)?;
+        options.visit = VisitOptions::default().threads(threads).check(
+            CheckOptions::default()
+                .mode(self.check)
+                .memory_bytes(memory_bytes / 2)
+                .temporary_dir(self.temporary_dir.clone())
+                .expect_hash(self.expect_hash)
+                .expect_slot(self.expect_slot),
+        );
+        Ok(options)
+    }
+
+    fn target<'a>(&self, store: Option<&'a Store>) -> ExportTo<'a> {
+        match store {
+            Some(store) => ExportTo::Store(store, self.temporary_dir.clone().unwrap_or_else(|| spill_dir(None))),
+            None => ExportTo::Dir(self.output.clone()),
+        }
+    }
+}
+
+pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
+    let is_stdout = is_stdout(&args.output, ui)?;
+    let store = store_of(&args.output, args.memory, &args.network.connection)?;
+    if !is_stdout && store.is_none() {
+        check_output_dir(&args.output)?;
+    }
+    let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
+    let mut stream = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
+    let to = match &mut stream {
+        Some(stream) => ExportTo::Stream(stream),
+        None => args.target(store.as_ref()),
+    };
+    if args.input.is_dir() {
+        if args.incremental_archive.is_some() {
+            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+        }
+        values::check_ledger(&args.input)?;
+        let paths = args.directories.paths(&args.input);
+        if args.dry_run {
+            return preview(args, Some(slot_of(&paths, args.slot)?), &options, store.as_ref(), ui);
+        }
+        print_report(&export(AccountsInput::Ledger(&paths, args.slot), to, &options, ui)?, ui);
+        return Ok(());
+    }
+    if args.directories.is_given() || args.slot.is_some() {
+        return Err(Error::usage("--slot, --snapshots and --accounts are for a ledger directory, not for an archive"));
+    }
+    let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
+    let (full, incremental) = (open(&args.input)?, args.incremental_archive.as_deref().map(open).transpose()?);
+    let newest = incremental.as_ref().unwrap_or(&full);
+    if args.dry_run {
+        let slot = newest.named().name.as_ref().map(|name| name.slot);
+        return preview(args, slot, &options, store.as_ref(), ui);
+    }
+    let input = AccountsInput::Archives(full.named(), incremental.as_ref().map(ArchiveInput::named));
+    print_report(&export(input, to, &options, ui)?, ui);
+    [Some(&full), incremental.as_ref()].into_iter().flatten().for_each(|one| one.print_transfer(ui));
+    Ok(())
+}
+
+fn slot_of(paths: &LedgerPaths, slot: Option<u64>) -> Result<u64> {
+    slot.map_or_else(|| Ok(find_bank_snapshot(paths, None, 1)?.slot), Ok)
+}
+
+/// What a run would write.
+#[derive(Serialize)]
+struct PreviewFields {
+    #[serde(serialize_with = "text::path")]
+    path: PathBuf,
+    slot: Option<u64>,
+    partitions: Vec<String>,
+    exists: bool,
+    writers: usize,
+    memory_bytes: u64,
+}
+
+/// Prints what would be written; an error where it is there already.
+fn preview(
+    args: &ExportArgs,
+    slot: Option<u64>,
+    options: &ExportOptions,
+    store: Option<&Store>,
+    ui: &Ui,
+) -> Result<()> {
+    let shown = slot.map_or("SLOT".to_string(), |slot| slot.to_string());
+    let partitions = options.tables.iter().map(|table| format!("{}/snapshot_slot={shown}", table.name())).collect();
+    let taken = match slot.filter(|_| args.output.as_os_str() != "-") {
+        Some(slot) => options.check_free(args.target(store), slot, ui),
+        None => Ok(()),
+    };
+    let exists = match &taken {
+        Err(error) if error.existing_path().is_none() => return taken,
+        taken => taken.is_err(),
+    };
+    let memory_bytes = options.memory_bytes + options.visit.check.memory_bytes;
+    let writers = options.writers();
+    let fields = PreviewFields { path: args.output.clone(), slot, partitions, exists, writers, memory_bytes };
+    if ui.is_json() {
+        ui.print_report("export_preview", &fields);
+    } else {
+        ui.print_verbatim(&args.output.shown());
+        fields.partitions.iter().for_each(|partition| ui.print_verbatim(&format!("  {partition}")));
+        let (files, memory) = (values::count_of(writers as u64, "file"), values::show_bytes(memory_bytes));
+        ui.print(&format!("  {files} of each table at a time, in {memory} of memory"));
+        ui.print("Nothing was written.");
+    }
+    taken
+}
+
+fn print_report(report: &ExportReport, ui: &Ui) {
+    let ExportReport { manifest, facts, elapsed, .. } = report;
+    // Standard output is taken for rows.
+    let Some(manifest) = manifest else {
+        return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
+    };
+    if ui.is_json() {
+        return ui.print_report("export", report);
+    }
+    ui.print_verbatim(manifest);
+    if ui.is_quiet() {
+        return;
+    }
+    ui.print(&format!("  slot {}, hash {}, state {}", facts.slot, facts.hash, facts.state));
+    for table in &facts.tables {
+        let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
+        ui.print(&format!("  {}: {rows} in {files}, {}", table.table.name(), values::show_bytes(table.bytes)));
+    }
+    if facts.unparsed_token_accounts > 0 {
+        let count = values::count_of(facts.unparsed_token_accounts, "account");
+        ui.print(&format!("  {count} of token programs could not be parsed: see the table accounts"));
+    }
+    ui.print(&format!("  elapsed {}, CPU load {:.0} %", values::show_duration(elapsed.wall), elapsed.cpu_percent()));
+}
