@@ -147,16 +147,13 @@ pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_arch
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]
 pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
-pub use rebase::changes::ChangeCounts;
-pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
-pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
 #[cfg(feature = "export")]
 pub use export::place::ExportTo;
 #[cfg(feature = "export")]
 pub use export::{ExportOptions, ExportReport, export};
-pub use recompress::{
-    RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave,
-};
+pub use rebase::changes::ChangeCounts;
+pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
+pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
 pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{
     ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, plan_restore, restore,

@@ -10,6 +10,8 @@ mod bootstrap;
 mod common;
 mod demo;
 mod doctor;
+#[cfg(feature = "export")]
+mod export;
 #[cfg(feature = "net")]
 mod fetch;
 #[cfg(feature = "net")]

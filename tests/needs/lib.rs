@@ -1,5 +1,6 @@
 //! `needs!("strace")` at the start of a test: where the program is missing, the test ends there, and says so. Where `CI` is set,
-//! it fails. `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs in a file.
+//! it fails. `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs in a file, `needs!("engines")` for packages of
+//! Python.
 
 use std::env;
 use std::fs;
@@ -64,6 +65,7 @@ fn missing(need: &str) -> Option<String> {
         "root" => (is_root(), "only root can do this".to_string()),
         "sys_admin" => (may_mount(), "this needs the right to mount".to_string()),
         "loop_xfs" => (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string()),
+        "engines" => (has_engines(), "python3 cannot import duckdb, pyarrow, polars and datafusion".to_string()),
         program => {
             assert!(PROGRAMS.contains(&program), "{program} is not in the list of tests/needs/lib.rs");
             (is_installed(program), format!("{program} is not installed"))
@@ -77,6 +79,14 @@ fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|dir| {
         fs::metadata(dir.join(program)).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     })
+}
+
+/// Packages of Python, in that of the variable `ENGINES_PYTHON`, or else `python3`.
+fn has_engines() -> bool {
+    let python = env::var_os("ENGINES_PYTHON").unwrap_or("python3".into());
+    let mut command = std::process::Command::new(python);
+    let output = command.args(["-c", "import duckdb, pyarrow, polars, datafusion"]).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 fn is_root() -> bool {

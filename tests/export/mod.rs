@@ -1,0 +1,51 @@
+//! `slotpress export`: the accounts of a state as tables.
+
+mod works {
+    mod engines;
+    mod rows;
+}
+mod refused {
+    mod inputs;
+}
+mod survives {
+    mod ends;
+}
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use crate::common::*;
+
+pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
+    let mut command = slotpress();
+    command.arg("export").args(inputs).args([OsStr::new("-o"), out.as_ref()]).args(flags);
+    command.output().expect("runs")
+}
+
+/// Rows of the table on standard output, without the header, sorted.
+pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
+    let output = run(inputs, Path::new("-"), flags);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut rows: Vec<String> = text.lines().skip(1).map(String::from).collect();
+    rows.sort();
+    rows
+}
+
+/// The pair of archives of a chain.
+pub fn pair(chain: &str) -> [PathBuf; 2] {
+    [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")]
+}
+
+/// All files below a directory, relative to it, sorted.
+pub fn files(dir: &Path) -> Vec<String> {
+    tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
+}
+
+/// The manifest in a directory.
+pub fn manifest(dir: &Path) -> serde_json::Value {
+    let name = names(dir).into_iter().find(|name| name.starts_with("_manifest-")).expect("a manifest");
+    serde_json::from_str(&fs::read_to_string(dir.join(name)).expect("read")).expect("JSON")
+}

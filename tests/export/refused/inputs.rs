@@ -1,0 +1,72 @@
+//! Nothing gets a name of what is not right.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::*;
+use crate::export::{files, pair, run};
+
+fn refused(inputs: &[&Path], flags: &[&str], code: i32, words: &str) {
+    let out = temp_dir();
+    let output = run(inputs, out.path(), flags);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(code) && said.contains(words), "{flags:?}: {:?}: {said}", output.status);
+    assert_eq!(names(out.path()), Vec::<String>::new(), "{said}");
+}
+
+#[test]
+fn states_that_are_not_right() {
+    let [full, incremental] = pair("agave-4.2.2");
+    refused(&[&incremental], &[], 2, "full archive");
+    let [_, of_others] = pair(AGAVE_4_5);
+    refused(&[&full, &of_others], &[], 3, "");
+    let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
+    refused(&[&full, &incremental], &["--expect-hash", hash], 3, hash);
+    refused(&[&full], &["--expect-slot", "27"], 3, "27");
+    let dir = temp_dir();
+    let damaged = dir.path().join(name(&full));
+    let content = fs::read(&full).expect("read");
+    for at in [1000, content.len() / 2, content.len() - 100] {
+        let mut bytes = content.clone();
+        bytes[at] ^= 0x40;
+        fs::write(&damaged, &bytes).expect("written");
+        refused(&[&damaged], &[], 3, "");
+    }
+    fs::write(&damaged, &content[..content.len() / 2]).expect("written");
+    refused(&[&damaged], &[], 3, "");
+}
+
+/// A record with other lamports is sound by itself; the sums of the state tell.
+#[test]
+fn a_forged_record() {
+    let [full, _] = pair("agave-4.2.2");
+    let mut entries = entries(&full);
+    let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
+    storage.content[48] ^= 1;
+    let dir = temp_dir();
+    let forged = dir.path().join(name(&full));
+    fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    refused(&[&forged], &[], 3, "");
+    // Unchecked, it is written, and the manifest says that nobody checked it.
+    let out = temp_dir();
+    assert!(run(&[&forged], out.path(), &["--check", "frames"]).status.success());
+    assert_eq!(crate::export::manifest(out.path())["state"], "not checked");
+}
+
+#[test]
+fn wishes_that_cannot_be_met() {
+    let [full, _] = pair("agave-4.2.2");
+    let full = [full.as_path()];
+    refused(&full, &["--format", "csv", "--addresses", "binary"], 2, "base58");
+    refused(&full, &["--memcmp", "0"], 2, "--memcmp");
+    refused(&full, &["--memcmp", "0:0xzz"], 2, "--memcmp");
+    refused(&full, &["--data", "1:"], 2, "OFFSET:LENGTH");
+    refused(&full, &["--address", "x"], 2, "--address x");
+    refused(&full, &["--address", "@/dev/null"], 2, "lists no address");
+    refused(&full, &["--mint", "1"], 2, "--mint");
+    let both = run(&full, Path::new("-"), &["--table", "accounts,token-accounts"]);
+    assert!(both.status.code() == Some(2) && both.stdout.is_empty());
+    let out = temp_dir();
+    let dry = run(&full, out.path(), &["--dry-run"]);
+    assert!(dry.status.success() && files(out.path()).is_empty());
+}

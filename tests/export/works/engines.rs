@@ -1,0 +1,76 @@
+//! What engines read is what was written: the same sums, and the same accounts.
+
+use std::process::Command;
+
+use crate::common::*;
+use crate::export::{pair, rows, run};
+
+/// Reads every table with each engine; prints rows, sum of lamports, sum of amounts, and the row of one account.
+const SCRIPT: &str = r#"
+import sys, json, glob
+root, address = sys.argv[1:]
+tables = {name: f"{root}/{name}" for name in ("accounts", "token_accounts")}
+pattern = {name: f"{path}/*/*.parquet" for name, path in tables.items()}
+found = {}
+def note(engine, count, lamports, tokens, amount, slots, row):
+    found[engine] = [int(count), int(lamports), int(tokens), int(amount), [int(s) for s in slots], [str(v) for v in row]]
+
+import duckdb
+def one(sql): return duckdb.sql(sql).fetchone()
+a, t = (f"read_parquet('{pattern[n]}', hive_partitioning=true)" for n in ("accounts", "token_accounts"))
+note("duckdb", *one(f"select count(*), sum(lamports) from {a}"), *one(f"select count(*), sum(amount) from {t}"),
+     [r[0] for r in duckdb.sql(f"select distinct snapshot_slot from {a}").fetchall()],
+     one(f"select owner, lamports, data_length, executable from {a} where address = '{address}'"))
+
+import pyarrow.dataset as ds, pyarrow.compute as pc
+a, t = (ds.dataset(tables[n], partitioning="hive").to_table() for n in ("accounts", "token_accounts"))
+row = a.filter(pc.equal(a["address"], address)).to_pylist()[0]
+note("pyarrow", a.num_rows, pc.sum(a["lamports"]).as_py(), t.num_rows, pc.sum(t["amount"]).as_py(),
+     set(a["snapshot_slot"].to_pylist()), [row[k] for k in ("owner", "lamports", "data_length", "executable")])
+
+import polars as pl
+a, t = (pl.scan_parquet(pattern[n], hive_partitioning=True).collect() for n in ("accounts", "token_accounts"))
+row = a.filter(pl.col("address") == address).select("owner", "lamports", "data_length", "executable").row(0)
+note("polars", a.height, a["lamports"].sum(), t.height, t["amount"].sum(), a["snapshot_slot"].unique().to_list(), row)
+
+from datafusion import SessionContext
+context = SessionContext()
+for n in tables:
+    context.register_parquet(n, tables[n], table_partition_cols=[("snapshot_slot", __import__("pyarrow").int64())], file_extension=".parquet")
+def one(sql): return list(context.sql(sql).to_pylist()[0].values())
+note("datafusion", *one("select count(*), sum(lamports) from accounts"), *one("select count(*), sum(amount) from token_accounts"),
+     one("select distinct snapshot_slot from accounts"),
+     one(f"select owner, lamports, data_length, executable from accounts where address = '{address}'"))
+print(json.dumps(found))
+"#;
+
+#[test]
+fn engines_agree() {
+    needs!("engines");
+    let archives = pair("agave-4.2.2");
+    let inputs = archives.each_ref().map(|archive| archive.as_path());
+    let out = temp_dir();
+    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts"]).status.success());
+    let accounts = rows(&inputs, &[]);
+    let field = |row: &str, at: usize| row.split(',').nth(at).expect("a field").to_string();
+    let sum =
+        |rows: &[String], at: usize| rows.iter().map(|row| field(row, at).parse::<u64>().expect("a number")).sum();
+    let tokens = rows(&inputs, &["--table", "token-accounts"]);
+    let (lamports, amount): (u64, u64) = (sum(&accounts, 2), sum(&tokens, 4));
+    let some = &accounts[accounts.len() / 2];
+    let expected = serde_json::json!([
+        accounts.len(),
+        lamports,
+        tokens.len(),
+        amount,
+        [40],
+        [field(some, 0), field(some, 2), field(some, 4), if field(some, 5) == "true" { "True" } else { "False" }]
+    ]);
+    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
+    let output = command.args(["-c", SCRIPT]).arg(out.path()).arg(field(some, 1)).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
+        assert_eq!(found[engine], expected, "{engine}");
+    }
+}
