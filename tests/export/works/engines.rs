@@ -16,7 +16,7 @@ def note(engine, count, lamports, tokens, amount, slots, row):
     found[engine] = [int(count), int(lamports), int(tokens), int(amount), [int(s) for s in slots], [str(v) for v in row]]
 
 import duckdb
-def one(sql): return duckdb.sql(sql).fetchone()
+def one(sql): return duckdb.sql(sql).fetchall()[0]
 a, t = (f"read_parquet('{pattern[n]}', hive_partitioning=true)" for n in ("accounts", "token_accounts"))
 note("duckdb", *one(f"select count(*), sum(lamports) from {a}"), *one(f"select count(*), sum(amount) from {t}"),
      [r[0] for r in duckdb.sql(f"select distinct snapshot_slot from {a}").fetchall()],

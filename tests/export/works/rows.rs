@@ -45,7 +45,8 @@ fn every_account_of_archives_and_ledgers() {
 /// Firedancer writes all storages with one slot: when an account was written is not in its archives.
 #[test]
 fn accounts_of_firedancers_archives_have_no_slot() {
-    let (full, incremental) = (firedancer::full("chain"), firedancer::incremental("chain"));
+    const CHAIN: &str = "firedancer-2026-08/chain";
+    let (full, incremental) = (firedancer::full(CHAIN), firedancer::incremental(CHAIN));
     let agave = pair("agave-4.2.2");
     let mut expected = accounts_of(&[&agave[0], &agave[1]]);
     let without_slot = |row: &Plain| {
