@@ -140,7 +140,7 @@ impl ExportOptions {
             ExportTo::Dir(dir) => place::check_free_in(&dir, &self.tables, slot),
             #[cfg(feature = "stores")]
             ExportTo::Store(store, _) => place::check_free_at(store, &self.tables, slot, progress),
-            ExportTo::Stream(_) => Ok(()),
+            ExportTo::Stream(_) => progress.check(),
         }
     }
 

@@ -153,6 +153,14 @@ fn files_and_what_the_manifest_says_of_them() {
             assert_eq!((file["bytes"].as_u64(), file["sha256"].as_str()), (Some(content.len() as u64), Some(&*hash)));
         }
     }
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
+    let flags: [&[&str]; 2] = [&["--data", "full"], &["--table", "token-accounts"]];
+    for flags in flags {
+        let header = run(&[&full], Path::new("-"), flags).stdout;
+        let header = String::from_utf8(header).expect("text").lines().next().expect("a header").to_string();
+        let column = |name: &str| docs.lines().any(|line| line.starts_with("| ") && line.contains(name));
+        assert!(header.split(',').all(column), "{header}");
+    }
     let again = run(&[&full, &incremental], out.path(), &[]);
     assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
 }

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Exporting: time, CPU time and memory against verifying the same archive, and bytes per row.
+#
+#   bench/export.sh       a state of SIZE (1GiB), both tables, with and without data
+#
+# Settings: ROUNDS (3), SIZE in MiB (1024: 2.7 million accounts), THREADS (all cores), SCRATCH (/dev/shm).
+ROUNDS=${ROUNDS:-3}
+. "$(dirname "$0")/lib.sh"
+size=${SIZE:-1024}
+build --features export
+scratch
+
+"$slotpress" -q synth "$work/ledger" --size "${size}MiB" >/dev/null
+mkdir "$work/archive"
+"$slotpress" -q archive "$work/ledger" -o "$work/archive" >/dev/null
+rm -rf "$work/ledger"
+archive=$(echo "$work"/archive/*)
+export_as() { # NAME FLAGS
+    local name=$1
+    shift
+    rm -rf "$work/out"
+    mkdir "$work/out"
+    timed "$name" "$slotpress" -q export "$archive" -o "$work/out" --threads "$threads" "$@"
+    du -sb "$work/out" | cut -f1 >"$work/bytes-$name"
+    sed 's/.*"tables":\[{[^}]*"rows":\([0-9]*\).*/\1/' "$work"/out/_manifest-* >"$work/rows-$name"
+}
+for _ in $(seq "$rounds"); do
+    timed verify "$slotpress" -q verify "$archive" --threads "$threads"
+    export_as accounts
+    export_as both --table accounts,token-accounts
+    export_as data --data full
+done
+echo "${size} MiB of storages, $(cat "$work/rows-accounts") accounts, $threads threads, medians of $rounds"
+row verify verify ""
+for name in accounts both data; do
+    row "$name" "$name" "$(ratio "$name" verify) x verify, CPU $(ratio "$name-cpu" verify-cpu) x"
+    awk -v b="$(cat "$work/bytes-$name")" -v r="$(cat "$work/rows-$name")" 'BEGIN {printf "%.1f bytes per account\n", b/r}'
+done
