@@ -1,7 +1,10 @@
 //! `slotpress export`: the accounts of a state as tables.
 
 mod works {
+    #[cfg(feature = "stores")]
+    mod buckets;
     mod engines;
+    mod mixes;
     mod rows;
 }
 mod refused {

@@ -1,0 +1,31 @@
+//! Tables of synthetic states of every mix, against a reader that shares no code with slotpress.
+
+use crate::common::records::{Plain, newest, records};
+use crate::common::*;
+use crate::export::rows;
+
+#[test]
+fn every_mix() {
+    for mix in ["mainnet", "tokens", "nfts", "programs", "empty", "random"] {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let mut synth = slotpress();
+        synth.arg("synth").arg(&ledger).args(["--size", "3MiB", "--incremental", "1MiB", "--mix", mix]);
+        synth.assert().success();
+        let full = archive(&ledger.join("at-full"), dir.path(), &[]);
+        let base_slot = name(&full).split('-').nth(1).expect("a slot").to_string();
+        let incremental = archive(&ledger, dir.path(), &["--base-slot", &base_slot]);
+        let archives = [full.as_path(), &incremental];
+        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+        let alive = newest(&all).into_values().filter(|record| record.lamports > 0);
+        let mut expected: Vec<String> = alive
+            .map(|record| {
+                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = record;
+                format!("{owner},{pubkey},{lamports},{slot},{},{executable}", data.len())
+            })
+            .collect();
+        expected.sort();
+        assert!(rows(&archives, &["--memory", "64MiB"]) == expected, "{mix}");
+        assert!(rows(&[&ledger], &["--threads", "3"]) == expected, "{mix}");
+    }
+}
