@@ -3,7 +3,7 @@
 #
 #   bench/export.sh       a state of SIZE (1GiB), both tables, with and without data
 #
-# Settings: ROUNDS (3), SIZE in MiB (1024: 2.7 million accounts), THREADS (all cores), SCRATCH (/dev/shm).
+# Settings: ROUNDS (3), SIZE in MiB (1024: 1.8 million accounts), THREADS (all cores), SCRATCH (/dev/shm).
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-1024}
