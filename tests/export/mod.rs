@@ -1,6 +1,7 @@
 //! `slotpress export`: the accounts of a state as tables.
 
 mod works {
+    mod agave;
     #[cfg(feature = "stores")]
     mod buckets;
     mod engines;

@@ -1,0 +1,67 @@
+//! Rows equal the accounts that Agave's own bank has after loading the same archives.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::*;
+use crate::export::{pair, rows};
+
+/// Accounts of Agave's bank: `AGAVE_DUMP` understands `load --full A [--incremental B] --genesis DIR`, and writes a row for each
+/// account with lamports to the file in `DUMP`.
+fn agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
+    let dir = temp_dir();
+    let dump = dir.path().join("rows");
+    let program = std::env::var_os("AGAVE_DUMP").expect("AGAVE_DUMP names the program");
+    let mut command = Command::new(program);
+    command.arg("load").arg("--full").arg(archives[0]).arg("--genesis").arg(genesis).env("DUMP", &dump);
+    if let Some(incremental) = archives.get(1) {
+        command.arg("--incremental").arg(incremental);
+    }
+    let output = command.output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut rows: Vec<String> = fs::read_to_string(dump).expect("read").lines().map(String::from).collect();
+    rows.sort();
+    rows
+}
+
+fn agree(archives: &[&Path], genesis: &Path) -> usize {
+    let (ours, of_agave) = (rows(archives, &["--data", "full"]), agave(archives, genesis));
+    assert_eq!(ours.len(), of_agave.len(), "{archives:?}");
+    let other = ours.iter().zip(&of_agave).find(|(one, other)| one != other);
+    assert!(other.is_none(), "{archives:?}: {other:?}");
+    ours.len()
+}
+
+#[test]
+#[ignore = "asks Agave itself: AGAVE_DUMP names a program built on its crates"]
+fn accounts_of_its_bank() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let genesis = fixture("genesis.bin");
+    let genesis = genesis.parent().expect("a directory");
+    agree(&[&full], genesis);
+    agree(&[&full, &incremental], genesis);
+    for (seed, flags) in [
+        (1, "--accounts 3000 --slots 60 --close-permille 100"),
+        (2, "--accounts 2000 --slots 120 --hot --close-permille 200"),
+        (3, "--accounts 30000 --slots 240 --hot --update-pct 20"),
+    ] {
+        let dir = temp_dir();
+        let chain = dir.path().join("chain");
+        let mut command = Command::new(std::env::var_os("AGAVE_DUMP").expect("AGAVE_DUMP names the program"));
+        command.arg("gen").arg(&chain).args(flags.split(' ')).args(["--seed", &seed.to_string()]);
+        assert!(command.output().expect("runs").status.success(), "{flags}");
+        let of = |prefix: &str| -> PathBuf {
+            let archives = names(&chain.join("archives"));
+            let name = archives.iter().find(|name| name.starts_with(prefix)).expect("an archive");
+            chain.join("archives").join(name)
+        };
+        let (full, incremental) = (of("snapshot-"), of("incremental-"));
+        let count = agree(&[&full], &chain);
+        assert!(count > 1000, "{count}");
+        agree(&[&full, &incremental], &chain);
+        // The last state, archived by slotpress.
+        let whole = archive(&chain, dir.path(), &["--layout=clustered"]);
+        agree(&[&whole], &chain);
+    }
+}
