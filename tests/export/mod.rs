@@ -6,6 +6,7 @@ mod works {
     mod buckets;
     mod engines;
     mod mixes;
+    mod model;
     mod rows;
 }
 mod refused {

@@ -1,0 +1,80 @@
+//! Random filters and options, against a naive model of the same accounts.
+
+use proptest::prelude::*;
+use slotpress::ledger::Address;
+use slotpress::tables::{DataPart, Filter, Format, Memcmp, Table};
+use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
+
+use crate::common::records::{Plain, newest, records};
+use crate::common::*;
+use crate::export::pair;
+
+fn address(text: &str) -> Address {
+    text.parse().expect("an address")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The values of filters are those of some accounts, so that they find some.
+    #[test]
+    fn filters_and_options(
+        picks in proptest::collection::vec(any::<prop::sample::Index>(), 6),
+        kinds in proptest::collection::vec(any::<bool>(), 4),
+        cut in (0usize..80, 1usize..12),
+        part in prop_oneof![Just(None), (0u32..60, 0u32..40).prop_map(Some)],
+        threads in 1usize..4,
+        is_pair: bool,
+    ) {
+        let [full, incremental] = pair("agave-4.2.2");
+        let archives: Vec<_> = if is_pair { vec![&full, &incremental] } else { vec![&full] };
+        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+        let alive: Vec<Plain> = newest(&all).into_values().filter(|record| record.lamports > 0).collect();
+        let some: Vec<&Plain> = picks.iter().map(|pick| pick.get(&alive)).collect();
+        let mut filter = Filter::default();
+        let mut expected: Vec<&Plain> = alive.iter().collect();
+        if kinds[0] {
+            let owners = [&some[0].owner, &some[1].owner];
+            filter.owners = owners.iter().map(|owner| address(owner)).collect();
+            expected.retain(|one| owners.contains(&&one.owner));
+        }
+        if kinds[1] {
+            filter.data_size = Some(some[2].data.len() as u64);
+            expected.retain(|one| one.data.len() == some[2].data.len());
+        }
+        if let Some(bytes) = some[3].data.get(cut.0..cut.0 + cut.1).filter(|_| kinds[2]) {
+            filter.memcmp.push(format!("{}:{}", cut.0, bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("one"));
+            expected.retain(|one| one.data.get(cut.0..cut.0 + cut.1) == Some(bytes));
+        }
+        if kinds[3] {
+            let keys = [&some[4].pubkey, &some[5].pubkey];
+            filter.addresses = keys.iter().map(|key| address(key)).collect();
+            expected.retain(|one| keys.contains(&&one.pubkey));
+        }
+        let data = part.map_or(DataPart::None, |(offset, length)| DataPart::Slice { offset, length });
+        let mut expected: Vec<String> = expected
+            .into_iter()
+            .map(|one| {
+                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = one;
+                let row = format!("{owner},{pubkey},{lamports},{slot},{},{executable}", data.len());
+                let Some((offset, length)) = part else { return row };
+                let bytes = data.iter().skip(offset as usize).take(length as usize);
+                format!("{row},{}", bytes.map(|byte| format!("{byte:02x}")).collect::<String>())
+            })
+            .collect();
+        expected.sort();
+
+        let mut options = ExportOptions::default().filter(filter).data(data);
+        options.format = Format::Csv;
+        options.tables = vec![Table::Accounts];
+        options.visit = VisitOptions::default().threads(threads);
+        let named: Vec<_> = archives.iter().map(|archive| NamedArchive::from_path(archive)).collect();
+        let mut text = Vec::new();
+        let to = ExportTo::Stream(&mut text);
+        export(AccountsInput::Archives(&named[0], named.get(1)), to, &options, &NoProgress).expect("exported");
+        let text = String::from_utf8(text).expect("text");
+        let mut rows: Vec<&str> = text.lines().skip(1).collect();
+        rows.sort_unstable();
+        prop_assert_eq!(rows, expected);
+    }
+}
