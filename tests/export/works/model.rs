@@ -6,7 +6,6 @@ use slotpress::tables::{DataPart, Filter, Format, Memcmp, Table};
 use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
 
 use crate::common::records::{Plain, newest, records};
-use crate::common::*;
 use crate::export::pair;
 
 fn address(text: &str) -> Address {
@@ -68,7 +67,7 @@ proptest! {
         options.format = Format::Csv;
         options.tables = vec![Table::Accounts];
         options.visit = VisitOptions::default().threads(threads);
-        let named: Vec<_> = archives.iter().map(|archive| NamedArchive::from_path(archive)).collect();
+        let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);
         export(AccountsInput::Archives(&named[0], named.get(1)), to, &options, &NoProgress).expect("exported");
