@@ -189,7 +189,6 @@ pub mod codec {
     pub use crate::archive::{check_frame_size, worker_memory_bytes};
 }
 
-/// Memory, CPU and disk priority of the process, load of other processes, file system features.
 /// Parts of [`export()`]: tables, filters, what a manifest says.
 #[cfg(feature = "export")]
 pub mod tables {
@@ -255,6 +254,7 @@ pub mod catalog {
     pub use slotpress_read::catalog::partials::find as find_partials;
     pub use slotpress_read::catalog::prune::{Reason as KeepReason, plan as plan_prune, remove};
     pub use slotpress_read::catalog::scan::{look_for_slot_time, scan};
+    pub use slotpress_read::catalog::usable::judge;
     pub use slotpress_read::catalog::{Archive, Choice};
     pub use slotpress_read::{
         ArchiveFields, Catalog, Fault, Keep, Partial, RESTORE_JOURNAL_HINT, Unusable, WorkDir, check_output_dir,

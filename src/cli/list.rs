@@ -153,7 +153,7 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?
     {
-        return super::stores::catalog(&store, ui);
+        return super::stores::catalog(&store, &network.connection, ui);
     }
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
@@ -199,7 +199,7 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     if archive.name.base_slot.is_some() && catalog.base_of(archive).is_none() {
         line += ", its full archive is not here";
     }
-    if archive.rebased_on().is_some() {
+    if archive.is_rebased() {
         line += ", made by rebase: nodes must not have a full archive between its slots";
     }
     if let Some(hashes) = archive.hashes {

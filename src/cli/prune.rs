@@ -22,7 +22,7 @@ use super::values;
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
-/// kept incremental one is based. Files that have the name of an archive and are not usable (empty, cut off, something else)
+/// kept incremental one is based. Results of `rebase` are counted apart, and keep no full archive. Files that have the name of an archive and are not usable (empty, cut off, something else)
 /// are shown, count as nothing, and go only with --unusable. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
@@ -37,6 +37,9 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
+    /// Number of newest results of `rebase` to keep; they go with their full archive, too [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_rebased: Option<u64>,
     /// Remove the oldest of the kept archives until all of the directory have at most this size
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_bytes: Option<u64>,
@@ -103,7 +106,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             };
             let latest = store.get_small(LATEST, INDEX_BYTES_MAX, ui)?;
             refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
-            let catalog = super::stores::catalog(&store, ui)?;
+            let catalog = super::stores::catalog(&store, &args.connection, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
         let documents = [PATH.trim_start_matches('/'), LATEST].map(|path| read_small(target, path).transpose());
@@ -198,6 +201,7 @@ fn prune(
     }
     let all_or = |count: Option<_>| count.map_or(usize::MAX, |count: u64| count as usize);
     let keep = Keep::new(all_or(args.keep_full), all_or(args.keep_incremental))
+        .rebased(all_or(args.keep_rebased))
         .within(args.keep_within.unwrap_or_default())
         .bytes_max(bytes_max(catalog, dir, args)?);
     let plan = plan_prune(catalog, &keep, unix_ns(now));

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use clap::Args;
-use slotpress::catalog::{Archive, Catalog, unix_ns};
+use slotpress::catalog::{Archive, Catalog, judge, unix_ns};
+use slotpress::net::parse_url;
+use slotpress::source::UrlSource;
 use slotpress::stores::{S3Options, Store, StoreOptions, Target};
-use slotpress::{ArchiveName, Client, Progress, Result};
+use slotpress::{ArchiveName, CancelToken, Client, Progress, Result};
 
 use super::network::ConnectionArgs;
+use super::ui::Ui;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Stores")]
@@ -44,12 +47,22 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
-pub fn catalog(store: &Store, progress: &dyn Progress) -> Result<Catalog> {
-    let dir = store.target().to_string();
-    let archives = store.list(progress)?.into_iter().filter_map(|object| {
-        let name = ArchiveName::parse(&object.name)?;
-        let modified_ns = unix_ns(object.modified);
-        Some(Archive { modified_ns, ..Archive::of_server(name, &dir, object.length_bytes) })
-    });
+/// The archives of a store. Of incremental ones, reads whether `rebase` made them: a few small requests for each.
+pub fn catalog(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
+    let (dir, client) = (store.target().to_string(), Client::new(&args.options())?);
+    let mut archives = Vec::new();
+    for object in store.list(ui)? {
+        let Some(name) = ArchiveName::parse(&object.name) else { continue };
+        ui.check()?;
+        let mut archive = Archive::of_server(name, &dir, object.length_bytes);
+        archive.modified_ns = unix_ns(object.modified);
+        if !archive.is_full() {
+            let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
+            let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
+            // One that cannot be read counts as a validator's: what it goes on stays.
+            archive.hashes = source.ok().and_then(|source| judge(&source).ok()).flatten();
+        }
+        archives.push(archive);
+    }
     Ok(Catalog::by_length(archives))
 }

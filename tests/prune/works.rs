@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::common::listed::{names, objects};
 use crate::common::served::two_archives;
 use crate::common::*;
+use crate::rebase::{rebase, two_full_archives};
 
 #[test]
 fn old_archives_go_and_nothing_else() {
@@ -189,4 +190,41 @@ fn downloads_that_did_not_end() {
     assert!(partial.exists(), "it was not asked for");
     say(&["prune".as_ref(), at, "--partials".as_ref()]);
     assert_eq!(names(dir.path()), names(from.path()));
+}
+
+/// What `rebase` made is counted apart, takes no place of other archives, and goes with its full archive.
+#[test]
+fn rebased_archives_go_with_their_full_one() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &[]);
+    fs::copy(&old, dir.path().join(name(&old))).expect("copied");
+    let [old, new, rebased] = [&old, &new, &rebased].map(|path| name(path));
+    let prune = |flags: &[&str]| {
+        let output = slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        objects(&output.stdout)
+    };
+    let kept = |flags: &[&str]| -> Vec<String> {
+        let lines = prune(&[flags, &["--dry-run", "--json"]].concat());
+        let mut kept: Vec<String> = lines
+            .iter()
+            .filter(|line| line["removed"] == false && line["kept_because"].is_string())
+            .map(|line| line["name"].as_str().expect("a name").to_string())
+            .collect();
+        kept.sort();
+        kept
+    };
+    assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0"]), sorted(&[&old, &new, &rebased]));
+    assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0", "--keep-rebased", "0"]), sorted(&[&old, &new]));
+    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "0"]), sorted(&[&new]));
+    // A validator's incremental archive takes its name: the old full one stays.
+    fs::copy(fixture(INCREMENTAL_26_40), dir.path().join(&rebased)).expect("copied");
+    assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "1"]), sorted(&[&old, &new, &rebased]));
+}
+
+fn sorted(names: &[&String]) -> Vec<String> {
+    let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    names.sort();
+    names
 }

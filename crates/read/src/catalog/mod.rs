@@ -93,6 +93,11 @@ impl Archive {
         self.hashes?.rebased_on
     }
 
+    /// True if it is known to be the result of `rebase`.
+    pub fn is_rebased(&self) -> bool {
+        self.rebased_on().is_some()
+    }
+
     /// True if it holds a whole state.
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
@@ -219,7 +224,7 @@ impl Catalog {
     /// The archives that a node would choose, leaving out formats that no client reads, and results of `rebase`: a node may
     /// have a full archive between their slots.
     pub fn choice(&self) -> Option<Choice<'_>> {
-        let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && archive.rebased_on().is_none();
+        let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));

@@ -16,8 +16,10 @@ use super::{Archive, Catalog, scan};
 pub struct Keep {
     /// Number of newest full archives to keep.
     pub full: usize,
-    /// Number of newest incremental archives to keep.
+    /// Number of newest incremental archives to keep, without results of `rebase`.
     pub incremental: usize,
+    /// Number of newest results of `rebase` to keep, if their full archive stays or is elsewhere. [`Keep::new`] keeps all of them.
+    pub rebased: usize,
     /// Keeps archives modified within this time.
     pub within: Duration,
     /// Limit on the total size in bytes: the oldest go first, incremental archives before their full one.
@@ -28,7 +30,7 @@ pub struct Keep {
 impl Keep {
     /// Keeps the newest archives of each kind.
     pub fn new(full: usize, incremental: usize) -> Self {
-        Self { full, incremental, within: Duration::ZERO, bytes_max: None }
+        Self { full, incremental, rebased: usize::MAX, within: Duration::ZERO, bytes_max: None }
     }
 }
 
@@ -60,18 +62,19 @@ impl Reason {
 /// Decides for each archive of the catalog, in order, why it is kept; `None` for those to delete.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest incremental archive
-/// whose full one is present, with that full one.
+/// whose full one is present, with that full one. Results of `rebase` keep nothing: they go with their full archive.
 pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
     // The catalog sorts incremental archives by base slot first; here, their own slot counts.
-    let mut newest = |is_full: bool, count: usize| {
-        let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| one.is_full() == is_full).collect();
+    let mut newest = |is_kind: fn(&Archive) -> bool, count: usize| {
+        let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| is_kind(one)).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
         kept.into_iter().take(count).for_each(|(_, reason)| *reason = Some(Reason::Newest));
     };
-    newest(true, keep.full);
-    newest(false, keep.incremental);
+    newest(Archive::is_full, keep.full);
+    newest(|archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
+    newest(Archive::is_rebased, keep.rebased);
     let mut stay = |wanted: &dyn Fn(&Archive) -> bool, reason: Reason| {
         for (archive, kept) in archives.iter().zip(&mut reasons) {
             if kept.is_none() && wanted(archive) {
@@ -86,7 +89,7 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
     let bases: BTreeSet<u64> = archives
         .iter()
         .zip(&reasons)
-        .filter(|(_, reason)| reason.is_some())
+        .filter(|(archive, reason)| reason.is_some() && !archive.is_rebased())
         .filter_map(|(archive, _)| archive.name.base_slot)
         .collect();
     for (archive, kept) in archives.iter().zip(&mut reasons) {
@@ -94,10 +97,27 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
             *kept = Some(Reason::Base);
         }
     }
+    drop_rebased_with_base(archives, &mut reasons);
     if let Some(bytes_max) = keep.bytes_max {
         shrink(archives, &last_pair, &mut reasons, bytes_max);
+        drop_rebased_with_base(archives, &mut reasons);
     }
     reasons
+}
+
+/// Gives up results of `rebase` whose full archive is present and goes.
+fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<Reason>]) {
+    let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
+        let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
+        fulls.map(|(archive, _)| archive.name.slot).collect()
+    };
+    let (going, staying) = (slots_of_fulls(false), slots_of_fulls(true));
+    for (archive, reason) in archives.iter().zip(reasons) {
+        let base_goes = archive.name.base_slot.is_some_and(|base| going.contains(&base) && !staying.contains(&base));
+        if archive.is_rebased() && base_goes {
+            *reason = None;
+        }
+    }
 }
 
 /// Names of archives that are always kept: what a node would choose, and the newest incremental archive whose full one
@@ -105,22 +125,25 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
 fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     let choice = catalog.choice();
     let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
-    let whole = catalog.archives().iter().filter(|archive| catalog.base_of(archive).is_some());
+    let whole = catalog.archives().iter().filter(|one| !one.is_rebased() && catalog.base_of(one).is_some());
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
-/// Gives up kept archives, oldest first, until the rest fits into `bytes_max`; never those that must stay, nor the full
-/// archives under them.
+/// Gives up kept archives until the rest fits into `bytes_max`: first results of `rebase`, then the others, in each the
+/// oldest first; never those that must stay, nor the full archives under them.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
-    order.sort_by_key(|at| archives.get(*at).map(|archive| (base_of(archive), archive.is_full(), archive.name.slot)));
+    order.sort_by_key(|at| {
+        let archive = archives.get(*at)?;
+        Some((!archive.is_rebased(), base_of(archive), archive.is_full(), archive.name.slot))
+    });
     let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
     let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
     for at in order {
         let Some(archive) = archives.get(at) else { continue };
         let builds_on_it = |(other, reason): (&Archive, &Option<Reason>)| {
-            reason.is_some() && other.name.base_slot == Some(archive.name.slot)
+            reason.is_some() && !other.is_rebased() && other.name.base_slot == Some(archive.name.slot)
         };
         let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
         let Some(reason) = reasons.get_mut(at) else { continue };

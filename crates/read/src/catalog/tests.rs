@@ -25,13 +25,20 @@ const EXTENSIONS: [Extension; 4] = [Extension::TarZstd, Extension::TarLz4, Exten
 
 /// Uses few slots, so that archives relate to each other.
 fn any_archive() -> impl Strategy<Value = Archive> {
-    (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20).prop_map(
-        |(base, slot, seed, extension, modified)| {
+    (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20, any::<bool>()).prop_map(
+        |(base, slot, seed, extension, modified, is_rebased)| {
             let base = base.filter(|base| *base < slot);
             let made = archive(base, slot, seed, EXTENSIONS[extension]);
+            let made = if is_rebased && base.is_some() { rebased(made) } else { made };
             Archive { modified_ns: modified * 1_000_000_000, ..made }
         },
     )
+}
+
+fn rebased(archive: Archive) -> Archive {
+    let root = Root::new(1, [b"x".as_slice()]);
+    let hashes = FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(Hash([9; 32])) };
+    Archive { hashes: Some(hashes), ..archive }
 }
 
 proptest! {
@@ -61,40 +68,57 @@ proptest! {
         archives in proptest::collection::vec(any_archive(), 0..30),
         full in 0usize..4,
         incremental in 0usize..4,
+        rebased in 0usize..4,
         within in 0u64..8,
         bytes_max in proptest::option::of(0u64..40),
     ) {
         let catalog = Catalog::new(archives);
         let now_ns = 20_000_000_000;
-        let keep = Keep { full, incremental, within: Duration::from_secs(within), bytes_max };
+        let keep = Keep { full, incremental, rebased, within: Duration::from_secs(within), bytes_max };
         let reasons = plan(&catalog, &keep, now_ns);
+        // What rebase made changes nothing for the others.
+        let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
+        let without = Catalog::new(others().map(|(archive, _)| archive.clone()));
+        if bytes_max.is_none() {
+            prop_assert_eq!(plan(&without, &keep, now_ns), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
+        } else {
+            let in_order = others().map(|(_, reason)| reason.is_some());
+            let bytes_max = Some(others().filter(|(_, reason)| reason.is_some()).count() as u64);
+            let again = plan(&without, &Keep { bytes_max, ..keep }, now_ns);
+            prop_assert!(again.iter().map(Option::is_some).eq(in_order), "{again:?}");
+        }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
         let kept = |wanted: &Archive| {
             catalog.archives().iter().zip(&reasons).any(|(archive, reason)| archive == wanted && reason.is_some())
         };
         for (archive, reason) in catalog.archives().iter().zip(&reasons) {
-            if reason.is_some() {
+            if reason.is_some() && !archive.is_rebased() {
                 for base in catalog.archives().iter().filter(|a| a.is_full() && Some(a.name.slot) == archive.name.base_slot) {
                     prop_assert!(kept(base), "the full archive of one that stays goes");
                 }
             }
-            if within > 0 && bytes_max.is_none() && archive.age(now_ns) <= keep.within {
+            let has_gone = |base: u64| {
+                let mut fulls = catalog.archives().iter().filter(|a| a.is_full() && a.name.slot == base).peekable();
+                fulls.peek().is_some() && !fulls.any(&kept)
+            };
+            let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(has_gone);
+            prop_assert!(!loses_base || reason.is_none());
+            if within > 0 && bytes_max.is_none() && archive.age(now_ns) <= keep.within && !loses_base {
                 prop_assert!(reason.is_some());
             }
         }
         let count = |is_full: bool| {
-            let all = catalog.archives().iter().filter(|archive| archive.is_full() == is_full).count();
-            let kept = catalog.archives().iter().zip(&reasons)
-                .filter(|(archive, reason)| archive.is_full() == is_full && reason.is_some()).count();
+            let all = others().filter(|(archive, _)| archive.is_full() == is_full).count();
+            let kept = others().filter(|(archive, reason)| archive.is_full() == is_full && reason.is_some()).count();
             (all, kept)
         };
-        let ((fulls, fulls_kept), (others, others_kept)) = (count(true), count(false));
-        let as_many = fulls_kept >= full.min(fulls) && others_kept >= incremental.min(others);
+        let ((fulls, fulls_kept), (incrementals, incrementals_kept)) = (count(true), count(false));
+        let as_many = fulls_kept >= full.min(fulls) && incrementals_kept >= incremental.min(incrementals);
         prop_assert!(bytes_max.is_some() || as_many);
         if let Some(choice) = catalog.choice() {
             prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "what a node would choose goes");
         }
-        let last = catalog.archives().iter().filter(|archive| catalog.base_of(archive).is_some())
+        let last = others().map(|(archive, _)| archive).filter(|archive| catalog.base_of(archive).is_some())
             .map(|archive| archive.name.slot).max();
         if let Some(slot) = last {
             prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && kept(a) && catalog.base_of(a).is_some_and(kept)));
@@ -109,7 +133,7 @@ proptest! {
     #[test]
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
-        let keep = Keep { full, incremental: 0, within: Duration::ZERO, bytes_max: None };
+        let keep = Keep::new(full, 0);
         let kept = plan(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }
@@ -132,6 +156,37 @@ fn a_node_takes_the_newest_pair() {
     assert_eq!((choice.full.name.slot, choice.full.name.extension), (200, Extension::TarZstd));
     assert_eq!(choice.incremental.map(|archive| archive.name.slot), Some(220));
     assert!(Catalog::default().choice().is_none());
+}
+
+/// Results of rebase are counted apart, hold no full archive, and go with theirs.
+#[test]
+fn rebased_archives_hold_nothing() {
+    let full = |slot| archive(None, slot, 1, Extension::TarZstd);
+    let on = |base, slot| archive(Some(base), slot, 1, Extension::TarZstd);
+    let catalog = Catalog::new([
+        full(100),
+        full(200),
+        full(300),
+        on(300, 310),
+        on(300, 320),
+        on(200, 250),
+        rebased(on(100, 300)),
+        rebased(on(200, 300)),
+        rebased(on(50, 300)),
+        rebased(on(200, 220)),
+    ]);
+    let kept = |keep: &Keep| -> Vec<(Option<u64>, u64)> {
+        let kept = catalog.archives().iter().zip(plan(&catalog, keep, u64::MAX)).filter(|(_, reason)| reason.is_some());
+        kept.map(|(archive, _)| (archive.name.base_slot, archive.name.slot)).collect()
+    };
+    let newest = [(None, 300), (Some(300), 320), (Some(300), 310)];
+    let on_200 = [(None, 200), (Some(200), 300), (Some(200), 220)];
+    assert_eq!(kept(&Keep::new(1, 2)), [&newest[..], &[(Some(50), 300)]].concat(), "its base is elsewhere");
+    assert_eq!(kept(&Keep::new(2, 2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
+    assert_eq!(kept(&Keep::new(2, 2).rebased(0)), [&newest[..], &on_200[..1]].concat());
+    // Rebased archives go before anything else does.
+    assert_eq!(kept(&Keep::new(2, 2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
+    assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
 }
 
 const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
