@@ -11,7 +11,7 @@ use slotpress_net::{Client, Fetched, FindOptions, Limits, SourceArg, Url};
 use slotpress_read::Publishable;
 
 use super::expected::Expected;
-use super::getting::{Getting, Got, Wanted, Wish};
+use super::fetcher::{ArchiveRequest, FetchContext, Fetcher, ObtainedArchive};
 use super::trust::{self, Vouchers};
 
 /// What to fetch, and where to.
@@ -100,7 +100,7 @@ pub struct FetchReport {
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
-    let wanted = Wanted {
+    let context = FetchContext {
         client,
         find: options.find.clone(),
         wants_incremental: options.wants_incremental,
@@ -110,32 +110,32 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         dir: &options.dir,
         accepts_files: true,
     };
-    let mut getting = Getting::new(wanted.clone(), progress)?;
-    let names = getting.named()?;
+    let mut fetcher = Fetcher::new(context.clone(), progress)?;
+    let names = fetcher.named()?;
     let mut archives = Vec::new();
     let servers = if let Some(newest) = names.last() {
         let servers = trust::require(client, &options.trusted, newest, progress)?;
         for name in &names {
-            archives.push(name_it(getting.whole(Wish::Named(name))?)?.archive);
+            archives.push(name_it(fetcher.whole(ArchiveRequest::Named(name))?)?.archive);
         }
         servers
     } else {
-        let report = wanted.look(progress)?;
+        let report = context.look(progress)?;
         report.require_candidate()?;
-        getting.use_found(&report)?;
-        let full = name_it(getting.whole(Wish::Full)?)?;
-        let incremental = getting.incremental_on(&full)?.map(|got| name_it(Some(got))).transpose()?;
+        fetcher.use_found(&report)?;
+        let full = name_it(fetcher.whole(ArchiveRequest::Full)?)?;
+        let incremental = fetcher.incremental_on(&full)?.map(|obtained| name_it(Some(obtained))).transpose()?;
         let servers = incremental.as_ref().unwrap_or(&full).vouching.clone();
-        archives.extend([Some(full), incremental].into_iter().flatten().map(|got| got.archive));
+        archives.extend([Some(full), incremental].into_iter().flatten().map(|obtained| obtained.archive));
         servers
     };
     Ok(FetchReport { archives, vouchers: Vouchers { is_expected: false, servers }, elapsed: stopwatch.elapsed() })
 }
 
-fn name_it(got: Option<Got>) -> Result<Got> {
-    let mut got = got.ok_or_else(|| Error::failed("no source has the archive"))?;
-    if let Some(download) = &got.download {
-        got.archive.path = Some(download.file().publish(&got.archive.name.to_string())?);
+fn name_it(obtained: Option<ObtainedArchive>) -> Result<ObtainedArchive> {
+    let mut obtained = obtained.ok_or_else(|| Error::failed("no source has the archive"))?;
+    if let Some(download) = &obtained.download {
+        obtained.archive.path = Some(download.file().publish(&obtained.archive.name.to_string())?);
     }
-    Ok(got)
+    Ok(obtained)
 }

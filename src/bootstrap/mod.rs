@@ -5,10 +5,10 @@
 
 pub mod archives;
 pub mod choose;
-mod dropped;
 mod expected;
+mod fetcher;
 pub mod genesis;
-mod getting;
+mod rejected;
 mod supply;
 pub mod trust;
 
@@ -19,7 +19,7 @@ use archives::FetchedArchive;
 use choose::Choice;
 use derive_setters::Setters;
 use expected::Expected;
-use getting::{Getting, KEPT_HINT, Wanted, Wish};
+use fetcher::{ArchiveRequest, FetchContext, Fetcher, KEPT_HINT};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::threads::guarded;
@@ -28,7 +28,7 @@ use slotpress_format::Hash;
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::{Candidate, Client, FindOptions, FindReport, Limits, SourceArg, Url};
 use slotpress_read::CheckMode;
-use supply::Arriving;
+use supply::ArchiveSupply;
 use trust::Vouchers;
 
 use crate::restore::dry_run::preview_fetched;
@@ -67,10 +67,10 @@ impl BootstrapOptions {
         }
     }
 
-    fn wanted<'a>(&'a self, client: &'a Client) -> Wanted<'a> {
+    fn context<'a>(&'a self, client: &'a Client) -> FetchContext<'a> {
         let mut find = self.find.clone();
         find.expected_genesis_hash = self.expected_genesis_hash;
-        Wanted {
+        FetchContext {
             client,
             find,
             wants_incremental: self.wants_incremental,
@@ -153,13 +153,13 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// As of [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let wanted = options.wanted(client);
-    let report = wanted.look(progress)?;
+    let context = options.context(client);
+    let report = context.look(progress)?;
     let candidate = report.require_candidate()?.clone();
     let offers = choose::offers_of(&report.candidates);
-    let full = wanted.full_of(&offers)?;
-    let incremental = choose::incremental(&offers, full.name.slot, wanted.expected);
-    let kept_bytes = kept_bytes(wanted.dir, &full.name.to_string());
+    let full = context.full_of(&offers)?;
+    let incremental = choose::incremental(&offers, full.name.slot, context.expected);
+    let kept_bytes = kept_bytes(context.dir, &full.name.to_string());
     let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
     let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
     let fetched_bytes = choices().filter(|choice| !choice.is_local()).map(length).sum();
@@ -188,21 +188,21 @@ fn run(
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
-    let wanted = options.wanted(client);
-    let mut getting = Getting::new(wanted.clone(), progress)?;
+    let context = options.context(client);
+    let mut fetcher = Fetcher::new(context.clone(), progress)?;
     let report = match found {
         Some(report) => report,
-        None => wanted.look(progress)?,
+        None => context.look(progress)?,
     };
     report.require_candidate()?;
-    getting.use_found(&report)?;
+    fetcher.use_found(&report)?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small: if it cannot be had, nothing else is fetched.
     let genesis = genesis::find(client, &servers, ledger, options.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let done = loop {
-        if let Some(done) = attempt(&mut getting, options, progress)? {
+        if let Some(done) = attempt(&mut fetcher, options, progress)? {
             break done;
         }
     };
@@ -212,7 +212,7 @@ fn run(
 
 /// Restores while archives arrive; `None` if another source is to be tried.
 fn attempt(
-    getting: &mut Getting<'_>,
+    fetcher: &mut Fetcher<'_>,
     options: &BootstrapOptions,
     progress: &dyn Progress,
 ) -> Result<Option<BootstrapReport>> {
@@ -222,7 +222,7 @@ fn attempt(
         restore_options.check.mode = CheckMode::State;
     }
     let attempted = std::thread::scope(|scope| {
-        let mut arriving = Arriving::new(scope, getting, progress);
+        let mut arriving = ArchiveSupply::new(scope, fetcher, progress);
         let result = guarded(|| restore_supplied(&mut arriving, &restore_options, progress));
         arriving.stop();
         let error = match result {
@@ -231,10 +231,10 @@ fn attempt(
         };
         let is_damaged = error.kind() == ErrorKind::Damaged;
         if is_damaged {
-            arriving.doubt(&error.to_string());
+            arriving.mark_failed(&error.to_string());
         }
-        let wrong = arriving.got.pop().filter(|_| is_damaged && !arriving.is_final);
-        Err(Box::new((error, arriving.failure, wrong.map(|got| got.source))))
+        let wrong = arriving.obtained.pop().filter(|_| is_damaged && !arriving.is_final);
+        Err(Box::new((error, arriving.failure, wrong.map(|obtained| obtained.source))))
     });
     let (error, failure, wrong) = match attempted {
         Ok(done) => return Ok(Some(done)),
@@ -245,8 +245,8 @@ fn attempt(
     }
     // The failure of the download says more than that of its reader, unless the restore stopped the download.
     match (failure.filter(|failure| failure.kind() != ErrorKind::Interrupted), wrong) {
-        (Some(failure), _) => getting.failed(failure, Wish::Full).map(|_| None),
-        (None, Some(wrong)) => getting.was_wrong(wrong, error).map(|()| None),
+        (Some(failure), _) => fetcher.failed(failure, ArchiveRequest::Full).map(|_| None),
+        (None, Some(wrong)) => fetcher.reject(wrong, error).map(|()| None),
         (None, None) => Err(error),
     }
 }

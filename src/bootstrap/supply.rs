@@ -13,7 +13,7 @@ use slotpress_read::{Publishable, Source};
 
 use super::BootstrapReport;
 use super::archives::FetchedArchive;
-use super::getting::{Getting, Got, Wish};
+use super::fetcher::{ArchiveRequest, Fetcher, ObtainedArchive};
 use super::trust::Vouchers;
 use crate::restore::{RestoreReport, Supplied, Supply};
 
@@ -21,12 +21,12 @@ use crate::restore::{RestoreReport, Supplied, Supply};
 type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
 
 /// The download of the full archive in the background, and the archives supplied so far.
-pub struct Arriving<'scope, 'env, 'g, 'a> {
+pub struct ArchiveSupply<'scope, 'env, 'g, 'a> {
     scope: &'scope Scope<'scope, 'env>,
     progress: &'env dyn Progress,
-    getting: &'g mut Getting<'a>,
+    fetcher: &'g mut Fetcher<'a>,
     running: Option<(Arc<Download>, Fetching<'scope>)>,
-    pub got: Vec<Got>,
+    pub obtained: Vec<ObtainedArchive>,
     /// The error of the full archive's download, if it failed.
     pub failure: Option<Error>,
     /// True after an error of the incremental archive or of the choice, which ends the run.
@@ -35,11 +35,11 @@ pub struct Arriving<'scope, 'env, 'g, 'a> {
     pub last_byte_at: Option<Instant>,
 }
 
-impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
+impl<'scope, 'env, 'g, 'a> ArchiveSupply<'scope, 'env, 'g, 'a> {
     /// Supplies the best full archive, and then the newest incremental one on it.
-    pub fn new(scope: &'scope Scope<'scope, 'env>, getting: &'g mut Getting<'a>, progress: &'env dyn Progress) -> Self {
-        let got = Vec::new();
-        Self { scope, progress, getting, running: None, got, failure: None, is_final: false, last_byte_at: None }
+    pub fn new(scope: &'scope Scope<'scope, 'env>, fetcher: &'g mut Fetcher<'a>, progress: &'env dyn Progress) -> Self {
+        let obtained = Vec::new();
+        Self { scope, progress, fetcher, running: None, obtained, failure: None, is_final: false, last_byte_at: None }
     }
 
     /// Stops the running download, and waits for its end. Its bytes are kept.
@@ -51,8 +51,9 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
     }
 
     /// Records that the restored state failed a check, so that the next run checks the kept bytes.
-    pub fn doubt(&self, why: &str) {
-        let files = self.got.iter().filter_map(|got| got.download.as_ref()).map(|download| download.file());
+    pub fn mark_failed(&self, why: &str) {
+        let files =
+            self.obtained.iter().filter_map(|obtained| obtained.download.as_ref()).map(|download| download.file());
         // A failure is ignored: the same bytes would only fail again.
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.check_failed(why)));
     }
@@ -63,7 +64,7 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         match result {
             Ok(fetched) => {
                 self.last_byte_at = Some(at);
-                if let Some(full) = self.got.last_mut() {
+                if let Some(full) = self.obtained.last_mut() {
                     (full.archive.root, full.archive.fetched) = (fetched.root, Some(fetched));
                 }
                 Ok(())
@@ -77,8 +78,8 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
 
     pub fn into_report(self, restore: RestoreReport, is_expected: bool) -> BootstrapReport {
         // The newest archive is the state.
-        let servers = self.got.last().map(|got| got.vouching.clone()).unwrap_or_default();
-        let archives = self.got.into_iter().map(|got| FetchedArchive { path: None, ..got.archive });
+        let servers = self.obtained.last().map(|obtained| obtained.vouching.clone()).unwrap_or_default();
+        let archives = self.obtained.into_iter().map(|obtained| FetchedArchive { path: None, ..obtained.archive });
         BootstrapReport {
             after_last_byte: self.last_byte_at.map(|at| at.elapsed()),
             restore,
@@ -89,44 +90,44 @@ impl<'scope, 'env, 'g, 'a> Arriving<'scope, 'env, 'g, 'a> {
         }
     }
 
-    fn begin_full(&mut self) -> Result<Option<Got>> {
-        let begun = self.getting.begin(Wish::Full);
-        if let Ok(Some(Got { download: Some(download), .. })) = &begun {
+    fn begin_full(&mut self) -> Result<Option<ObtainedArchive>> {
+        let begun = self.fetcher.begin(ArchiveRequest::Full);
+        if let Ok(Some(ObtainedArchive { download: Some(download), .. })) = &begun {
             let (running, progress) = (download.clone(), self.progress);
             let run = move || (running.run(&Forward::new(progress, beside_restore)), Instant::now());
             self.running = Some((download.clone(), spawn(self.scope, run)?));
         }
-        begun.inspect_err(|error| match self.getting.is_asked() {
+        begun.inspect_err(|error| match self.fetcher.has_asked() {
             true => self.failure = Some(error.clone()),
             false => self.is_final = true,
         })
     }
 
-    fn next_incremental(&mut self) -> Result<Option<Got>> {
-        let Some(full) = self.got.first().filter(|_| self.got.len() == 1) else { return Ok(None) };
-        let got = self.getting.incremental_on(full).inspect_err(|_| self.is_final = true)?;
-        if got.as_ref().is_some_and(|got| got.download.is_some()) {
+    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>> {
+        let Some(full) = self.obtained.first().filter(|_| self.obtained.len() == 1) else { return Ok(None) };
+        let obtained = self.fetcher.incremental_on(full).inspect_err(|_| self.is_final = true)?;
+        if obtained.as_ref().is_some_and(|obtained| obtained.download.is_some()) {
             self.last_byte_at = Some(Instant::now());
         }
-        Ok(got)
+        Ok(obtained)
     }
 }
 
-impl Supply for Arriving<'_, '_, '_, '_> {
+impl Supply for ArchiveSupply<'_, '_, '_, '_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
         self.finish_running()?;
-        let got = if self.got.is_empty() { self.begin_full()? } else { self.next_incremental()? };
-        let Some(got) = got else { return Ok(None) };
-        let supplied = match (&got.download, &got.archive.path) {
+        let obtained = if self.obtained.is_empty() { self.begin_full()? } else { self.next_incremental()? };
+        let Some(obtained) = obtained else { return Ok(None) };
+        let supplied = match (&obtained.download, &obtained.archive.path) {
             (Some(download), _) => {
                 let (source, file): (Arc<dyn Source>, Arc<dyn Publishable>) =
                     (download.file().clone(), download.file().clone());
-                Supplied::Arriving { source, name: Some(got.archive.name.clone()), file }
+                Supplied::Arriving { source, name: Some(obtained.archive.name.clone()), file }
             }
             (None, Some(path)) => Supplied::File(path.clone()),
             (None, None) => return Err(Error::failed("an archive is nowhere")),
         };
-        self.got.push(got);
+        self.obtained.push(obtained);
         Ok(Some(supplied))
     }
 }

@@ -8,7 +8,7 @@ use slotpress_net::Offer;
 const TOLD_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
-pub struct Wrong {
+pub struct Rejected {
     pub name: ArchiveName,
     /// Its source: a URL without secrets, or a path.
     pub place: String,
@@ -20,10 +20,10 @@ pub struct Wrong {
 
 /// Archives that are not used again, each with the reason.
 #[derive(Clone, Debug, Default)]
-pub struct Dropped(Vec<(Wrong, String)>);
+pub struct RejectedArchives(Vec<(Rejected, String)>);
 
-impl Dropped {
-    pub fn add(&mut self, wrong: Wrong, why: &Error) {
+impl RejectedArchives {
+    pub fn add(&mut self, wrong: Rejected, why: &Error) {
         self.0.push((wrong, one_line(&why.to_string())));
     }
 

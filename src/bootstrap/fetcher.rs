@@ -22,8 +22,8 @@ use slotpress_net::{
 
 use super::archives::FetchedArchive;
 use super::choose::{self, Choice, Places};
-use super::dropped::{Dropped, Wrong};
 use super::expected::Expected;
+use super::rejected::{Rejected, RejectedArchives};
 use super::trust;
 
 /// Advice after a failed download.
@@ -36,7 +36,7 @@ const SOURCES_HINT: &str = "give other sources, or try again later";
 const ATTEMPTS_MAX: usize = 8;
 
 #[derive(Clone)]
-pub struct Wanted<'a> {
+pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub find: FindOptions,
     pub wants_incremental: bool,
@@ -48,7 +48,7 @@ pub struct Wanted<'a> {
     pub accepts_files: bool,
 }
 
-impl Wanted<'_> {
+impl FetchContext<'_> {
     /// Asks the sources for their archives, and looks for files in the directory.
     pub fn look(&self, progress: &dyn Progress) -> Result<FindReport> {
         // A single source is fetched sooner without measuring it.
@@ -72,23 +72,23 @@ impl Wanted<'_> {
 }
 
 #[derive(Clone, Copy)]
-pub enum Wish<'w> {
+pub enum ArchiveRequest<'w> {
     Full,
     Named(&'w ArchiveName),
-    IncrementalOn(&'w Got),
+    IncrementalOn(&'w ObtainedArchive),
 }
 
-pub struct Got {
+pub struct ObtainedArchive {
     pub archive: FetchedArchive,
     /// Its source and name, to be dropped if it proves wrong.
-    pub source: Wrong,
+    pub source: Rejected,
     pub vouching: Vec<String>,
     /// Its download; `None` if the file was there already.
     pub download: Option<Arc<Download>>,
 }
 
-pub struct Getting<'a> {
-    wanted: Wanted<'a>,
+pub struct Fetcher<'a> {
+    context: FetchContext<'a>,
     dir: Arc<KeptDir>,
     progress: &'a dyn Progress,
     offers: Vec<Offer>,
@@ -96,26 +96,26 @@ pub struct Getting<'a> {
     answering: BTreeSet<String>,
     /// Servers that announce ranges but do not send them.
     unranged: BTreeSet<String>,
-    dropped: Dropped,
-    asked: Option<Asked>,
+    rejected: RejectedArchives,
+    current: Option<CurrentDownload>,
     failures: usize,
 }
 
-struct Asked {
-    source: Wrong,
+struct CurrentDownload {
+    source: Rejected,
     remotes: Vec<Remote>,
     download: Option<Arc<Download>>,
     /// True if an earlier run or attempt left bytes of it.
     had_bytes: bool,
 }
 
-impl<'a> Getting<'a> {
+impl<'a> Fetcher<'a> {
     /// Creates the directory for the downloads, which stay there after a failure.
-    pub fn new(wanted: Wanted<'a>, progress: &'a dyn Progress) -> Result<Self> {
-        let dir = KeptDir::open_or_make(wanted.dir, &mut |_, _| {})?;
-        let (offers, dropped) = (Vec::new(), Dropped::default());
+    pub fn new(context: FetchContext<'a>, progress: &'a dyn Progress) -> Result<Self> {
+        let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
+        let (offers, rejected) = (Vec::new(), RejectedArchives::default());
         let (answering, unranged) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { wanted, dir, progress, offers, answering, unranged, dropped, asked: None, failures: 0 })
+        Ok(Self { context, dir, progress, offers, answering, unranged, rejected, current: None, failures: 0 })
     }
 
     /// If all sources are URLs of archives, those archives, full ones first; else nothing.
@@ -135,40 +135,40 @@ impl<'a> Getting<'a> {
     }
 
     fn is_exact(&self) -> bool {
-        let sources = &self.wanted.find.sources;
+        let sources = &self.context.find.sources;
         let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
-        self.wanted.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
+        self.context.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
     pub fn look(&mut self) -> Result<()> {
         if !self.is_exact() {
-            let report = self.wanted.look(self.progress)?;
+            let report = self.context.look(self.progress)?;
             return self.use_found(&report);
         }
-        let Wanted { client, find, limits, .. } = &self.wanted;
+        let FetchContext { client, find, limits, .. } = &self.context;
         let ask = |source| patient_offers(client, source, limits.give_up_after, self.progress, self.progress);
         let mut offers = Vec::new();
         for source in &find.sources {
             match ask(source) {
                 Ok(found) => offers.extend(found),
                 // The others may still have it.
-                Err(_) if self.asked.is_some() && !self.progress.is_interrupted() => {}
+                Err(_) if self.current.is_some() && !self.progress.is_interrupted() => {}
                 Err(error) => return Err(error),
             }
         }
         self.offers = offers;
-        self.leave_out_useless()
+        self.remove_useless()
     }
 
     pub fn use_found(&mut self, report: &FindReport) -> Result<()> {
         self.answering.extend(report.candidates.iter().map(|candidate| candidate.source.clone()));
         self.offers = choose::offers_of(&report.candidates);
-        self.leave_out_useless()
+        self.remove_useless()
     }
 
-    fn leave_out_useless(&mut self) -> Result<()> {
-        self.leave_out_dropped();
-        let Some(expected) = self.wanted.limits.expect_root.filter(|_| !self.offers.is_empty()) else { return Ok(()) };
+    fn remove_useless(&mut self) -> Result<()> {
+        self.remove_rejected();
+        let Some(expected) = self.context.limits.expect_root.filter(|_| !self.offers.is_empty()) else { return Ok(()) };
         // Sources that announce another root are not asked.
         self.offers.retain(|offer| offer.root.is_none_or(|root| root == expected));
         match self.offers.is_empty() {
@@ -179,41 +179,44 @@ impl<'a> Getting<'a> {
     }
 
     /// Downloads a whole archive, with repeated attempts; `None` if no incremental one can be had.
-    pub fn whole(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
+    pub fn whole(&mut self, request: ArchiveRequest<'_>) -> Result<Option<ObtainedArchive>> {
         let before = std::mem::take(&mut self.failures);
-        let got = self.attempts_at(wish);
+        let obtained = self.attempts_at(request);
         self.failures = before;
-        got
+        obtained
     }
 
-    fn attempts_at(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
+    fn attempts_at(&mut self, request: ArchiveRequest<'_>) -> Result<Option<ObtainedArchive>> {
         let mut last = None;
         loop {
-            let failure = match self.begin(wish).and_then(|got| got.map(|got| self.run(got)).transpose()) {
-                Err(error) if self.asked.is_some() => {
+            let failure = match self
+                .begin(request)
+                .and_then(|obtained| obtained.map(|obtained| self.run(obtained)).transpose())
+            {
+                Err(error) if self.current.is_some() => {
                     let is_wrong = Fault::of(&error) == Some(Fault::Wrong);
-                    let failure = self.failed(error, wish);
+                    let failure = self.failed(error, request);
                     self.remove_empty(is_wrong);
                     failure
                 }
                 Ok(None) => break,
-                got => return got,
+                obtained => return obtained,
             };
-            match (failure, wish) {
+            match (failure, request) {
                 (Ok(error), _) => last = Some(error),
                 // The full archive alone is a state too.
-                (Err(error), Wish::IncrementalOn(_)) if Fault::of(&error).is_some() => {
+                (Err(error), ArchiveRequest::IncrementalOn(_)) if Fault::of(&error).is_some() => {
                     last = Some(error);
                     break;
                 }
                 (Err(error), _) => return Err(error),
             }
         }
-        let (Some(error), Wish::IncrementalOn(full)) = (last, wish) else { return Ok(None) };
-        if self.wanted.expected.is_any() {
+        let (Some(error), ArchiveRequest::IncrementalOn(full)) = (last, request) else { return Ok(None) };
+        if self.context.expected.is_any() {
             return Err(error);
         }
-        if let Some(name) = self.asked.as_ref().map(|asked| asked.source.name.clone()) {
+        if let Some(name) = self.current.as_ref().map(|current| current.source.name.clone()) {
             self.remove_partial(&name);
         }
         let full = &full.archive.name;
@@ -221,32 +224,32 @@ impl<'a> Getting<'a> {
         Ok(None)
     }
 
-    fn run(&self, mut got: Got) -> Result<Got> {
-        if let Some(download) = &got.download {
+    fn run(&self, mut obtained: ObtainedArchive) -> Result<ObtainedArchive> {
+        if let Some(download) = &obtained.download {
             self.progress.stage("Fetching", download.length_bytes());
             self.progress.advance(download.kept_bytes(), 0);
             let fetched = download.run(&Forward::new(self.progress, input_only))?;
-            (got.archive.root, got.archive.fetched) = (fetched.root, Some(fetched));
+            (obtained.archive.root, obtained.archive.fetched) = (fetched.root, Some(fetched));
         }
-        Ok(got)
+        Ok(obtained)
     }
 
     /// Downloads the newest incremental archive on a full one, if one is wanted. With trusted servers, one must confirm either of the two.
-    pub fn incremental_on(&mut self, full: &Got) -> Result<Option<Got>> {
-        let got = self.whole(Wish::IncrementalOn(full))?;
-        if !self.wanted.trusted.is_empty() && got.as_ref().unwrap_or(full).vouching.is_empty() {
+    pub fn incremental_on(&mut self, full: &ObtainedArchive) -> Result<Option<ObtainedArchive>> {
+        let obtained = self.whole(ArchiveRequest::IncrementalOn(full))?;
+        if !self.context.trusted.is_empty() && obtained.as_ref().unwrap_or(full).vouching.is_empty() {
             return Err(Error::new(ErrorKind::Network, "no trusted server confirms this archive")
                 .with_hint("try again in a minute, or name another trusted server"));
         }
-        Ok(got)
+        Ok(obtained)
     }
 
     /// Chooses an archive and its servers, and begins its download unless the file is there already. After an error,
-    /// [`is_asked`](Self::is_asked) tells whether the servers caused it.
-    pub fn begin(&mut self, wish: Wish<'_>) -> Result<Option<Got>> {
-        let before = self.asked.take();
-        let Some((choice, vouching)) = self.choose(wish)? else {
-            self.asked = before;
+    /// [`has_asked`](Self::has_asked) tells whether the servers caused it.
+    pub fn begin(&mut self, request: ArchiveRequest<'_>) -> Result<Option<ObtainedArchive>> {
+        let before = self.current.take();
+        let Some((choice, vouching)) = self.choose(request)? else {
+            self.current = before;
             return Ok(None);
         };
         // The bytes of the archive chosen before are not needed any more.
@@ -254,18 +257,18 @@ impl<'a> Getting<'a> {
         if let Some(name) = before.filter(|name| name.base_slot == choice.name.base_slot && *name != choice.name) {
             self.remove_partial(&name);
         }
-        self.begin_at(choice, vouching, wish).map(Some)
+        self.begin_at(choice, vouching, request).map(Some)
     }
 
-    pub fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    pub fn has_asked(&self) -> bool {
+        self.current.is_some()
     }
 
-    fn choose(&self, wish: Wish<'_>) -> Result<Option<(Choice, Vec<String>)>> {
-        let Wanted { client, trusted, expected, .. } = self.wanted;
-        Ok(match wish {
-            Wish::Full => {
-                let full = self.wanted.full_of(&self.offers)?;
+    fn choose(&self, request: ArchiveRequest<'_>) -> Result<Option<(Choice, Vec<String>)>> {
+        let FetchContext { client, trusted, expected, .. } = self.context;
+        Ok(match request {
+            ArchiveRequest::Full => {
+                let full = self.context.full_of(&self.offers)?;
                 let newest = choose::newest_name(&self.offers, &full.name, expected);
                 let mut vouching = trust::require(client, trusted, &newest, self.progress)?;
                 if newest != full.name {
@@ -273,8 +276,8 @@ impl<'a> Getting<'a> {
                 }
                 Some((full, vouching))
             }
-            Wish::Named(name) => choose::named(&self.offers, name).map(|choice| (choice, Vec::new())),
-            Wish::IncrementalOn(full) => {
+            ArchiveRequest::Named(name) => choose::named(&self.offers, name).map(|choice| (choice, Vec::new())),
+            ArchiveRequest::IncrementalOn(full) => {
                 let Some(choice) = self.newest_incremental(full)? else { return Ok(None) };
                 let (name, vouching) = (&choice.name, trust::ask(client, trusted, &choice.name, self.progress)?);
                 if !trusted.is_empty() && vouching.is_empty() {
@@ -288,24 +291,29 @@ impl<'a> Getting<'a> {
         })
     }
 
-    fn begin_at(&mut self, choice: Choice, vouching: Vec<String>, wish: Wish<'_>) -> Result<Got> {
-        let Wanted { client, limits, dir, .. } = self.wanted;
+    fn begin_at(
+        &mut self,
+        choice: Choice,
+        vouching: Vec<String>,
+        request: ArchiveRequest<'_>,
+    ) -> Result<ObtainedArchive> {
+        let FetchContext { client, limits, dir, .. } = self.context;
         let name = choice.name.to_string();
         let in_place = choice.name.path_in(dir);
         let is_in_place = in_place.symlink_metadata().is_ok();
         let place = if is_in_place { in_place.shown() } else { choice.first_place() };
-        let full_place = match wish {
-            Wish::IncrementalOn(full) => Some(full.source.place.clone()),
-            Wish::Full | Wish::Named(_) => None,
+        let full_place = match request {
+            ArchiveRequest::IncrementalOn(full) => Some(full.source.place.clone()),
+            ArchiveRequest::Full | ArchiveRequest::Named(_) => None,
         };
-        let mut source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
+        let mut source = Rejected { name: choice.name.clone(), place, is_in_place, full_place };
         let mut archive = FetchedArchive { name: choice.name.clone(), path: None, fetched: None, root: None };
         let (local, mut remotes) = match &choice.place {
             Places::Local(path) => (Some(path.clone()), Vec::new()),
             Places::Servers(remotes) => (None, remotes.clone()),
         };
         if let Some(path) = if is_in_place { Some(in_place) } else { local } {
-            let broken = match self.wanted.accepts_files {
+            let broken = match self.context.accepts_files {
                 true => accept_file(&path, limits.expect_root, &Forward::new(self.progress, input_only))
                     .map(|accepted| archive.root = accepted.root),
                 false => is_as_long(&path, &remotes),
@@ -314,7 +322,7 @@ impl<'a> Getting<'a> {
                 Ok(()) => {
                     remove_left_journal(dir, &name)?;
                     archive.path = Some(path);
-                    return Ok(Got { archive, source, vouching, download: None });
+                    return Ok(ObtainedArchive { archive, source, vouching, download: None });
                 }
                 Err(error) if error.kind() == ErrorKind::Damaged => {
                     take_up(client, &path, &remotes, &error, self.progress)?;
@@ -329,35 +337,36 @@ impl<'a> Getting<'a> {
         self.progress.tell(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
         let had_bytes = file.done_bytes() > 0;
-        self.asked = Some(Asked { source: source.clone(), remotes: remotes.clone(), download: None, had_bytes });
+        self.current =
+            Some(CurrentDownload { source: source.clone(), remotes: remotes.clone(), download: None, had_bytes });
         let download = Arc::new(Download::begin(client.clone(), file, remotes, limits.clone(), self.progress)?);
-        if let Some(asked) = &mut self.asked {
-            asked.download = Some(download.clone());
+        if let Some(current) = &mut self.current {
+            current.download = Some(download.clone());
         }
         let (kept, length) = (download.kept_bytes(), download.length_bytes());
         if kept > 0 {
             let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
             self.progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
         }
-        Ok(Got { archive, source, vouching, download: Some(download) })
+        Ok(ObtainedArchive { archive, source, vouching, download: Some(download) })
     }
 
     /// Decides what follows on a failed download. Returns the failure if there is something else to try.
     ///
     /// # Errors
     /// The failure, if the run ends with it.
-    pub fn failed(&mut self, error: Error, wish: Wish<'_>) -> Result<Error> {
+    pub fn failed(&mut self, error: Error, request: ArchiveRequest<'_>) -> Result<Error> {
         let progress = self.progress;
         if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
             return Err(Error::interrupted().with_hint(KEPT_HINT));
         }
         let error = with_advice(error);
         self.failures += 1;
-        let (Some(fault), Some(asked)) = (Fault::of(&error).filter(|_| self.failures < ATTEMPTS_MAX), &self.asked)
+        let (Some(fault), Some(current)) = (Fault::of(&error).filter(|_| self.failures < ATTEMPTS_MAX), &self.current)
         else {
             return Err(error);
         };
-        let Asked { source, remotes, download, had_bytes } = asked;
+        let CurrentDownload { source, remotes, download, had_bytes } = current;
         let (name, place) = (source.name.clone(), source.place.clone());
         let rejected = download.as_ref().map(|download| download.rejected()).unwrap_or_default();
         let has_older = download.as_ref().is_some_and(|download| download.given_bytes() < download.file().done_bytes());
@@ -372,21 +381,21 @@ impl<'a> Getting<'a> {
             return Ok(error);
         }
         // An archive that was published again is begun again, unless another server still has the earlier one.
-        let is_other = fault == Fault::Lost && !is_as_before(self.wanted.client, remotes, progress);
+        let is_other = fault == Fault::Lost && !is_as_before(self.context.client, remotes, progress);
         if rejected.is_empty() && !is_other {
-            self.dropped.add(source.clone(), &error);
+            self.rejected.add(source.clone(), &error);
         }
         for place in rejected {
-            self.dropped.add(Wrong { place, ..source.clone() }, &error);
+            self.rejected.add(Rejected { place, ..source.clone() }, &error);
         }
         self.offers.retain(|offer| offer.name != name || offer.shown() != place);
-        self.leave_out_dropped();
-        let is_wanted = |offer: &Offer| match wish {
-            Wish::Full => offer.name.base_slot.is_none(),
-            Wish::Named(name) => offer.name == *name,
-            Wish::IncrementalOn(_) => true,
+        self.remove_rejected();
+        let is_wanted = |offer: &Offer| match request {
+            ArchiveRequest::Full => offer.name.base_slot.is_none(),
+            ArchiveRequest::Named(name) => offer.name == *name,
+            ArchiveRequest::IncrementalOn(_) => true,
         };
-        if let Wish::IncrementalOn(_) = wish {
+        if let ArchiveRequest::IncrementalOn(_) = request {
             progress.warn(&format!("{error}: looking for the newest incremental archive again"));
             return Ok(error);
         }
@@ -396,7 +405,7 @@ impl<'a> Getting<'a> {
         if !self.offers.iter().any(is_wanted) {
             return Err(error);
         }
-        let kept = match kept_bytes(self.wanted.dir, &name.to_string()) {
+        let kept = match kept_bytes(self.context.dir, &name.to_string()) {
             0 => String::new(),
             kept => format!("; {} of {name} may be fetched again", bytes(kept)),
         };
@@ -408,7 +417,7 @@ impl<'a> Getting<'a> {
     ///
     /// # Errors
     /// The failure, if the run ends with it.
-    pub fn was_wrong(&mut self, wrong: Wrong, error: Error) -> Result<()> {
+    pub fn reject(&mut self, wrong: Rejected, error: Error) -> Result<()> {
         self.failures += 1;
         if self.failures >= ATTEMPTS_MAX || self.progress.is_interrupted() {
             return Err(error);
@@ -416,37 +425,37 @@ impl<'a> Getting<'a> {
         self.progress.warn(&format!("{error}: {} is not used any more", wrong.place));
         // A later run cannot use it.
         self.remove_partial(&wrong.name);
-        self.dropped.add(wrong, &error);
-        self.leave_out_dropped();
+        self.rejected.add(wrong, &error);
+        self.remove_rejected();
         let has_full = |offers: &[Offer]| offers.iter().any(|offer| offer.name.base_slot.is_none());
         if !has_full(&self.offers) {
             // Lost sources may be back.
             self.look()?;
         }
-        if has_full(&self.offers) { Ok(()) } else { Err(self.dropped.nothing_left(&error)) }
+        if has_full(&self.offers) { Ok(()) } else { Err(self.rejected.nothing_left(&error)) }
     }
 
-    fn leave_out_dropped(&mut self) {
-        self.offers.retain(|offer| self.dropped.allows(offer, None));
+    fn remove_rejected(&mut self) {
+        self.offers.retain(|offer| self.rejected.allows(offer, None));
     }
 
     /// Removes the partial file of an archive that was refused before any of its bytes were kept.
     fn remove_empty(&mut self, is_wrong: bool) {
-        let Some(name) = self.asked.as_ref().map(|asked| asked.source.name.clone()) else { return };
-        if is_wrong && kept_bytes(self.wanted.dir, &name.to_string()) == 0 {
+        let Some(name) = self.current.as_ref().map(|current| current.source.name.clone()) else { return };
+        if is_wrong && kept_bytes(self.context.dir, &name.to_string()) == 0 {
             self.remove_partial(&name);
         }
     }
 
     /// Removes the partial file of an archive. A failure is ignored: the file only takes room.
     fn remove_partial(&mut self, name: &ArchiveName) {
-        self.asked = None;
+        self.current = None;
         drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
     }
 
     /// Asks the sources again for the newest incremental archive on a full one.
-    fn newest_incremental(&self, full: &Got) -> Result<Option<Choice>> {
-        let Wanted { client, find: options, limits, dir, expected, wants_incremental, .. } = &self.wanted;
+    fn newest_incremental(&self, full: &ObtainedArchive) -> Result<Option<Choice>> {
+        let FetchContext { client, find: options, limits, dir, expected, wants_incremental, .. } = &self.context;
         let options = options.clone().measured_max(0);
         let (progress, full_name) = (self.progress, &full.archive.name);
         // If the full archive is the expected state, no incremental one is needed.
@@ -483,9 +492,9 @@ impl<'a> Getting<'a> {
                 }
             }
             progress.check()?;
-            offers.retain(|offer| self.dropped.allows(offer, Some(&full.source.place)));
+            offers.retain(|offer| self.rejected.allows(offer, Some(&full.source.place)));
             // Of several sources, those with the fewest faults come first.
-            offers.sort_by_cached_key(|offer| self.dropped.faults_of(offer));
+            offers.sort_by_cached_key(|offer| self.rejected.faults_of(offer));
             match (choose::incremental(&offers, full_name.slot, *expected), failed) {
                 (None, Some(error)) => Err(error),
                 (choice, _) => Ok(choice),
