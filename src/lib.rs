@@ -276,7 +276,7 @@ pub mod inspect {
 /// Servers of archives: addresses, offers and their age, download limits.
 #[cfg(feature = "net")]
 pub mod net {
-    pub use slotpress_net::find::Refused;
+    pub use slotpress_net::find::{OnOlder, Refused};
     pub use slotpress_net::{
         Candidate, Cluster, ClusterFacts, Fetched, GivenBytes, Limits as FetchLimits, MAX_AGE_DEFAULT, MaxAge,
         NetErrorKind, Offer, Place as OfferPlace, Remote, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url,
@@ -284,6 +284,7 @@ pub mod net {
     };
 
     pub use crate::bootstrap::archives::FetchedArchive;
+    pub use crate::bootstrap::bases::Way;
     pub use crate::bootstrap::choose::{Choice as ChosenArchive, Places as ChosenPlaces};
     pub use crate::bootstrap::trust::Vouchers;
 }

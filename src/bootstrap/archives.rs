@@ -108,6 +108,8 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         trusted: &options.trusted,
         expected: Expected::default(),
         dir: &options.dir,
+        bases: &[],
+        replaces_state: false,
         accepts_files: true,
     };
     let mut fetcher = Fetcher::new(context.clone(), progress)?;
@@ -123,13 +125,24 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let report = context.look(progress)?;
         report.require_candidate()?;
         fetcher.use_found(&report)?;
-        let full = name_it(fetcher.whole(ArchiveRequest::Full)?)?;
-        let incremental = fetcher.incremental_on(&full)?.map(|obtained| name_it(Some(obtained))).transpose()?;
+        let (full, incremental) = match fetch_pair(&mut fetcher) {
+            Ok(pair) => pair,
+            Err(error) => {
+                fetcher.leave_base(error)?;
+                fetch_pair(&mut fetcher)?
+            }
+        };
         let servers = incremental.as_ref().unwrap_or(&full).vouching.clone();
         archives.extend([Some(full), incremental].into_iter().flatten().map(|obtained| obtained.archive));
         servers
     };
     Ok(FetchReport { archives, vouchers: Vouchers { is_expected: false, servers }, elapsed: stopwatch.elapsed() })
+}
+
+fn fetch_pair(fetcher: &mut Fetcher<'_>) -> Result<(ObtainedArchive, Option<ObtainedArchive>)> {
+    let full = name_it(fetcher.whole(ArchiveRequest::Full)?)?;
+    let incremental = fetcher.incremental_on(&full)?.map(|obtained| name_it(Some(obtained))).transpose()?;
+    Ok((full, incremental))
 }
 
 fn name_it(obtained: Option<ObtainedArchive>) -> Result<ObtainedArchive> {

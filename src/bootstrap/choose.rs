@@ -7,6 +7,7 @@ use slotpress_format::ArchiveName;
 use slotpress_net::{Candidate, Offer, Place, Remote};
 
 use super::expected::Expected;
+use crate::restore::dry_run::lies_in;
 
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -42,6 +43,11 @@ impl Choice {
     /// Whether it is here already.
     pub fn is_local(&self) -> bool {
         matches!(self.place, Places::Local(_))
+    }
+
+    /// Whether it is in this archives directory already: it is neither fetched nor copied.
+    pub fn is_in(&self, dir: &std::path::Path) -> bool {
+        matches!(&self.place, Places::Local(path) if lies_in(path, dir))
     }
 
     /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
@@ -118,12 +124,12 @@ pub fn newest_name(offers: &[Offer], full: &ArchiveName, expected: Expected) -> 
     if expected.is_any() && expected.is_named(full) {
         return full.clone();
     }
-    incremental(offers, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
+    incremental(offers, full, expected).map_or_else(|| full.clone(), |choice| choice.name)
 }
 
 /// The newest incremental archive on a full one, or that of the state that is expected.
-pub fn incremental(offers: &[Offer], base_slot: u64, expected: Expected) -> Option<Choice> {
-    let is_fit = |offer: &&Offer| offer.name.base_slot == Some(base_slot) && expected.is_named(&offer.name);
+pub fn incremental(offers: &[Offer], full: &ArchiveName, expected: Expected) -> Option<Choice> {
+    let is_fit = |offer: &&Offer| offer.goes_on(full) && expected.is_named(&offer.name);
     let newest = offers.iter().filter(is_fit).map(|offer| offer.name.slot).max()?;
     let best = offers.iter().filter(is_fit).find(|offer| offer.name.slot == newest)?;
     Some(Choice::of(best, offers))

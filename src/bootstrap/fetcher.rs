@@ -21,6 +21,7 @@ use slotpress_net::{
 };
 
 use super::archives::FetchedArchive;
+use super::bases;
 use super::choose::{self, Choice, Places};
 use super::expected::Expected;
 use super::rejected::{Rejected, RejectedArchives};
@@ -44,6 +45,10 @@ pub struct FetchContext<'a> {
     pub trusted: &'a [Url],
     pub expected: Expected,
     pub dir: &'a Path,
+    /// Full archives elsewhere that the node has.
+    pub bases: &'a [PathBuf],
+    /// True if archives in the directory that are in the way of the state are moved aside.
+    pub replaces_state: bool,
     /// True if complete files are checked here, because no one checks them later.
     pub accepts_files: bool,
 }
@@ -53,21 +58,27 @@ impl FetchContext<'_> {
     pub fn look(&self, progress: &dyn Progress) -> Result<FindReport> {
         // A single source is fetched sooner without measuring it.
         let mut options = self.find.clone().wants_incremental(self.wants_incremental).measures_single(false);
-        let is_full =
-            |entry: &fs::DirEntry| ArchiveName::from_path(&entry.path()).is_some_and(|name| name.base_slot.is_none());
-        // A full archive in the directory need not be fetched.
-        if fs::read_dir(self.dir).is_ok_and(|entries| entries.flatten().any(|entry| is_full(&entry))) {
-            options.sources.push(SourceArg::LocalDir(self.dir.to_path_buf()));
-        }
+        // A full archive that is here need not be fetched.
+        options.sources.extend(bases::local_sources(self.dir, self.bases)?);
         let mut report = find(self.client, &options, progress)?;
         self.expected.choose_from(&mut report.candidates)?;
+        bases::rank(&mut report.candidates, self.dir, self.replaces_state);
         Ok(report)
     }
 
-    /// The full archive to fetch among these offers; one whose download was begun before comes first.
-    pub fn full_of(&self, offers: &[Offer]) -> Result<Choice> {
-        choose::full(offers, |name| kept_bytes(self.dir, &name.to_string()) > 0)
-            .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
+    /// The full archive to use among these offers; one whose download was begun before comes first, unless less is to be
+    /// fetched to go on with one of `bases`.
+    pub fn full_of(&self, offers: &[Offer], bases: &[ArchiveName]) -> Result<Choice> {
+        let kept = |name: &ArchiveName| kept_bytes(self.dir, &name.to_string());
+        let begun = choose::full(offers, |name| kept(name) > 0);
+        let base = choose::full(offers, |_| false).filter(|full| full.is_local() && bases.contains(&full.name));
+        let has_less = |base: &Choice| {
+            let incremental = choose::incremental(offers, &base.name, self.expected);
+            let begun = begun.as_ref().and_then(|begun| Some(begun.length_bytes?.saturating_sub(kept(&begun.name))));
+            incremental.and_then(|incremental| incremental.length_bytes).zip(begun).is_none_or(|(own, left)| own < left)
+        };
+        let full = base.filter(has_less).or(begun.clone());
+        full.ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
     }
 }
 
@@ -97,6 +108,11 @@ pub struct Fetcher<'a> {
     /// Servers that announce ranges but do not send them.
     unranged: BTreeSet<String>,
     rejected: RejectedArchives,
+    /// Full archives of this node that are of use only with an incremental archive.
+    bases: Vec<ArchiveName>,
+    base_in_use: Option<ArchiveName>,
+    /// False once one of them failed: the others are not tried.
+    uses_bases: bool,
     current: Option<CurrentDownload>,
     failures: usize,
 }
@@ -115,7 +131,22 @@ impl<'a> Fetcher<'a> {
         let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
         let (offers, rejected) = (Vec::new(), RejectedArchives::default());
         let (answering, unranged) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { context, dir, progress, offers, answering, unranged, rejected, current: None, failures: 0 })
+        let (bases, base_in_use, uses_bases) = (Vec::new(), None, true);
+        let (current, failures) = (None, 0);
+        Ok(Self {
+            context,
+            dir,
+            progress,
+            offers,
+            answering,
+            unranged,
+            rejected,
+            bases,
+            base_in_use,
+            uses_bases,
+            current,
+            failures,
+        })
     }
 
     /// If all sources are URLs of archives, those archives, full ones first; else nothing.
@@ -163,6 +194,7 @@ impl<'a> Fetcher<'a> {
     pub fn use_found(&mut self, report: &FindReport) -> Result<()> {
         self.answering.extend(report.candidates.iter().map(|candidate| candidate.source.clone()));
         self.offers = choose::offers_of(&report.candidates);
+        self.bases = bases::names_of(&report.candidates);
         self.remove_useless()
     }
 
@@ -213,7 +245,7 @@ impl<'a> Fetcher<'a> {
             }
         }
         let (Some(error), ArchiveRequest::IncrementalOn(full)) = (last, request) else { return Ok(None) };
-        if self.context.expected.is_any() {
+        if self.context.expected.is_any() || self.base_in_use.is_some() {
             return Err(error);
         }
         if let Some(name) = self.current.as_ref().map(|current| current.source.name.clone()) {
@@ -241,7 +273,12 @@ impl<'a> Fetcher<'a> {
             return Err(Error::new(ErrorKind::Network, "no trusted server confirms this archive")
                 .with_hint("try again in a minute, or name another trusted server"));
         }
-        Ok(obtained)
+        match &self.base_in_use {
+            Some(base) if obtained.is_none() => {
+                Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive on {base} any more")))
+            }
+            _ => Ok(obtained),
+        }
     }
 
     /// Chooses an archive and its servers, and begins its download unless the file is there already. After an error,
@@ -264,14 +301,15 @@ impl<'a> Fetcher<'a> {
         self.current.is_some()
     }
 
-    fn choose(&self, request: ArchiveRequest<'_>) -> Result<Option<(Choice, Vec<String>)>> {
+    fn choose(&mut self, request: ArchiveRequest<'_>) -> Result<Option<(Choice, Vec<String>)>> {
         let FetchContext { client, trusted, expected, .. } = self.context;
         Ok(match request {
             ArchiveRequest::Full => {
-                let full = self.context.full_of(&self.offers)?;
+                let full = self.context.full_of(&self.offers, &self.bases)?;
+                self.base_in_use = Some(full.name.clone()).filter(|name| full.is_local() && self.bases.contains(name));
                 let newest = choose::newest_name(&self.offers, &full.name, expected);
                 let mut vouching = trust::require(client, trusted, &newest, self.progress)?;
-                if newest != full.name {
+                if newest != full.name && self.base_in_use.is_none() {
                     vouching = trust::ask(client, trusted, &full.name, self.progress)?;
                 }
                 Some((full, vouching))
@@ -436,7 +474,38 @@ impl<'a> Fetcher<'a> {
     }
 
     fn remove_rejected(&mut self) {
-        self.offers.retain(|offer| self.rejected.allows(offer, None));
+        let is_off = |offer: &Offer| !self.uses_bases && offer.is_local() && self.bases.contains(&offer.name);
+        self.offers.retain(|offer| self.rejected.allows(offer, None) && !is_off(offer));
+    }
+
+    /// Goes on with what the sources have, if a full archive of this node is in use that is of use only with an incremental
+    /// one, and one of the two cannot be used.
+    ///
+    /// # Errors
+    /// `error`, if the run ends with it.
+    pub fn leave_base(&mut self, error: Error) -> Result<()> {
+        let may_help = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Network);
+        let base = self.base_in_use.take().filter(|_| may_help && !self.progress.is_interrupted());
+        let Some(base) = base else { return Err(error) };
+        let mut in_vain = String::new();
+        if let Some(CurrentDownload { source, download, .. }) = self.current.take() {
+            if let Some(fetched) = download.map(|download| download.file().done_bytes()).filter(|fetched| *fetched > 0)
+            {
+                in_vain = format!("; {} of {} were fetched in vain", bytes(fetched), source.name);
+            }
+            self.remove_partial(&source.name);
+        }
+        self.uses_bases = false;
+        self.remove_rejected();
+        if !self.offers.iter().any(Offer::is_full) {
+            // Lost sources may be back.
+            self.look()?;
+        }
+        if !self.offers.iter().any(Offer::is_full) {
+            return Err(error);
+        }
+        self.progress.warn(&format!("{error}: {base} is not used any more{in_vain}; a full archive is fetched"));
+        Ok(())
     }
 
     /// Removes the partial file of an archive that was refused before any of its bytes were kept.
@@ -495,13 +564,13 @@ impl<'a> Fetcher<'a> {
             offers.retain(|offer| self.rejected.allows(offer, Some(&full.source.place)));
             // Of several sources, those with the fewest faults come first.
             offers.sort_by_cached_key(|offer| self.rejected.faults_of(offer));
-            match (choose::incremental(&offers, full_name.slot, *expected), failed) {
+            match (choose::incremental(&offers, full_name, *expected), failed) {
                 (None, Some(error)) => Err(error),
                 (choice, _) => Ok(choice),
             }
         };
         match Patience::new(limits.give_up_after).ask(progress, ask) {
-            Err(error) if error.kind() == ErrorKind::Network => {
+            Err(error) if error.kind() == ErrorKind::Network && self.base_in_use.is_none() => {
                 let slot = full_name.slot;
                 progress.warn(&format!(
                     "{error}: no incremental archive is known, the ledger boots from the full one of slot {slot}"

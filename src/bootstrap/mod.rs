@@ -4,6 +4,7 @@
 //! transfer, and the layout of a ledger ([`restore`](mod@crate::restore)).
 
 pub mod archives;
+pub mod bases;
 pub mod choose;
 mod expected;
 mod fetcher;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use archives::FetchedArchive;
+use bases::Way;
 use choose::Choice;
 use derive_setters::Setters;
 use expected::Expected;
@@ -32,7 +34,7 @@ use supply::ArchiveSupply;
 use trust::Vouchers;
 
 use crate::restore::dry_run::preview_fetched;
-use crate::restore::{RestoreReport, RestoreTarget, restore_supplied};
+use crate::restore::{ExistingState, RestoreReport, RestoreTarget, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -42,6 +44,10 @@ pub struct BootstrapOptions {
     pub find: FindOptions,
     /// True to use an incremental archive too.
     pub wants_incremental: bool,
+    /// Full archives that the node has, beside those in the snapshots directory: if a source has an incremental archive on one
+    /// of them, which is better, only that is fetched.
+    #[setters(into)]
+    pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub restore: RestoreTarget,
     /// Limits of the downloads.
@@ -60,6 +66,7 @@ impl BootstrapOptions {
         Self {
             find: FindOptions::new(sources),
             wants_incremental: true,
+            bases: Vec::new(),
             restore: RestoreTarget::new(ledger),
             limits: Limits::default(),
             trusted: Vec::new(),
@@ -78,6 +85,8 @@ impl BootstrapOptions {
             trusted: &self.trusted,
             expected: Expected::of_check(&self.restore.check),
             dir: self.restore.paths.snapshots_dir(),
+            bases: &self.bases,
+            replaces_state: self.restore.existing_state != ExistingState::Refuse,
             accepts_files: false,
         }
     }
@@ -114,6 +123,8 @@ pub struct BootstrapPlan {
     pub full: Choice,
     /// The newest incremental archive at the time of planning.
     pub incremental: Option<Choice>,
+    /// All ways to a state that were compared, the best first.
+    pub ways: Vec<Way>,
     /// The best candidate. Serializes as its ages.
     #[serde(flatten, serialize_with = "ages")]
     pub candidate: Candidate,
@@ -157,15 +168,16 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let report = context.look(progress)?;
     let candidate = report.require_candidate()?.clone();
     let offers = choose::offers_of(&report.candidates);
-    let full = context.full_of(&offers)?;
-    let incremental = choose::incremental(&offers, full.name.slot, context.expected);
+    let full = context.full_of(&offers, &bases::names_of(&report.candidates))?;
+    let incremental = choose::incremental(&offers, &full.name, context.expected);
     let kept_bytes = kept_bytes(context.dir, &full.name.to_string());
     let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
     let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
-    let fetched_bytes = choices().filter(|choice| !choice.is_local()).map(length).sum();
-    let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), fetched_bytes)?;
-    let options = options.clone();
-    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, options, found: report })
+    // What is fetched, and what is copied from elsewhere.
+    let added_bytes = choices().filter(|choice| !choice.is_in(context.dir)).map(length).sum();
+    let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)?;
+    let (ways, options) = (bases::ways(&report), options.clone());
+    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found: report })
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive to a ledger that boots. Blocks until all is
@@ -243,6 +255,10 @@ fn attempt(
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
+    let error = match fetcher.leave_base(error) {
+        Ok(()) => return Ok(None),
+        Err(error) => error,
+    };
     // The failure of the download says more than that of its reader, unless the restore stopped the download.
     match (failure.filter(|failure| failure.kind() != ErrorKind::Interrupted), wrong) {
         (Some(failure), _) => fetcher.failed(failure, ArchiveRequest::Full).map(|_| None),

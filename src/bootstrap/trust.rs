@@ -1,5 +1,5 @@
 //! Confirmation of an archive by trusted servers: its name holds slot and hash of the state; a trusted server has an
-//! archive of the same name, or one that contradicts it.
+//! archive of the same state, or one that contradicts it.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -47,7 +47,7 @@ impl fmt::Display for Vouchers {
 /// nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
-/// Asks every trusted server for the archive. Returns those that have it.
+/// Asks every trusted server for the archive, or another one of the same slot and hash. Returns those that have it.
 ///
 /// # Errors
 /// One of them has another hash for the slot: one of the two sources is wrong.
@@ -64,9 +64,15 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
-        let has = match offers.iter().any(|offer| offer.name == *name) {
+        let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
+        // A validator has no archive that was rebased, but the full one of that slot.
+        let full = ArchiveName { base_slot: None, ..name.clone() };
+        let has = match offers.iter().any(is_same_state) {
             true => Ok(true),
-            false => has_archive(client, url, name, progress)?,
+            false => match has_archive(client, url, name, progress)? {
+                Ok(false) if *name != full => has_archive(client, url, &full, progress)?,
+                has => has,
+            },
         };
         match has {
             Ok(true) => vouching.push(shown(url)),

@@ -1,8 +1,9 @@
 //! Runs `slotpress bootstrap`, and prints its plan and report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use slotpress::net::{ChosenArchive, Way};
 use slotpress::{
     BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, plan_bootstrap,
 };
@@ -13,6 +14,7 @@ use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::CheckArgs;
 use super::fetch::{print_checked, print_fetched};
 use super::io_policy::IoPolicyArgs;
+use super::lines::table;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
 use super::ui::Ui;
@@ -34,6 +36,10 @@ pub struct BootstrapArgs {
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
+    /// A full archive that this node has, beside those in its snapshots directory; may be given more than once. If a source has
+    /// an incremental archive on one of them, and the state is younger by fewer bytes, only that is fetched
+    #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
+    base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expected_genesis_hash: Option<Hash>,
@@ -71,6 +77,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(args.peers.find_options(&args.sources)?)
         .wants_incremental(!args.no_incremental)
+        .bases(args.base.clone())
         .restore(target)
         // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
@@ -114,7 +121,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
-    let BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing, .. } = plan;
+    let BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, .. } = plan;
     if ui.is_json() {
         return ui.print_report("bootstrap_plan", plan);
     }
@@ -122,8 +129,9 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     ui.print(&format!("Would make a ledger in {}:", ledger.shown()));
     for choice in std::iter::once(full).chain(incremental) {
         let size = choice.length_bytes.map_or("of unknown size".to_string(), values::show_bytes);
-        ui.print(&format!("  fetch    {}", choice.name));
-        ui.print(&format!("           {size} from {}", text::one_line(&choice.shown())));
+        let (label, from) = if choice.is_local() { ("use  ", "at") } else { ("fetch", "from") };
+        ui.print(&format!("  {label}    {}", choice.name));
+        ui.print(&format!("           {size} {from} {}", text::one_line(&choice.shown())));
     }
     if *kept_bytes > 0 {
         ui.print("  resume   continues a download that was interrupted");
@@ -138,4 +146,23 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         None => "  age      unknown: no RPC server and no time of the file tells it".to_string(),
     });
     restore::print_space(space, "about ", existing, options.restore.existing_state, ui);
+    if ways.len() > 1 {
+        ui.print("Ways, the best first:");
+        let headings = ["at boot", "fetch", "time", "restore", "slot", "full archive"];
+        let rows = ways.iter().map(|way| row_of_way(way, full, incremental.as_ref())).collect();
+        table(&headings, rows, &[5], ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
+    }
+}
+
+fn row_of_way(way: &Way, full: &ChosenArchive, incremental: Option<&ChosenArchive>) -> Vec<String> {
+    let is_chosen = way.full == full.name && way.incremental.as_ref() == incremental.map(|choice| &choice.name);
+    let place = if way.is_full_local { "here" } else { "fetched" };
+    vec![
+        way.expected_age.map_or("unknown".to_string(), values::show_age),
+        way.fetch_bytes.map_or("?".to_string(), values::show_bytes),
+        values::show_duration(way.fetch_time),
+        values::show_duration(way.restore_time),
+        values::show_count(way.slot),
+        format!("{} {place}{}", values::show_count(way.full.slot), if is_chosen { ", chosen" } else { "" }),
+    ]
 }

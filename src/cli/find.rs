@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::net::{Candidate, OfferPlace as Place};
+use slotpress::net::{Candidate, OfferPlace as Place, OnOlder};
 use slotpress::{Client, ClientOptions, FindReport, Result, find};
 
 use super::lines::{cut, table};
@@ -59,6 +59,7 @@ fn print_json(report: &FindReport, ui: &Ui) {
     for (number, one) in report.candidates.iter().enumerate() {
         ui.print_reports("candidate", &json!({ "rank": number + 1 }), one);
     }
+    report.on_older.iter().for_each(|on_older| ui.print_report("incremental_on_older", on_older));
     report.refused.iter().for_each(|refused| ui.print_report("refused", refused));
     ui.print_report("find", report);
 }
@@ -70,6 +71,11 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if report.candidates.len() > ROWS_MAX {
         ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
+    }
+    if !report.on_older.is_empty() {
+        ui.print("Incremental archives on older full archives, for nodes that have those:");
+        let rows = report.on_older.iter().take(ROWS_MAX).map(row_of_older).collect();
+        table(&OLDER_HEADINGS, rows, &[3], ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for refused in &report.refused {
@@ -102,6 +108,24 @@ fn print_table(report: &FindReport, ui: &Ui) {
 
 const HEADINGS: [&str; 6] = ["at boot", "age", "slot", "size", "rate", "source"];
 
+const OLDER_HEADINGS: [&str; 4] = ["full archive", "to slot", "size", "source"];
+
+fn row_of_older(one: &OnOlder) -> Vec<String> {
+    let OnOlder { incremental, source, .. } = one;
+    let hash = incremental.rebased_on.map_or(String::new(), |hash| format!(" {}", cut(&hash.to_string(), 9)));
+    vec![
+        format!("{}{hash}", incremental.name.base_slot.unwrap_or_default()),
+        incremental.name.slot.to_string(),
+        incremental.length_bytes.map_or("?".to_string(), values::show_bytes),
+        shown_source(source),
+    ]
+}
+
+/// A source without what all of them begin or end with.
+fn shown_source(source: &str) -> String {
+    source.trim_start_matches("http://").trim_end_matches('/').to_string()
+}
+
 fn row(one: &Candidate) -> Vec<String> {
     let age = one.age.map_or("unknown".to_string(), values::show_age);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
@@ -112,6 +136,5 @@ fn row(one: &Candidate) -> Vec<String> {
     };
     let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
     let at_boot = one.expected_age.map_or("unknown".to_string(), values::show_duration);
-    let source = one.source.trim_start_matches("http://").trim_end_matches('/').to_string();
-    vec![at_boot, age, slot, size, rate, source]
+    vec![at_boot, age, slot, size, rate, shown_source(&one.source)]
 }

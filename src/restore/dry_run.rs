@@ -78,21 +78,21 @@ impl RestorePlan {
 }
 
 #[cfg(feature = "net")]
-/// Estimates the bytes to write per file system for archives of `archives_bytes` in all, of which `fetched_bytes` are
-/// yet to be downloaded. Also returns the paths that would be replaced. Refuses what
+/// Estimates the bytes to write per file system for archives of `archives_bytes` in all, of which `added_bytes` are yet to
+/// be downloaded or copied. Also returns the paths that would be replaced. Refuses what
 /// [`restore_supplied`](super::restore_supplied) refuses.
 pub fn preview_fetched(
     options: &super::RestoreTarget,
     archives_bytes: u64,
-    fetched_bytes: u64,
+    added_bytes: u64,
 ) -> Result<(Vec<Space>, Vec<PathBuf>)> {
     let target = super::target::Target::prepare(options)?;
-    let space = target.space_for(archives_bytes.saturating_mul(super::target::MAINNET_RATIO), fetched_bytes)?;
+    let space = target.space_for(archives_bytes.saturating_mul(super::target::MAINNET_RATIO), added_bytes)?;
     Ok((space, target.existing().collect()))
 }
 
 /// True if an archive is in the directory already, and is not copied.
-fn lies_in(path: &Path, dir: &Path) -> bool {
+pub fn lies_in(path: &Path, dir: &Path) -> bool {
     let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
     [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
 }

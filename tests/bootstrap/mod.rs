@@ -1,21 +1,127 @@
 //! `slotpress bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on this machine only.
 
 mod works {
+    mod bases;
     mod firedancer;
     mod ledgers;
     mod servers;
     mod sources;
 }
 mod refused {
+    mod bases;
     mod disks;
     mod ledgers;
     mod sources;
 }
 mod survives {
+    mod bases;
     mod ledgers;
     mod panics;
     mod servers;
     mod serving;
     mod sources;
     mod swaps;
+}
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::common::oracle::Oracle;
+use crate::common::served::Server;
+use crate::common::site::{ledger_tree, run};
+use crate::common::*;
+use crate::rebase::{rebase, two_full_archives};
+
+/// A mirror that has the newest full archive, and what brings an older one to its state; the older one is not there.
+struct Mirror {
+    server: Server,
+    olds: TempDir,
+    old: String,
+    new: String,
+    rebased: String,
+}
+
+impl Mirror {
+    fn start() -> Self {
+        let (dir, olds) = (temp_dir(), temp_dir());
+        let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+        let rebased = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));
+        fs::copy(&old, olds.path().join(name(&old))).expect("copied");
+        let (old, new) = (name(&old), name(&new));
+        Self { server: Server::start_in(dir, &[]), olds, old, new, rebased }
+    }
+
+    /// Puts the older full archive into a directory.
+    fn put_old(&self, dir: &Path) -> PathBuf {
+        fs::create_dir_all(dir).expect("made");
+        fs::copy(self.olds.path().join(&self.old), dir.join(&self.old)).expect("copied");
+        dir.join(&self.old)
+    }
+
+    fn restored_from_old(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        let dir = temp_dir();
+        let (ledger, old, rebased) =
+            (dir.path().join("ledger"), self.put_old(dir.path()), self.server.path(&self.rebased));
+        let said = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        ledger_tree(&ledger)
+    }
+
+    fn list(&self) -> String {
+        self.server.get("/api/v1/archives", "").text()
+    }
+
+    /// A server that has the newest full archive only.
+    fn validator(&self) -> Server {
+        let dir = temp_dir();
+        fs::copy(self.server.path(&self.new), dir.path().join(&self.new)).expect("copied");
+        Server::start_in(dir, &[])
+    }
+}
+
+/// A mirror with the newest full archive, and one rebased onto each of so many older ones.
+struct Fleet {
+    server: Server,
+    olds: Vec<PathBuf>,
+    new: String,
+    hash: String,
+    genesis: TempDir,
+    _olds: TempDir,
+}
+
+impl Fleet {
+    fn start(count: usize) -> Self {
+        let (dir, olds, genesis) = (temp_dir(), temp_dir(), temp_dir());
+        // The states of one made-up chain, day by day.
+        let archive_of_day = |day: usize, out: &Path| {
+            let ledger = temp_dir();
+            let (ledger, size) = (ledger.path().join("ledger"), format!("{}MiB", day + 2));
+            let said = run(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+            let said = run(&["archive", text(&ledger), "-o", text(out)]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+            fs::copy(ledger.join("genesis.bin"), genesis.path().join("genesis.bin")).expect("copied");
+            PathBuf::from(said.line("archive")["path"].as_str().expect("a path"))
+        };
+        let olds_of: Vec<PathBuf> = (1..=count).map(|day| archive_of_day(day, olds.path())).collect();
+        let new = archive_of_day(count + 1, dir.path());
+        for old in &olds_of {
+            rebase(&[&new], old, dir.path(), &[]);
+        }
+        let new = name(&new);
+        let hash = slotpress_format::ArchiveName::parse(&new).expect("a name").hash.to_string();
+        Self { server: Server::start_in(dir, &[]), olds: olds_of, new, hash, genesis, _olds: olds }
+    }
+
+    /// Asks Agave itself, where that is to be asked.
+    fn check(&self, ledger: &Path) {
+        let slot = slotpress_format::ArchiveName::parse(&self.new).expect("a name").slot;
+        for oracle in Oracle::all() {
+            let snapshot = ledger.join(format!("snapshots/{slot}"));
+            oracle.load_dir(&snapshot, &[ledger.join("accounts")], self.genesis.path());
+        }
+    }
 }

@@ -15,6 +15,8 @@ use crate::common::{
     oracle::Oracle,
     site::{Files, Way, ledger_tree, pair_and_genesis, restored, serve},
 };
+#[cfg(feature = "net")]
+use crate::rebase::{rebase, two_full_archives};
 
 /// A command, its source, and what it is to leave.
 pub struct Scenario {
@@ -104,7 +106,8 @@ impl Scenario {
                     vec!["bootstrap", &url, "--ledger", out, "--accounts", accounts, "--streams", "2", "--threads", "2"]
                 }
             };
-            return arguments.into_iter().map(str::to_string).collect();
+            let base: &[&str] = if self.source.exists() { &["--base", text(&self.source)] } else { &[] };
+            return arguments.iter().chain(base).map(ToString::to_string).collect();
         }
         let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
         let arguments = match (self.name, &self.kind) {
@@ -139,7 +142,7 @@ impl Scenario {
     /// The source as it is now.
     pub fn source_tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         #[cfg(feature = "net")]
-        if self.server.is_some() {
+        if self.server.is_some() && !self.source.exists() {
             return BTreeMap::new();
         }
         if self.source.is_file() {
@@ -346,7 +349,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
         let state = oracle.load_dir(&ledger.join(slot), &[ledger.join("accounts")], restored.path());
         println!("{}: {state:?}", oracle.path.display());
     }
-    ["fetch", "bootstrap"]
+    let mut all: Vec<Scenario> = ["fetch", "bootstrap"]
         .map(|name| {
             let dir = temp_dir();
             let kind = match name {
@@ -356,7 +359,24 @@ pub fn net_scenarios() -> Vec<Scenario> {
             let (source, out) = (dir.path().join("nothing"), dir.path().join("out"));
             Scenario { name, dir, source, out, kind, server: Some(serve(&files, Way::Ranges)) }
         })
-        .into()
+        .into();
+    all.push(with_base());
+    all
+}
+
+/// A node that has an older full archive, and a mirror that has what goes on it.
+#[cfg(feature = "net")]
+fn with_base() -> Scenario {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let rebased = rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]);
+    let read = |path: &PathBuf| (name(path), fs::read(path).expect("read"));
+    let mut expected = ledger_tree(&restored(&[read(&old), read(&rebased)].into()).path().join("ledger"));
+    expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
+    let server = Some(serve(&[read(&new), read(&rebased)].into(), Way::Ranges));
+    let (source, out) = (dir.path().join(name(&old)), dir.path().join("out"));
+    fs::copy(&old, &source).expect("copied");
+    Scenario { name: "bootstrap --base", dir, source, out, kind: Kind::Bootstrapped(expected), server }
 }
 
 /// Everything that faults are tried on.

@@ -15,7 +15,8 @@ use std::{fmt, fs};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
+use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
+use slotpress_read::catalog::REMOTE;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{Listed, LocalFile, Source};
 
@@ -25,11 +26,16 @@ use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, show
 /// Limit on the archives taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;
 
-/// Limit on the full archives of a listing that are requested, the newest, and on the bases of incremental ones.
+/// Limit on the full archives of a listing that are requested, the newest.
 const FULLS_MAX: usize = 4;
 
-/// Limit on the incremental archives per base that are requested; more than one, since the newest may vanish.
+/// Limit on the incremental archives that are requested on each of so many newest bases; more than one, since the newest
+/// may vanish.
 const INCREMENTALS_MAX: usize = 2;
+
+/// Limit on the bases of incremental archives that are requested, the newest: a node may have kept any of them. A month
+/// of mirrors that rebase onto a full archive a day.
+const BASES_MAX: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceArg {
@@ -114,6 +120,8 @@ pub struct Offer {
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system.
     pub modified: Option<SystemTime>,
     pub slot_time: Option<SlotTime>,
+    /// For the results of `rebase`: snapshot hash of the full archive that it goes on, if a list or the file tells it.
+    pub rebased_on: Option<Hash>,
 }
 
 /// Serializes the place without secrets, and the known facts.
@@ -123,17 +131,31 @@ impl Serialize for Offer {
             Place::Remote(remote) => Some(remote.accepts_ranges),
             Place::Local(_) => None,
         };
-        let mut fields = serializer.serialize_struct("Offer", 5)?;
+        let mut fields = serializer.serialize_struct("Offer", 6)?;
         fields.serialize_field("location", &self.shown())?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("file_bytes", &self.length_bytes)?;
         fields.serialize_field("accepts_ranges", &accepts_ranges)?;
         fields.serialize_field("root", &self.root)?;
+        fields.serialize_field("rebased_on", &self.rebased_on)?;
         fields.end()
     }
 }
 
 impl Offer {
+    pub fn is_full(&self) -> bool {
+        self.name.base_slot.is_none()
+    }
+
+    pub fn is_local(&self) -> bool {
+        matches!(self.place, Place::Local(_))
+    }
+
+    /// True if it is an incremental archive on this full one, as far as is known.
+    pub fn goes_on(&self, full: &ArchiveName) -> bool {
+        self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
+    }
+
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),
@@ -149,6 +171,7 @@ impl Offer {
                 root: None,
                 modified: remote.modified(),
                 slot_time: None,
+                rebased_on: None,
                 place: Place::Remote(remote),
             }),
             None => Err(NetError::new(
@@ -163,14 +186,18 @@ impl Offer {
     fn of_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
-        if let Err(fault) = judge(&file) {
-            stop.warn(&format!("{} is not used: {fault}", path.shown()));
-            return None;
-        }
+        let hashes = match judge(&file) {
+            Ok(hashes) => hashes,
+            Err(fault) => {
+                stop.warn(&format!("{} is not used: {fault}", path.shown()));
+                return None;
+            }
+        };
         let length_bytes = file.length_bytes()?;
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
-        Some(Self { name, length_bytes, place, root: None, modified, slot_time: None })
+        let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
+        Some(Self { name, length_bytes, place, root: None, modified, slot_time: None, rebased_on })
     }
 }
 
@@ -202,7 +229,12 @@ impl Client {
             SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let entries = fs::read_dir(path).or_path("read", path)?;
-                newest(entries.flatten().filter_map(|entry| Offer::of_file(&entry.path(), stop)), |offer| &offer.name)
+                // Where Agave puts what it downloads; never a link.
+                let remote = path.join(REMOTE);
+                let is_dir = remote.symlink_metadata().is_ok_and(|found| found.is_dir());
+                let remote = is_dir.then(|| fs::read_dir(&remote)).and_then(Result::ok).into_iter().flatten();
+                let entries = entries.chain(remote).flatten();
+                newest(entries.filter_map(|entry| Offer::of_file(&entry.path(), stop)), |offer| &offer.name)
             }
         };
         if offers.is_empty() {
@@ -300,7 +332,7 @@ fn tell_more(offers: &mut [Offer], listed: &Listed) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
-        offer.root = listed.root;
+        (offer.root, offer.rebased_on) = (listed.root, listed.rebased_on);
         // Computed from the age, which does not depend on the server's clock.
         let age = listed.age_seconds.map(Duration::from_secs);
         offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
@@ -344,7 +376,9 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     for name in incrementals {
         by_base.entry(Reverse(name.base_slot)).or_default().push(name);
     }
-    let of_bases = by_base.into_values().take(FULLS_MAX).flat_map(|names| names.into_iter().take(INCREMENTALS_MAX));
+    let of_bases = by_base.into_values().take(BASES_MAX).enumerate();
+    let of_bases = of_bases
+        .flat_map(|(number, names)| names.into_iter().take(if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 }));
     fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
 }
 
@@ -413,7 +447,8 @@ mod tests {
             worth_asking(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
         let fulls = [700, 600, 500, 400].map(|slot| (None, slot));
         let incrementals = [700, 600, 500, 400].map(|base| [(Some(base), base + 4), (Some(base), base + 3)]).concat();
-        assert_eq!(asked, [fulls.to_vec(), incrementals].concat());
+        let on_older = [300, 200, 100].map(|base| (Some(base), base + 4));
+        assert_eq!(asked, [fulls.to_vec(), incrementals, on_older.to_vec()].concat());
     }
 
     proptest! {

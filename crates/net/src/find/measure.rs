@@ -8,7 +8,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Progress, Result, per_second};
 
 use super::Candidate;
-use crate::{Client, NetErrorKind, Place};
+use crate::{Client, NetErrorKind};
 
 /// For one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ pub fn measure(
     progress.stage("Measuring", None);
     let mut rates: BTreeMap<String, u64> = BTreeMap::new();
     for candidate in remote {
-        let Place::Remote(remote) = &candidate.full.place else { continue };
+        let Some(remote) = candidate.remote() else { continue };
         let server = remote.origin();
         if let Some(rate) = rates.get(&server) {
             candidate.rate_bytes_per_second = Some(*rate);

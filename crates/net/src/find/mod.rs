@@ -10,7 +10,8 @@ mod measure;
 mod options;
 pub mod rank;
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 pub use ask::patient_offers;
@@ -21,9 +22,9 @@ use rank::{Facts, ages_by_time, pair_up};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity};
-use slotpress_format::{SlotTime, SlotTimeSource};
+use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
-use crate::{Client, Offer, Place, SourceArg};
+use crate::{Client, Offer, Place, Remote, SourceArg};
 
 /// Peers that are asked in all: mainnet has about 5,000 nodes, of which some hundreds answer RPC.
 const PEERS_MAX: usize = 4096;
@@ -51,7 +52,7 @@ pub struct Candidate {
     pub age: Option<Duration>,
     /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
     pub(crate) behind: Duration,
-    /// Bytes of one connection in a second, where that was measured; a local disk is not.
+    /// Bytes of one connection to [`Candidate::remote`] in a second, where that was measured.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
     pub expected_age: Option<Duration>,
@@ -65,19 +66,47 @@ impl Candidate {
         self.incremental.as_ref().map_or(self.full.name.slot, |incremental| incremental.name.slot)
     }
 
+    pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+        [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
+    }
+
     /// Bytes of both archives, where the server tells them.
     pub fn bytes(&self) -> Option<u64> {
-        let incremental = match &self.incremental {
-            Some(incremental) => incremental.length_bytes?,
-            None => 0,
-        };
-        self.full.length_bytes.map(|full| full.saturating_add(incremental))
+        sum_of(self.offers())
     }
+
+    /// Bytes of the archives that are not on a local disk.
+    pub fn fetch_bytes(&self) -> Option<u64> {
+        sum_of(self.offers().filter(|offer| !offer.is_local()))
+    }
+
+    /// The archive on a server that takes the longest to fetch: the full one, unless it is local.
+    pub fn remote(&self) -> Option<&Remote> {
+        self.offers().find_map(|offer| match &offer.place {
+            Place::Remote(remote) => Some(remote),
+            Place::Local(_) => None,
+        })
+    }
+
+    /// Estimated time to fetch what is not on a local disk.
+    pub fn fetch_time(&self) -> Duration {
+        self.facts().fetch_time()
+    }
+
+    /// Estimated time to restore both archives.
+    pub fn restore_time(&self, restore_bytes_per_second: u64) -> Duration {
+        self.facts().restore_time(restore_bytes_per_second)
+    }
+}
+
+/// Bytes of all of them; `None` if that of one is not known. Lengths are claims of servers.
+fn sum_of<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
+    offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
 
 impl Serialize for Candidate {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Candidate", 11)?;
+        let mut fields = serializer.serialize_struct("Candidate", 12)?;
         fields.serialize_field("source", &self.source)?;
         fields.serialize_field("named_by_operator", &self.is_operator)?;
         fields.serialize_field("full", &self.full)?;
@@ -86,6 +115,7 @@ impl Serialize for Candidate {
         fields.serialize_field("age_slots", &self.age_slots)?;
         fields.serialize_field("age_seconds", &self.age.map(|age| age.as_secs_f64()))?;
         fields.serialize_field("bytes", &self.bytes())?;
+        fields.serialize_field("fetch_bytes", &self.fetch_bytes())?;
         fields.serialize_field("rate_bytes_per_second", &self.rate_bytes_per_second)?;
         fields.serialize_field("expected_age_slots", &self.expected_age_slots)?;
         fields.serialize_field("expected_age_seconds", &self.expected_age.map(|age| age.as_secs_f64()))?;
@@ -103,10 +133,49 @@ pub struct Refused {
     pub is_stale: bool,
 }
 
+/// An incremental archive on another full archive than the newest of its source.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OnOlder {
+    pub source: String,
+    pub incremental: Offer,
+}
+
+impl OnOlder {
+    fn of_all(offers: &[(Offer, String, bool)]) -> Vec<Self> {
+        let mut newest: BTreeMap<(&str, Reverse<Option<u64>>, Option<Hash>), &Offer> = BTreeMap::new();
+        for (offer, source, _) in offers.iter().filter(|(offer, ..)| !offer.is_full() && !offer.is_local()) {
+            let of_source = offers.iter().filter(|(other, from, _)| from == source && other.is_full());
+            let is_older = of_source.map(|(full, ..)| full.name.slot).max() != offer.name.base_slot;
+            let place = (source.as_str(), Reverse(offer.name.base_slot), offer.rebased_on);
+            if is_older && newest.get(&place).is_none_or(|other| other.name.slot < offer.name.slot) {
+                newest.insert(place, offer);
+            }
+        }
+        let on_older = newest.into_iter().take(REFUSED_MAX);
+        on_older.map(|((source, ..), offer)| Self { source: source.to_string(), incremental: offer.clone() }).collect()
+    }
+}
+
+impl Serialize for OnOlder {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("OnOlder", 5)?;
+        fields.serialize_field("source", &self.source)?;
+        fields.serialize_field("base_slot", &self.incremental.name.base_slot)?;
+        fields.serialize_field("base_hash", &self.incremental.rebased_on)?;
+        fields.serialize_field("slot", &self.incremental.name.slot)?;
+        fields.serialize_field("incremental", &self.incremental)?;
+        fields.end()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct FindReport {
     pub candidates: Vec<Candidate>,
+    /// Incremental archives on full archives that are older than the newest of the same source, or that it does not have: for
+    /// nodes that have them. The newest on each.
+    pub on_older: Vec<OnOlder>,
     /// What is of no use; of peers, at most 10,000.
     pub refused: Vec<Refused>,
     pub relaxed: Vec<String>,
@@ -187,6 +256,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let slot_time = slot_time.unwrap_or_default();
     let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
     let age_by_time = ages_by_time(&offers, slot_time, SystemTime::now());
+    report.on_older = OnOlder::of_all(&offers);
     let mut candidates = pair_up(offers, options.wants_incremental);
     if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
         report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
@@ -308,10 +378,11 @@ impl FindReport {
 
 impl Candidate {
     fn is_measured(&self) -> bool {
-        self.rate_bytes_per_second.is_some() || matches!(self.full.place, Place::Local(_))
+        self.rate_bytes_per_second.is_some() || self.remote().is_none()
     }
 
     fn facts(&self) -> Facts {
-        Facts { age: self.behind, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
+        let (fetch_bytes, bytes) = (self.fetch_bytes(), self.bytes());
+        Facts { age: self.behind, fetch_bytes, bytes, rate_bytes_per_second: self.rate_bytes_per_second }
     }
 }

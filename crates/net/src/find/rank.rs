@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use slotpress_format::SlotTime;
 
 use super::Candidate;
-use crate::{Offer, Place};
+use crate::Offer;
 
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
@@ -21,6 +21,9 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 pub struct Facts {
     /// Time since the bank of the state; if that is unknown, since a newer bank.
     pub age: Duration,
+    /// Bytes to fetch: of a local archive none.
+    pub fetch_bytes: Option<u64>,
+    /// Bytes of all archives.
     pub bytes: Option<u64>,
     pub rate_bytes_per_second: Option<u64>,
 }
@@ -42,11 +45,22 @@ pub fn ages_by_time(
     }
 }
 
-/// Returns the age that a state will have at boot.
-pub fn expected_age(facts: Facts, restore_bytes_per_second: u64) -> Duration {
-    let bytes = facts.bytes.unwrap_or(UNKNOWN_BYTES);
-    let rate = facts.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND).max(1);
-    facts.age.saturating_add(time_for(bytes, rate)).saturating_add(time_for(bytes, restore_bytes_per_second.max(1)))
+impl Facts {
+    /// The time to fetch what is not on a local disk.
+    pub fn fetch_time(self) -> Duration {
+        let rate = self.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND);
+        time_for(self.fetch_bytes.unwrap_or(UNKNOWN_BYTES), rate.max(1))
+    }
+
+    /// The time to restore all archives.
+    pub fn restore_time(self, restore_bytes_per_second: u64) -> Duration {
+        time_for(self.bytes.unwrap_or(UNKNOWN_BYTES), restore_bytes_per_second.max(1))
+    }
+
+    /// The age that the state will have at boot.
+    pub fn expected_age(self, restore_bytes_per_second: u64) -> Duration {
+        self.age.saturating_add(self.fetch_time()).saturating_add(self.restore_time(restore_bytes_per_second))
+    }
 }
 
 fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
@@ -59,12 +73,8 @@ fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
 /// named, newer slots, then names.
 pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
     for candidate in candidates.iter_mut() {
-        let mut facts = candidate.facts();
-        if matches!(candidate.full.place, Place::Local(_)) {
-            // A local file needs no download.
-            facts.rate_bytes_per_second = Some(u64::MAX);
-        }
-        candidate.rank = expected_age(facts, restore_bytes_per_second);
+        let facts = candidate.facts();
+        candidate.rank = facts.expected_age(restore_bytes_per_second);
         let rest = candidate.rank.saturating_sub(facts.age);
         candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
     }
@@ -78,16 +88,15 @@ pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
 pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> Vec<Candidate> {
     let (full, incremental): (Vec<_>, Vec<_>) =
         offers.into_iter().partition(|(offer, ..)| offer.name.base_slot.is_none());
-    let newest_on = |base: u64, source: Option<&str>| {
+    let newest_on = |full: &Offer, source: Option<&str>| {
         let fits = incremental.iter().filter(|(offer, from, _)| {
-            wants_incremental && offer.name.base_slot == Some(base) && source.is_none_or(|source| source == from)
+            wants_incremental && offer.goes_on(&full.name) && source.is_none_or(|source| source == from)
         });
         // Equal slots are resolved independently of the order of offers.
         fits.max_by_key(|(offer, from, is_operator)| (offer.name.slot, *is_operator, Reverse(from.clone())))
     };
     let candidate = |(full, source, is_operator): (Offer, String, bool)| {
-        let base = full.name.slot;
-        let found = newest_on(base, Some(&source)).or_else(|| newest_on(base, None));
+        let found = newest_on(&full, Some(&source)).or_else(|| newest_on(&full, None));
         Candidate {
             incremental: found.map(|(offer, ..)| offer.clone()),
             full,
@@ -114,12 +123,13 @@ mod tests {
     use slotpress_format::{ArchiveName, Hash};
 
     use super::*;
+    use crate::Place;
 
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
         (
-            Offer { name, place, length_bytes, root: None, modified: None, slot_time: None },
+            Offer { name, place, length_bytes, root: None, modified: None, slot_time: None, rebased_on: None },
             format!("source {source}"),
             source.is_multiple_of(2),
         )
@@ -134,8 +144,9 @@ mod tests {
 
     fn facts() -> impl Strategy<Value = Facts> {
         let option = || proptest::option::of(0u64..1 << 45);
-        (0u64..1 << 45, option(), option()).prop_map(|(age_ms, bytes, rate)| Facts {
+        (0u64..1 << 45, option(), option(), option()).prop_map(|(age_ms, fetch_bytes, bytes, rate)| Facts {
             age: Duration::from_millis(age_ms),
+            fetch_bytes,
             bytes,
             rate_bytes_per_second: rate,
         })
@@ -145,8 +156,12 @@ mod tests {
     fn mainnet() {
         // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 200 s old.
         let age = Duration::from_secs(200);
-        let facts = Facts { age, bytes: Some(110_000_000_000), rate_bytes_per_second: Some(125_000_000) };
-        assert_eq!(expected_age(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
+        let bytes = Some(110_000_000_000);
+        let facts = Facts { age, fetch_bytes: bytes, bytes, rate_bytes_per_second: Some(125_000_000) };
+        assert_eq!(facts.expected_age(200_000_000), Duration::from_secs(200 + 880 + 550));
+        // With the full archive on the disk, and an incremental one of 2 GB on it.
+        let facts = Facts { fetch_bytes: Some(2_000_000_000), bytes: Some(112_000_000_000), ..facts };
+        assert_eq!(facts.expected_age(200_000_000), Duration::from_secs(200 + 16 + 560));
     }
 
     /// A file that was copied today holds an older bank, if an archive of a newer bank is older than the copy.
@@ -170,6 +185,32 @@ mod tests {
         assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));
     }
 
+    /// A local full archive is not fetched: what counts is what a server has on it, if it is of the same state.
+    #[test]
+    fn an_incremental_on_a_full_archive_that_is_there() {
+        let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
+            let (mut offer, ..) = offer(base_slot, slot, 0, Some(bytes));
+            let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
+            offer.place = Place::Remote(crate::Remote::of_url(&url));
+            offer.rebased_on = rebased_on.map(|byte| Hash([byte; 32]));
+            (offer, "http://host".to_string(), true)
+        };
+        let local = || offer(None, 10, 1, Some(100_000_000_000));
+        let best = |rebased_on: Option<u8>| {
+            let full = remote(None, 90, 100_000_000_000, None);
+            let mut candidates = pair_up(vec![full, local(), remote(Some(10), 90, 1_000_000_000, rebased_on)], true);
+            for candidate in &mut candidates {
+                candidate.behind = Duration::from_secs(10_000 * (90 - candidate.slot()));
+            }
+            sort(&mut candidates, 200_000_000);
+            let best = candidates.swap_remove(0);
+            (best.full.name.slot, best.slot(), best.fetch_bytes())
+        };
+        assert_eq!(best(Some(7)), (10, 90, Some(1_000_000_000)));
+        assert_eq!(best(None), (10, 90, Some(1_000_000_000)), "a list that does not tell");
+        assert_eq!(best(Some(8)), (90, 90, Some(100_000_000_000)), "of another state at that slot");
+    }
+
     #[test]
     fn the_incremental_of_another_server() {
         let list = vec![
@@ -186,19 +227,22 @@ mod tests {
     proptest! {
         #[test]
         fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
-            let age = expected_age(facts, restore);
+            let age = facts.expected_age(restore);
             let older = Facts { age: facts.age + Duration::from_millis(more), ..facts };
-            prop_assert!(expected_age(older, restore) >= age);
+            prop_assert!(older.expected_age(restore) >= age);
             let larger = Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts };
-            prop_assert!(expected_age(larger, restore) >= age);
+            prop_assert!(larger.expected_age(restore) >= age);
+            let larger = Facts { fetch_bytes: facts.fetch_bytes.map(|bytes| bytes + more), ..facts };
+            prop_assert!(larger.expected_age(restore) >= age);
             let faster = Facts { rate_bytes_per_second: facts.rate_bytes_per_second.map(|rate| rate + more), ..facts };
-            prop_assert!(expected_age(faster, restore) <= age);
-            prop_assert!(expected_age(facts, restore + more) <= age);
+            prop_assert!(faster.expected_age(restore) <= age);
+            prop_assert!(facts.expected_age(restore + more) <= age);
         }
 
         #[test]
         fn nothing_overflows(age in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let _ = expected_age(Facts { age: Duration::from_nanos(age), bytes: Some(bytes), rate_bytes_per_second: Some(rate) }, restore);
+            let (age, bytes, rate_bytes_per_second) = (Duration::from_nanos(age), Some(bytes), Some(rate));
+            let _ = Facts { age, fetch_bytes: bytes, bytes, rate_bytes_per_second }.expected_age(restore);
         }
 
         #[test]

@@ -1,0 +1,130 @@
+//! Old archives and what goes on them, damaged, replaced or gone: the ordinary way begins, and what was fetched in vain is said.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::bootstrap::Mirror;
+use crate::common::http::{Request, Server, answer};
+use crate::common::site::*;
+use crate::common::*;
+
+/// The ledger is that of the newest full archive alone, and the run has said what it does.
+fn ordinary(mirror: &Mirror, url: &str, ledger: &Path, what: &str) -> String {
+    let said = run(&["bootstrap", url, "--ledger", text(ledger)]);
+    assert_eq!(said.code, Some(0), "{what}: {said:?}");
+    let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+    assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{what}: {said:?}");
+    assert!(said.stderr.contains("is not used any more"), "{what}: {said:?}");
+    assert!(!names(ledger).iter().any(|name| name.starts_with("slotpress-fetch")), "{what}: {:?}", names(ledger));
+    said.stderr
+}
+
+#[test]
+fn an_old_archive_that_is_damaged() {
+    let mirror = Mirror::start();
+    let url = mirror.server.url("");
+    // A byte of a frame with a hash.
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let old = mirror.put_old(&ledger);
+    let again = run(&["recompress", text(&old), "-o", text(&ledger), "--force"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let mut bytes = fs::read(&old).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&old, bytes).expect("written");
+    let said = ordinary(&mirror, &url, &ledger, "a damaged frame");
+    assert!(!said.contains("in vain"), "nothing was fetched yet: {said}");
+    // Another state under its name, sound in itself: only the sum of all accounts tells.
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let old = mirror.put_old(&ledger);
+    let mut entries = entries(&old);
+    let storage = entries.iter_mut().rfind(|entry| entry.path.starts_with("accounts/")).expect("a storage");
+    storage.content[48] ^= 1;
+    fs::write(&old, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    let said = ordinary(&mirror, &url, &ledger, "other lamports");
+    assert!(said.contains(&format!("of {} were fetched in vain", mirror.rebased)), "{said}");
+}
+
+/// What a source said of the rebased archive does not hold: it is gone, another one, or cut off.
+#[test]
+fn what_goes_on_it_is_not_as_it_was_told() {
+    let mirror = Mirror::start();
+    let files: Files = [&mirror.new, &mirror.rebased]
+        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
+        .into();
+    let list = mirror.list();
+    let mut damaged = files[&mirror.rebased].clone();
+    let middle = damaged.len() / 3;
+    damaged[middle] ^= 1;
+    let cut = files[&mirror.rebased][..damaged.len() / 2].to_vec();
+    let lies: BTreeMap<&str, Option<Vec<u8>>> =
+        [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
+    for (what, rebased) in lies {
+        let (files, list, name) = (files.clone(), list.clone(), mirror.rebased.clone());
+        let liar = Server::start(move |request: &Request, stream| {
+            let mut files = files.clone();
+            if request.path.ends_with("/api/v1/archives") {
+                return answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes());
+            }
+            // It is there when it is asked for, and is not sent.
+            match &rebased {
+                None if request.method == "GET" => drop(files.remove(&name)),
+                Some(bytes) => drop(files.insert(name.clone(), bytes.clone())),
+                None => {}
+            }
+            respond(&files, Way::Ranges, request, stream)
+        });
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        mirror.put_old(&ledger);
+        ordinary(&mirror, &liar.url(""), &ledger, what);
+    }
+}
+
+/// The list says that it goes on this full archive; it goes on one of another chain, as its index tells.
+#[test]
+fn a_list_that_lies_about_the_base() {
+    let mirror = Mirror::start();
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    fs::create_dir_all(&ledger).expect("made");
+    let other = fixture_of("agave-4.4.0", "snapshot-26-");
+    fs::copy(&other, ledger.join(name(&other))).expect("copied");
+    let hash = |name: &str| slotpress_format::ArchiveName::parse(name).expect("a name").hash.to_string();
+    let list = mirror.list().replace(&hash(&mirror.old), &hash(&name(&other)));
+    let files: Files = [&mirror.new, &mirror.rebased]
+        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
+        .into();
+    let liar = Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
+        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
+        false => respond(&files, Way::Ranges, request, stream),
+    });
+    let said = ordinary(&mirror, &liar.url(""), &ledger, "another chain");
+    assert!(said.contains("in vain"), "{said}");
+}
+
+/// Both ways fail: the old archive, and the sources. The old archive stays, and the next run does it.
+#[test]
+fn when_the_sources_fail_too() {
+    let mirror = Mirror::start();
+    let (list, dir) = (mirror.list(), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let old = mirror.put_old(&ledger);
+    let heads: Files = [&mirror.new, &mirror.rebased]
+        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
+        .into();
+    let poor = Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
+        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
+        false if request.method == "GET" => answer(stream, "404 Not Found", &[], b""),
+        false => respond(&heads, Way::Ranges, request, stream),
+    });
+    let said = run(&["bootstrap", &poor.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(old.exists() && !ledger.join("snapshots/40").exists(), "{:?}", names(&ledger));
+    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+}

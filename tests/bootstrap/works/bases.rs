@@ -1,0 +1,143 @@
+//! A node that has an older full archive fetches only what changed since.
+
+use std::fs;
+
+use crate::bootstrap::Mirror;
+use crate::common::site::{ledger_tree, run};
+use crate::common::*;
+
+/// The old archive is in the snapshots directory, in its `remote`, or anywhere else: only the rebased one is fetched, and the
+/// ledger is that of the two.
+#[test]
+fn only_what_changed_is_fetched() {
+    let mirror = Mirror::start();
+    let expected = mirror.restored_from_old();
+    for place in ["ledger", "ledger/remote", "elsewhere"] {
+        let dir = temp_dir();
+        let (ledger, base) = (dir.path().join("ledger"), mirror.put_old(&dir.path().join(place)));
+        let url = mirror.server.url("");
+        let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
+        if place == "elsewhere" {
+            arguments.extend(["--base", text(&base)]);
+        }
+        let plan = run(&[&arguments[..], &["--dry-run"]].concat());
+        assert_eq!(plan.code, Some(0), "{plan:?}");
+        let plan = plan.line("bootstrap_plan");
+        assert_eq!(
+            (&plan["full"]["name"], &plan["incremental"]["name"]),
+            (&mirror.old.clone().into(), &mirror.rebased.clone().into())
+        );
+        let ways: Vec<(bool, u64, u64)> = plan["ways"]
+            .as_array()
+            .expect("ways")
+            .iter()
+            .map(|way| {
+                let number = |field: &str| way[field].as_u64().expect("a number");
+                (way["full_is_local"] == true, number("slot"), number("fetch_bytes"))
+            })
+            .collect();
+        let bytes = |name: &str| fs::metadata(mirror.server.path(name)).expect("there").len();
+        assert_eq!(ways[..2], [(true, 40, bytes(&mirror.rebased)), (false, 40, bytes(&mirror.new))], "{plan}");
+        for way in plan["ways"].as_array().expect("ways") {
+            assert!(way["fetch_seconds"].is_f64() && way["restore_seconds"].is_f64(), "{way}");
+        }
+
+        let said = run(&arguments);
+        assert_eq!(said.code, Some(0), "{place}: {said:?}");
+        let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+        let fetched: Vec<_> =
+            archives.iter().map(|one| (one["name"].as_str().expect("a name"), one["was_there"] == true)).collect();
+        assert_eq!(fetched, [(mirror.old.as_str(), true), (mirror.rebased.as_str(), false)], "{place}");
+        assert_eq!(said.line("restore")["slot"], 40);
+        let mut tree = ledger_tree(&ledger);
+        tree.retain(|path, _| !path.starts_with("remote"));
+        let mut expected = expected.clone();
+        // Where Agave looks for it already, it stays.
+        if place == "ledger/remote" {
+            expected.remove(&mirror.old);
+        }
+        assert_eq!(tree.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{place}");
+        assert!(tree == expected, "{place}");
+    }
+}
+
+/// `fetch` does the same into a directory that has the old archive.
+#[test]
+fn fetch_goes_on_what_is_there() {
+    let (mirror, dir) = (Mirror::start(), temp_dir());
+    mirror.put_old(dir.path());
+    let said = run(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let mut expected = vec![mirror.rebased.clone(), mirror.old.clone()];
+    expected.sort();
+    assert_eq!(names(dir.path()), expected);
+}
+
+/// A node without an old archive gets what it got before; one whose old archive is newer than that of the mirror's too.
+#[test]
+fn without_an_old_archive_the_newest_is_fetched() {
+    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
+    assert_eq!(said.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
+}
+
+/// `find` shows on which full archives a source has incremental ones; a validator that has the state vouches for it.
+#[test]
+fn bases_are_shown_and_a_validator_vouches() {
+    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let url = mirror.server.url("");
+    let found = run(&["find", "--source", &url]);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let line = found.line("incremental_on_older");
+    let old = slotpress_format::ArchiveName::parse(&mirror.old).expect("a name");
+    assert_eq!((&line["base_slot"], &line["slot"]), (&26.into(), &40.into()));
+    assert_eq!(line["base_hash"], old.hash.to_string());
+    let output = slotpress().args(["find", "--source", &url]).output().expect("runs");
+    let text_of = String::from_utf8(output.stdout).expect("text");
+    assert!(text_of.contains("Incremental archives on older full archives"), "{text_of}");
+
+    // It has the full archive of that slot only, as a validator.
+    let validator = mirror.validator();
+    let ledger = dir.path().join("ledger");
+    mirror.put_old(&ledger);
+    let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    assert_eq!(said.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{said:?}");
+}
+
+/// Ten nodes with old archives of different slots, each of which the mirror rebases onto.
+#[test]
+fn a_fleet_with_different_old_archives() {
+    let fleet = &crate::bootstrap::Fleet::start(10);
+    let mut fetched = Vec::new();
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = fleet
+            .olds
+            .iter()
+            .map(|old| {
+                scope.spawn(move || {
+                    let dir = temp_dir();
+                    let ledger = dir.path().join("ledger");
+                    fs::create_dir_all(&ledger).expect("made");
+                    fs::copy(old, ledger.join(name(old))).expect("copied");
+                    let said = run(&["bootstrap", &fleet.server.url(""), "--ledger", text(&ledger), "--threads", "1"]);
+                    assert_eq!(said.code, Some(0), "{said:?}");
+                    let archives = said.line("bootstrap")["archives"].clone();
+                    assert_eq!(archives[0]["was_there"], true, "{archives}");
+                    assert_eq!(said.line("restore")["hash"], fleet.hash.as_str());
+                    (dir, archives[1]["fetched_bytes"].as_u64().expect("bytes"))
+                })
+            })
+            .collect();
+        fetched.extend(runs.into_iter().map(|run| run.join().expect("no panic")));
+    });
+    let whole = fs::metadata(fleet.server.path(&fleet.new)).expect("there").len();
+    assert!(fetched.iter().all(|(_, bytes)| *bytes > 0 && bytes * 2 < whole), "{whole}");
+    for (dir, _) in &fetched {
+        fleet.check(&dir.path().join("ledger"));
+    }
+}
