@@ -5,7 +5,9 @@
 #
 #   bench/bootstrap.sh
 #
-# Settings: SIZE (of the ledger, 1GiB), RATES ("1Gbit none": none is loopback), RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm: name a disk
+# `bootstrap_on_old` is of a node that has the full archive of a day before: CHURN percent of the storages are newer.
+#
+# Settings: SIZE (of the ledger, in MiB, 1024), CHURN (1), RATES ("1Gbit none": none is loopback), RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm: name a disk
 # for the time of syncing), STREAMS (8). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
 # curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the slowest stage alone: the download
@@ -14,7 +16,8 @@
 rounds=${ROUNDS:-3}
 rtt=${RTT:-30ms}
 streams=${STREAMS:-8}
-size=${SIZE:-1GiB}
+size=${SIZE:-1024}
+churn=${CHURN:-1}
 read -ra rates <<<"${RATES:-1Gbit none}"
 
 if [ "${BENCH_INSIDE:-}" != yes ]; then
@@ -26,17 +29,19 @@ fi
 in_namespaces "$0" "$@"
 scratch
 
-mkdir "$work/www"
-"$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
+mkdir "$work/www" "$work/old"
+"$slotpress" -q synth "$work/ledger" --size "${size}MiB" --incremental "$((size * 1024 * churn / 100))KiB" >/dev/null
+"$slotpress" -q archive "$work/ledger/at-full" -o "$work/old" >/dev/null
 "$slotpress" -q archive "$work/ledger" -o "$work/www" >/dev/null
 rm -rf "$work/ledger"
+"$slotpress" -q rebase "$work"/www/snapshot-* --onto "$work"/old/snapshot-* -o "$work/www" >/dev/null
 archive=$(basename "$work"/www/snapshot-*)
 bytes=$(stat -c %s "$work/www/$archive")
 cat >"$work/nginx.conf" <<CONF
 worker_processes 1; pid $work/nginx.pid; error_log $work/nginx.err; daemon off; user root;
 events { worker_connections 256; }
 http { access_log off; sendfile on; client_body_temp_path $work/a; proxy_temp_path $work/b; fastcgi_temp_path $work/c;
-  uwsgi_temp_path $work/d; scgi_temp_path $work/e; server { listen 0.0.0.0:7080; root $work/www; } }
+  uwsgi_temp_path $work/d; scgi_temp_path $work/e; server { listen 0.0.0.0:7080; root $work/www; autoindex on; } }
 CONF
 
 clean() { rm -rf "$work/out" && mkdir "$work/out"; }
@@ -46,13 +51,14 @@ fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
 restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
 bootstrap_frames() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
+bootstrap_on_old() { "$slotpress" --json --progress none bootstrap "${url%/*}/" --ledger "$work/out/ledger" --streams "$streams"; }
 curl_zstd_tar() { curl -sf "$url" | zstd -dc | tar -x -C "$work/out" -f -; }
 aria2c_then_tar() { aria2c -q -x16 -s16 -k1M -d "$work/out" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
 curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
-export -f fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar
+export -f fetch restore bootstrap bootstrap_frames bootstrap_on_old curl_zstd_tar aria2c_then_tar curl_then_tar
 export slotpress work archive streams
 
-candidates=(fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar)
+candidates=(fetch restore bootstrap bootstrap_frames bootstrap_on_old curl_zstd_tar aria2c_then_tar curl_then_tar)
 echo "$archive, $bytes bytes; $(nproc) cores; $(stat -f -c %T "$work")"
 for rate in "${rates[@]}"; do
     if [ "$rate" = none ]; then
@@ -67,6 +73,10 @@ for rate in "${rates[@]}"; do
     for _ in $(seq "$rounds"); do
         for candidate in "${candidates[@]}"; do
             clean
+            if [ "$candidate" = bootstrap_on_old ]; then
+                mkdir "$work/out/ledger"
+                ln "$work"/old/snapshot-* "$work/out/ledger"
+            fi
             start=$(now)
             ip netns exec "$space" /usr/bin/time -f %M -o "$work/memory" "$BASH" -c "set -o pipefail; $candidate" >"$work/log" 2>&1 || {
                 echo "$candidate failed:" >&2
@@ -76,14 +86,17 @@ for rate in "${rates[@]}"; do
             sync -f "$work/out"
             awk -v a="$start" -v b="$(now)" 'BEGIN {printf "%.3f\n", b-a}' >>"$work/$rate-$candidate"
             sed -n 's/.*"after_last_byte_seconds":\([0-9.]*\).*/\1/p' "$work/log" >>"$work/$rate-$candidate-after"
+            grep -o '"fetched_bytes":[0-9]*' "$work/log" | awk -F: '{sum += $2} END {print sum+0}' >"$work/$rate-$candidate-bytes"
             awk 'END {print $1/1024}' "$work/memory" >>"$work/$rate-$candidate-memory"
         done
     done
     echo "== $rate$([ "$rate" = none ] || echo ", $rtt")"
     for candidate in "${candidates[@]}"; do
         after=$([ ! -s "$work/$rate-$candidate-after" ] || median "$work/$rate-$candidate-after")
-        printf '%-18s %8s s   %6.0f MiB%s\n' "$candidate" "$(median "$work/$rate-$candidate")" \
-            "$(median "$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}"
+        fetched=$(cat "$work/$rate-$candidate-bytes")
+        printf '%-18s %8s s   %6.0f MiB%s%s\n' "$candidate" "$(median "$work/$rate-$candidate")" \
+            "$(median "$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}" \
+            "$([ "$fetched" = 0 ] || echo ", $fetched bytes fetched")"
     done
     kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
     [ "$rate" = none ] || link_down
