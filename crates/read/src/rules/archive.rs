@@ -72,15 +72,15 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 let place = Place::frame(Some(number), error.offset_bytes());
-                findings.add_error(Check::Frames, rule, place, error)
+                findings.add_error(rule, &place, error)
             }
             Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));
-                findings.add(Check::Frames, Rule::PzstdMark, place, u64::from(compressed_bytes), mark)
+                findings.add(Rule::PzstdMark, &place, u64::from(compressed_bytes), mark)
             }
             Problem::WrongHash { number, offset_bytes } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));
-                findings.add(Check::Frames, Rule::FrameHash, place, "the frame that its hash is of", "another frame")
+                findings.add(Rule::FrameHash, &place, "the frame that its hash is of", "another frame")
             }
             Problem::Unreadable { error, is_after_end } => {
                 let number = self.frames.lock().number_of(error.offset_bytes());
@@ -93,10 +93,10 @@ impl<'a> ArchiveRules<'a> {
                     (false, true) => Rule::CutOff,
                     (false, false) => Rule::FrameDamaged,
                 };
-                findings.add_error(Check::Frames, rule, Place::frame(number, error.offset_bytes()), error)
+                findings.add_error(rule, &Place::frame(number, error.offset_bytes()), error)
             }
             Problem::DamagedHeader { error, offset_bytes } => {
-                findings.add_error(Check::Entries, Rule::TarDamaged, Place::default().at(offset_bytes), error)
+                findings.add_error(Rule::TarDamaged, &Place::default().at(offset_bytes), error)
             }
             Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
             Problem::End { end, zero_bytes, offset_bytes, is_between_entries, error } => {
@@ -110,14 +110,14 @@ impl<'a> ArchiveRules<'a> {
                     TarEnd::Inside => Rule::CutOff,
                 };
                 if findings.refuses(rule) || rule == Rule::CutOff {
-                    return findings.add_error(Check::Entries, rule, place, error);
+                    return findings.add_error_to(Check::Entries, rule, &place, error);
                 }
                 let found = match end {
                     TarEnd::Junk => "other bytes".to_string(),
                     TarEnd::Inside => "nothing".to_string(),
                     _ => format!("{zero_bytes} zero bytes"),
                 };
-                findings.add(Check::Entries, rule, place, "1024 zero bytes, then nothing", found)
+                findings.add(rule, &place, "1024 zero bytes, then nothing", found)
             }
             Problem::LostRecords { which } => {
                 if !self.is_by_index {
@@ -135,7 +135,7 @@ impl<'a> ArchiveRules<'a> {
             if !tail.is_plain {
                 let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
                 let expected = "frame hashes, index and seek table until the file's end";
-                self.findings.add(Check::Frames, Rule::Index, place, expected, "something else")?;
+                self.findings.add(Rule::Index, &place, expected, "something else")?;
             }
         } else if let Some(length_bytes) = archive.source.length_bytes() {
             self.frames.lock().finish(length_bytes, self.findings)?;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use slotpress_base::{Error, ErrorKind, Result, ShowPath};
-use slotpress_format::{ArchiveName, BankFile, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version};
+use slotpress_format::{
+    ArchiveName, BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version,
+};
 
 use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
@@ -25,18 +27,19 @@ pub fn judge_documents(
         && !is_known_version(version)
     {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found)?;
+        findings.add(Rule::Version, &Place::entry("version"), SNAPSHOT_VERSION, found)?;
     } else if let Some(version) = documents.version.as_ref().filter(|version| version.len() != SNAPSHOT_VERSION.len()) {
         let expected = format!("{SNAPSHOT_VERSION} in {} bytes", SNAPSHOT_VERSION.len());
         let found = format!("{} bytes", version.len());
-        findings.add(Check::Name, Rule::VersionLength, Place::entry("version"), expected, found)?;
+        findings.add(Rule::VersionLength, &Place::entry("version"), expected, found)?;
     }
-    let place = || match entry_slot {
-        Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
+    let bank_place = match entry_slot {
+        Some(slot) => Place::entry(EntryKind::BankFile(slot)),
         None => Place::entry("the bank file"),
     };
-    let unreadable = |rule, place: Place, error: &Error| match error.kind() {
-        ErrorKind::Damaged => findings.add_error(Check::Bank, rule, place, error),
+    let cache_place = Place::entry(EntryKind::StatusCache);
+    let unreadable = |rule, place: &Place, error: &Error| match error.kind() {
+        ErrorKind::Damaged => findings.add_error(rule, place, error),
         // An I/O error says nothing about the contents.
         _ => Err(error.clone()),
     };
@@ -46,33 +49,32 @@ pub fn judge_documents(
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, place(), &error)?;
+            unreadable(Rule::BankFile, &bank_place, &error)?;
             None
         }
         Some(Ok(ParsedBank { bank, map, end_error })) => {
             if let Some(error) = end_error {
-                unreadable(Rule::BankFileEnd, place(), &error)?;
+                unreadable(Rule::BankFileEnd, &bank_place, &error)?;
             }
-            judge_bank(&bank, entry_slot, &place(), findings)?;
-            judge_chain(&bank, &place(), findings)?;
+            judge_bank(&bank, entry_slot, &bank_place, findings)?;
+            judge_chain(&bank, &bank_place, findings)?;
             Some((bank, map))
         }
     };
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
+        Some(Err(error)) => unreadable(Rule::StatusCache, &cache_place, &error)?,
         Some(Ok(cache)) => {
             if let Some((bank, _)) = &mut bank {
                 bank.cached_slots = Some(cache.slots.as_slice().into());
             }
             let bank = bank.as_ref().map(|(bank, _)| bank);
             let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
-            let place = Place::entry("snapshots/status_cache");
             if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
                 let expected = format!("slots up to {bank_slot}");
-                findings.add(Check::Bank, Rule::StatusCache, place.clone(), expected, slot)?;
+                findings.add(Rule::StatusCache, &cache_place, expected, slot)?;
             }
-            judge_transactions(&cache, bank, &place, findings)?;
+            judge_transactions(&cache, bank, &cache_place, findings)?;
         }
     }
     Ok(bank)
@@ -81,20 +83,11 @@ pub fn judge_documents(
 /// Checks the fields of a bank file against each other and against its entry's name.
 fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        findings.add(
-            Check::Bank,
-            Rule::BankFile,
-            place.clone(),
-            format!("slot {slot}"),
-            format!("slot {}", bank.slot),
-        )?;
+        findings.add(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
     let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
         true => Ok(()),
-        false => {
-            let found = format!("{name} {found}");
-            findings.add(Check::Bank, Rule::BankField, place.clone(), format!("{name} {expected}"), found)
-        }
+        false => findings.add(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
     };
     let slot = bank.slot;
     field("slot of the accounts", bank.accounts_slot == slot, slot.to_string(), bank.accounts_slot)?;
@@ -103,7 +96,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
-        findings.add(Check::Bank, Rule::MaxTickHeight, place.clone(), ticks, bank.max_tick_height)?;
+        findings.add(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
     field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
@@ -116,23 +109,18 @@ pub fn judge_name(
 ) -> Result<()> {
     let Some(name) = name else {
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
-        return findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
+        return findings.add(Rule::NameUnknown, &Place::default(), expected, "another name");
     };
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
-        findings.add(Check::Name, Rule::BaseIsSlot, Place::default(), format!("a slot above {base}"), name.slot)?;
+        findings.add(Rule::BaseIsSlot, &Place::default(), format!("a slot above {base}"), name.slot)?;
     }
     let extension = compression.extension();
     if extension != name.extension {
-        findings.add(
-            Check::Name,
-            Rule::ExtensionWrong,
-            Place::default(),
-            name.extension.as_str(),
-            extension.as_str(),
-        )?;
+        let (expected, found) = (name.extension.as_str(), extension.as_str());
+        findings.add(Rule::ExtensionWrong, &Place::default(), expected, found)?;
     }
     if let Some(rule) = broken_by(extension) {
-        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str())?;
+        findings.add(rule, &Place::default(), "zstd", compression.as_str())?;
     }
     let Some(bank) = bank else {
         findings.skip(Check::Name, "no bank file could be read");
@@ -140,12 +128,12 @@ pub fn judge_name(
     };
     if name.slot != bank.slot {
         let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
-        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found)?;
+        findings.add(Rule::NameMismatch, &Place::default(), expected, found)?;
     }
     let hash = bank.snapshot_hash();
     match name.hash == hash {
         true => Ok(()),
-        false => findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.hash, hash),
+        false => findings.add(Rule::NameMismatch, &Place::default(), name.hash, hash),
     }
 }
 
@@ -157,16 +145,11 @@ pub fn judge_expectations(
     findings: &Findings,
 ) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
-        findings.add(
-            Check::Name,
-            Rule::NotExpected,
-            Place::default(),
-            format!("slot {slot}"),
-            format!("slot {found_slot}"),
-        )?;
+        let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
+        findings.add(Rule::NotExpected, &Place::default(), expected, found)?;
     }
     match options.expect_hash.filter(|hash| *hash != found_hash) {
-        Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, found_hash),
+        Some(hash) => findings.add(Rule::NotExpected, &Place::default(), hash, found_hash),
         None => Ok(()),
     }
 }
@@ -175,7 +158,7 @@ pub fn judge_expectations(
 pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
-    findings.add(Check::Frames, Rule::RootNotExpected, Place::default(), format!("root {expected}"), found)
+    findings.add(Rule::RootNotExpected, &Place::default(), format!("root {expected}"), found)
 }
 
 /// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map is newer than the
@@ -200,12 +183,12 @@ pub fn judge_storage_map(
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
                 let rule = if length < item.length_bytes { Rule::StorageMapGap } else { Rule::StorageMap };
-                findings.add(Check::Bank, rule, place(), expected, format!("{length} bytes"))?;
+                findings.add(rule, &place(), expected, format!("{length} bytes"))?;
             }
             None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
             None => {
                 let expected = format!("a storage of {} bytes", item.length_bytes);
-                findings.add(Check::Bank, Rule::StorageMapGap, place(), expected, "none")?;
+                findings.add(Rule::StorageMapGap, &place(), expected, "none")?;
             }
         }
     }
@@ -214,7 +197,7 @@ pub fn judge_storage_map(
     // An older storage that the newer map omits has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = Place::entry(format!("accounts/{slot}.…"));
-        findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not")?;
+        findings.add(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
     }
     Ok(())
 }
@@ -228,15 +211,15 @@ pub fn judge_base(
 ) -> Result<()> {
     if let Some(base) = full_base {
         let found = format!("an incremental one, on slot {base}");
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), "a full archive first", found)?;
+        findings.add(Rule::BaseMismatch, &Place::default(), "a full archive first", found)?;
     } else if let (Some(base), Some(full)) = (base_slot, full_slot)
         && base != full
     {
         let expected = format!("a full archive of slot {base}");
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, format!("one of slot {full}"))?;
+        findings.add(Rule::BaseMismatch, &Place::default(), expected, format!("one of slot {full}"))?;
     } else if base_slot.is_none() {
         let expected = "an incremental archive after the full one";
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name")?;
+        findings.add(Rule::BaseMismatch, &Place::default(), expected, "a full one, by its name")?;
     }
     Ok(())
 }

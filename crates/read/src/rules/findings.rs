@@ -72,6 +72,10 @@ impl Place {
         Self { frame, offset_bytes, ..Self::default() }
     }
 
+    pub(crate) fn account(address: [u8; 32]) -> Self {
+        Self { account: Some(Address(address)), ..Self::default() }
+    }
+
     #[must_use]
     pub(crate) fn at(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
@@ -94,6 +98,20 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// An empty text states nothing.
+    fn new(rule: Rule, place: Place, expected: String, found: String) -> Self {
+        let stated = |text: String| Some(text).filter(|text| !text.is_empty());
+        Self {
+            check: rule.check(),
+            rule,
+            message: rule.what().to_string(),
+            place,
+            expected: stated(expected).or_else(|| rule.expected().map(str::to_string)),
+            found: stated(found),
+            hint: rule.remedy().into(),
+        }
+    }
+
     #[doc(hidden)]
     pub fn to_error(&self) -> Error {
         let mut message = self.message.clone();
@@ -152,58 +170,36 @@ impl Findings {
     }
 
     /// Records a broken rule; an error if it ends the work.
-    pub fn add(
-        &self,
-        check: Check,
-        rule: Rule,
-        place: Place,
-        expected: impl ToString,
-        found: impl ToString,
-    ) -> Result<()> {
-        let stated = |text: String| Some(text).filter(|text| !text.is_empty());
-        let failure = Failure {
-            check,
-            rule,
-            message: rule.what().to_string(),
-            place,
-            expected: stated(expected.to_string()).or_else(|| rule.expected().map(str::to_string)),
-            found: stated(found.to_string()),
-            hint: rule.remedy().into(),
-        };
+    pub fn add(&self, rule: Rule, place: &Place, expected: impl ToString, found: impl ToString) -> Result<()> {
+        let failure = Failure::new(rule, place.clone(), expected.to_string(), found.to_string());
         match self.refuses(rule) {
             true => Err(failure.to_error()),
-            false => {
-                self.push(failure);
-                Ok(())
-            }
+            false => self.push(failure),
         }
     }
 
     /// Records a broken rule described by an error; returns that error if it ends the work.
-    pub fn add_error(&self, check: Check, rule: Rule, mut place: Place, error: &Error) -> Result<()> {
+    pub fn add_error(&self, rule: Rule, place: &Place, error: &Error) -> Result<()> {
+        self.add_error_to(rule.check(), rule, place, error)
+    }
+
+    /// Like [`add_error`](Self::add_error), for another check than the rule's own.
+    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &Place, error: &Error) -> Result<()> {
         if self.refuses(rule) {
             return Err(error.clone());
         }
-        place.offset_bytes = place.offset_bytes.or(error.offset_bytes());
-        self.push(Failure {
-            check,
-            rule,
-            message: rule.what().to_string(),
-            place,
-            expected: rule.expected().map(str::to_string),
-            found: Some(error.to_string()),
-            hint: rule.remedy().into(),
-        });
-        Ok(())
+        let place = Place { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
+        self.push(Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) })
     }
 
-    fn push(&self, failure: Failure) {
+    fn push(&self, failure: Failure) -> Result<()> {
         let mut inner = self.lock();
         let count = inner.per_rule.entry(failure.rule).or_default();
         *count = count.saturating_add(1);
         if *count <= FAILURES_PER_RULE_MAX {
             inner.failures.push(failure);
         }
+        Ok(())
     }
 
     /// Records that a check was not made to its end; keeps the first reason.
@@ -268,7 +264,7 @@ mod tests {
     fn what_another_found_is_taken_over() {
         let (one, other) = (Findings::new(), Findings::new());
         let add = |findings: &Findings, entry: &str| {
-            findings.add(Check::Bank, Rule::BankHash, Place::entry(entry), "", "another").expect("collected");
+            findings.add(Rule::BankHash, &Place::entry(entry), "", "another").expect("collected");
         };
         add(&one, "a");
         add(&other, "b");
@@ -294,7 +290,7 @@ mod tests {
     fn few_are_kept_of_many() {
         let findings = Findings::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            findings.add(Check::Bank, Rule::BankHash, Place::default().at(number), "", "").expect("collected");
+            findings.add(Rule::BankHash, &Place::default().at(number), "", "").expect("collected");
         }
         let (failures, per_rule, _) = findings.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);

@@ -3,7 +3,7 @@
 use slotpress_base::Result;
 use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart, pzstd_mark};
 
-use super::findings::{Check, Findings, Place};
+use super::findings::{Findings, Place};
 use super::rule::Rule;
 use crate::SeenFrame;
 
@@ -17,7 +17,7 @@ pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> 
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
         _ => return Ok(()),
     };
-    findings.add(Check::Frames, rule, place, format!("at most {limit} bytes"), header.window_bytes)
+    findings.add(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl FrameWatch {
             return Ok(());
         }
         let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
-        findings.add(Check::Frames, Rule::PzstdMark, place, frame_bytes, mark)
+        findings.add(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
     /// Makes the last checks. An index that could not be used is reported as damaged.
@@ -63,7 +63,7 @@ impl FrameWatch {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !findings.has(Rule::Index) {
             let found = "an index without a seek table that fits";
-            findings.add(Check::Frames, Rule::Index, Place::default(), "an index and its seek table", found)?;
+            findings.add(Rule::Index, &Place::default(), "an index and its seek table", found)?;
         }
         Ok(())
     }

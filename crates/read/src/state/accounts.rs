@@ -329,7 +329,7 @@ impl RecordSink for AccountsWorker<'_> {
                     let mut place = self.place().at(record.offset_bytes);
                     place.account = Some(Address(record.header.pubkey));
                     let twice = "more than once";
-                    self.tell(self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", twice));
+                    self.tell(self.findings.add(Rule::DuplicateAccount, &place, "once", twice));
                 }
             }
         }
@@ -359,7 +359,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
     }
     let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
-    findings.add(Check::Records, rule, place, fault.expected, fault.found)
+    findings.add(rule, &place, fault.expected, fault.found)
 }
 
 impl Drop for AccountsWorker<'_> {

@@ -115,46 +115,46 @@ fn judge_cached_slots(
     bank: &BankFile,
     findings: &Findings,
 ) -> Result<()> {
-    let add = |rule, expected: String, found: String| {
-        findings.add(Check::State, rule, Place::entry("snapshots/status_cache"), expected, found)
-    };
+    let place = &Place::entry("snapshots/status_cache");
     let history = match history {
         Some(Ok(history)) => history,
-        Some(Err(error)) => return findings.add_error(Check::State, Rule::SlotHistory, Place::default(), &error),
+        Some(Err(error)) => return findings.add_error(Rule::SlotHistory, &Place::default(), &error),
         // A newer version closed the sysvar, or there are more accounts than are kept.
         None => return Ok(()),
     };
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
-        return add(Rule::CachedSlots, format!("slot {} as the newest of the slot history", bank.slot), found);
+        let expected = format!("slot {} as the newest of the slot history", bank.slot);
+        return findings.add(Rule::CachedSlots, place, expected, found);
     }
     let known: HashSet<u64> = history.iter().copied().collect();
     if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
-        return add(Rule::CachedSlots, "slots of the slot history".to_string(), format!("slot {slot}"));
+        return findings.add(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
     let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
-    match (is_new || cached.is_empty(), bank.is_of_firedancer()) {
-        (true, _) => add(Rule::CachedSlots, format!("slot {missing}"), "a cache without it".to_string()),
-        (false, false) => add(Rule::CachedSlotsGap, format!("slot {missing}"), "a cache without it".to_string()),
-        (false, true) => Ok(()),
-    }
+    let rule = match (is_new || cached.is_empty(), bank.is_of_firedancer()) {
+        (true, _) => Rule::CachedSlots,
+        (false, false) => Rule::CachedSlotsGap,
+        (false, true) => return Ok(()),
+    };
+    findings.add(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
 pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
-        findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports)?;
+        findings.add(Rule::Capitalization, &Place::default(), expected, sums.lamports)?;
     }
     if !sums.has_slot_history {
-        findings.add(Check::State, Rule::SlotHistory, Place::default(), "the account of that address", "none")?;
+        findings.add(Rule::SlotHistory, &Place::default(), "the account of that address", "none")?;
     } else if let Some(cached) = &bank.cached_slots {
         judge_cached_slots(cached, accounts.stakes.newest_slots(), bank, findings)?;
     }
     if sums.lattice != bank.lattice_hash {
         let found = sums.lattice.snapshot_hash();
-        findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found)?;
+        findings.add(Rule::LatticeHash, &Place::default(), bank.snapshot_hash(), found)?;
     }
     judge_stakes(accounts, bank, findings)
 }

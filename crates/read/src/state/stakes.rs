@@ -13,9 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{
-    Address, CLOCK, DELEGATIONS_MAX, Delegation, EPOCH_REWARDS, Hash, REDUCED_STAKE_CHANGES, Record, SLOT_HISTORY,
-    STAKE, STAKE_HISTORY, STATUS_CACHE_SLOTS_MAX, StakedAccounts, Stakes, StoredAccount, VOTE, VOTE_ACCOUNTS_MAX,
-    VoteAccount, parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history,
+    CLOCK, DELEGATIONS_MAX, Delegation, EPOCH_REWARDS, Hash, REDUCED_STAKE_CHANGES, Record, SLOT_HISTORY, STAKE,
+    STAKE_HISTORY, STATUS_CACHE_SLOTS_MAX, StakedAccounts, Stakes, StoredAccount, VOTE, VOTE_ACCOUNTS_MAX, VoteAccount,
+    parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history,
 };
 
 use super::fingerprint::Fingerprint;
@@ -257,10 +257,6 @@ impl StakeAccounts {
             findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
-        let add = |rule, address: &[u8; 32], expected: String, found: &str| {
-            let place = Place { account: Some(Address(*address)), ..Place::default() };
-            findings.add(Check::State, rule, place, expected, found)
-        };
         // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another rule.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
@@ -270,20 +266,16 @@ impl StakeAccounts {
                 Some((found, storage)) if found.digest == account.digest => {
                     let is_lost = of_firedancer.iter().any(|storages| storages.contains(&storage));
                     if found.rent_epoch != account.rent_epoch && !is_lost {
-                        let rent_epoch = account.rent_epoch.to_string();
-                        add(Rule::StakesRentEpoch, address, rent_epoch, &found.rent_epoch.to_string())?;
+                        let place = Place::account(*address);
+                        findings.add(Rule::StakesRentEpoch, &place, account.rent_epoch, found.rent_epoch)?;
                     }
                     continue;
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
-            add(
-                Rule::StakesVoteAccount,
-                address,
-                "the vote account that the bank file's stakes hold".to_string(),
-                found,
-            )?;
+            let expected = "the vote account that the bank file's stakes hold";
+            findings.add(Rule::StakesVoteAccount, &Place::account(*address), expected, found)?;
         }
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
@@ -292,7 +284,8 @@ impl StakeAccounts {
                 Some(_) => (Rule::StakesDelegation, "another delegation"),
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
-            add(rule, address, "the delegation that the bank file's stakes hold".to_string(), found)?;
+            let expected = "the delegation that the bank file's stakes hold";
+            findings.add(rule, &Place::account(*address), expected, found)?;
         }
         // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
         let mut missing = self.delegations_to_others(&known);
@@ -303,7 +296,8 @@ impl StakeAccounts {
         let listed: HashSet<&[u8; 32]> = stakes.delegations.iter().map(|(address, _)| address).collect();
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
-            add(rule, &address, format!("its vote account {} in the bank file's stakes", Hash(voter)), "none there")?;
+            let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));
+            findings.add(rule, &Place::account(address), expected, "none there")?;
         }
         Ok(())
     }

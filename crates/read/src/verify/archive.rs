@@ -41,7 +41,7 @@ impl VerifiedArchive {
             archive.distrust_index(error.clone());
         }
         if let Some(error) = &archive.index_error {
-            findings.add_error(Check::Frames, Rule::Index, Place::default(), error)?;
+            findings.add_error(Rule::Index, &Place::default(), error)?;
             if job.visitor.is_some() {
                 archive.warn_of_index(progress);
             }

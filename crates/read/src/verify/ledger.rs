@@ -90,7 +90,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
             return Err(error);
         }
         let place = Place::entry(startup_hints::FILE_NAME);
-        findings.add_error(Check::Entries, Rule::StartupHints, place, &error)?;
+        findings.add_error(Rule::StartupHints, &place, &error)?;
     }
     let plan_options = PlanOptions::new(base_slot, options.threads);
     let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
@@ -115,7 +115,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
         read_storages(&plan, &visitor, wanted, options.threads, progress, &|storage, error| {
             let place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id));
             findings.lose_accounts();
-            findings.add_error(Check::Entries, Rule::Ledger, place, &error)
+            findings.add_error(Rule::Ledger, &place, &error)
         })
     };
     let storages_bytes = plan.storages.iter().map(|storage| storage.content_bytes).sum();
@@ -187,7 +187,7 @@ impl<'a> StorageFaults<'a> {
     fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
         let place = Place::entry(format!("accounts/{slot}.{id}"));
         findings.lose_accounts();
-        findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none")
+        findings.add(Rule::MissingStorage, &place, expected, "none")
     }
 
     fn add(&self, fault: &StorageFault) -> Result<()> {
@@ -201,7 +201,7 @@ impl<'a> StorageFaults<'a> {
         }
         self.findings.lose_accounts();
         let place = Place::entry(format!("accounts/{slot}.{id}"));
-        self.findings.add_error(Check::Entries, Rule::Ledger, place, error)
+        self.findings.add_error(Rule::Ledger, &place, error)
     }
 }
 
@@ -213,7 +213,7 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
         Layout::Unpacked => return Ok(()),
     };
-    findings.add(Check::Entries, rule, Place::entry("fastboot_version"), "a layout that it boots from", found)
+    findings.add(rule, &Place::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
 /// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
@@ -228,7 +228,7 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }
-    findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error)?;
+    findings.add_error(Rule::Ledger, &Place::default(), &error)?;
     for check in [Check::Records, Check::State] {
         findings.skip(check, "the storages are not sound");
     }
