@@ -77,14 +77,21 @@ pub fn decode_observed<'a>(
         })
     };
     let mut statistics = None;
-    let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+    let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
         Compression::Zstd => {
-            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
+            let walker = FrameWalker::new(input, recycler.clone(), on_frame);
             statistics = Some(walker.statistics());
             Box::new(walker)
         }
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
+    // Nothing is read after an error, or after the end.
+    let mut is_over = false;
+    let pieces = std::iter::from_fn(|| {
+        let piece = if is_over { None } else { pieces.next() };
+        is_over = !matches!(piece, Some(Ok(_)));
+        piece
+    });
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
         match lost {
             Some(lost) => on_decoded(Decoded::Lost(lost)),

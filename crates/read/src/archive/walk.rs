@@ -77,11 +77,10 @@ pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
 pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) -> Result<()> + Send + 'a>;
 
 pub struct FrameWalker<'a, R> {
-    on_frame: Option<OnFrame<'a>>,
+    on_frame: OnFrame<'a>,
     input: Peeker<R>,
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
-    is_over: bool,
     frames: u64,
     statistics: Arc<Mutex<FrameStatistics>>,
 }
@@ -105,6 +104,16 @@ pub struct FrameStatistics {
     pub skippable_bytes: u64,
 }
 
+impl FrameStatistics {
+    fn add(&mut self, header: &FrameHeader) {
+        count(&mut self.frames, 1);
+        count(&mut self.frames_with_checksum, u64::from(header.has_checksum));
+        count(&mut self.frames_with_content_size, u64::from(header.content_bytes.is_some()));
+        self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+        self.window_bytes_max = self.window_bytes_max.max(header.window_bytes);
+    }
+}
+
 struct StreamedFrame {
     context: DCtx<'static>,
     /// Bytes read before the frame turned out to be large, and how many of them are decoded.
@@ -114,35 +123,17 @@ struct StreamedFrame {
 }
 
 impl<'a, R: Read> FrameWalker<'a, R> {
-    pub fn new(input: R, recycler: Recycler) -> Self {
-        Self {
-            on_frame: None,
-            input: Peeker::new(input),
-            recycler,
-            streamed: None,
-            is_over: false,
-            frames: 0,
-            statistics: Arc::default(),
-        }
+    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends the walk.
+    pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
+        let (input, statistics) = (Peeker::new(input), Arc::default());
+        Self { on_frame, input, recycler, streamed: None, frames: 0, statistics }
     }
 
     pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
         self.statistics.clone()
     }
 
-    fn note(&self, count: impl FnOnce(&mut FrameStatistics)) {
-        count(&mut self.statistics.lock());
-    }
-
-    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends the walk.
-    #[must_use]
-    pub fn observed(mut self, on_frame: OnFrame<'a>) -> Self {
-        self.on_frame = Some(on_frame);
-        self
-    }
-
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
-        let Some(on_frame) = &mut self.on_frame else { return Ok(()) };
         let content = match start {
             FrameStart::Skippable { content_bytes, .. } => {
                 let length = to_usize(content_bytes).min(SEEN_CONTENT_BYTES_MAX);
@@ -151,7 +142,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             }
             FrameStart::Zstd(_) => &[],
         };
-        on_frame(SeenFrame { number: None, offset_bytes, start, content })
+        (self.on_frame)(SeenFrame { number: None, offset_bytes, start, content })
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>> {
@@ -169,23 +160,16 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
                     let frame_bytes = skippable_frame_bytes(content_bytes);
-                    self.note(|statistics| {
-                        count(&mut statistics.skippable_frames, 1);
-                        count(&mut statistics.skippable_bytes, frame_bytes);
-                    });
+                    let mut statistics = self.statistics.lock();
+                    count(&mut statistics.skippable_frames, 1);
+                    count(&mut statistics.skippable_bytes, frame_bytes);
+                    drop(statistics);
                     self.input.skip(frame_bytes)?;
                 }
                 FrameStart::Zstd(header) => {
                     let number = self.frames;
                     count(&mut self.frames, 1);
-                    self.note(|statistics| {
-                        count(&mut statistics.frames, 1);
-                        count(&mut statistics.frames_with_checksum, u64::from(header.has_checksum));
-                        count(&mut statistics.frames_with_content_size, u64::from(header.content_bytes.is_some()));
-                        statistics.content_bytes_max =
-                            statistics.content_bytes_max.max(header.content_bytes.unwrap_or(0));
-                        statistics.window_bytes_max = statistics.window_bytes_max.max(header.window_bytes);
-                    });
+                    self.statistics.lock().add(&header);
                     if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
                         return Ok(Some(piece));
                     }
@@ -234,10 +218,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         let mut content = self.recycler.take();
         let Some(frame) = &mut self.streamed else { return Err(self.cut_off()) };
         content.reserve(STREAM_PIECE_BYTES);
-        let mut out = PieceBuffer { bytes: &mut content };
         let mut compressed_bytes = 0;
         let mut is_end = false;
-        while out.bytes.len() < STREAM_PIECE_BYTES && !is_end {
+        while content.len() < STREAM_PIECE_BYTES && !is_end {
             let prefix = frame.read.get(frame.used..).unwrap_or_default();
             let is_prefix = !prefix.is_empty();
             let available = if is_prefix { prefix } else { self.input.peek(1)? };
@@ -245,8 +228,10 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 return Err(cut_off(self.input.position()));
             }
             let mut input = InBuffer::around(available);
-            let left =
-                out.decode(&mut frame.context, &mut input).map_err(|code| undecodable(frame.offset_bytes, code))?;
+            let at = content.len();
+            let mut output = OutBuffer::around_pos(&mut content, at);
+            let left = frame.context.decompress_stream(&mut output, &mut input);
+            let left = left.map_err(|code| undecodable(frame.offset_bytes, code))?;
             let used = input.pos();
             count(&mut compressed_bytes, used as u64);
             if is_prefix {
@@ -267,28 +252,11 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 }
 
-struct PieceBuffer<'a> {
-    bytes: &'a mut Vec<u8>,
-}
-
-impl PieceBuffer<'_> {
-    fn decode(&mut self, context: &mut DCtx<'static>, input: &mut InBuffer<'_>) -> Result<usize, usize> {
-        let at = self.bytes.len();
-        let mut out = OutBuffer::around_pos(self.bytes, at);
-        context.decompress_stream(&mut out, input)
-    }
-}
-
 impl<R: Read> Iterator for FrameWalker<'_, R> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
-        let piece = self.next_piece().transpose();
-        self.is_over = !matches!(piece, Some(Ok(_)));
-        piece
+        self.next_piece().transpose()
     }
 }
 
@@ -319,9 +287,13 @@ mod tests {
 
     use super::*;
 
+    fn walker(stream: &[u8]) -> FrameWalker<'_, &[u8]> {
+        FrameWalker::new(stream, Recycler::default(), Box::new(|_| Ok(())))
+    }
+
     fn decode(stream: &[u8]) -> Result<Vec<u8>> {
         let mut content = Vec::new();
-        for piece in FrameWalker::new(stream, Recycler::default()) {
+        for piece in walker(stream) {
             match piece? {
                 Piece::Frame { bytes, content_bytes_max, .. } => content.extend(
                     zstd::bulk::decompress(&bytes, content_bytes_max as usize)
@@ -374,7 +346,7 @@ mod tests {
     fn a_large_frame_is_streamed() {
         let content: Vec<u8> = (0..WHOLE_FRAME_BYTES_MAX as u32 / 4 + 100_000).flat_map(u32::to_le_bytes).collect();
         let stream = zstd::stream::encode_all(content.as_slice(), 1).expect("compresses");
-        let mut pieces = FrameWalker::new(stream.as_slice(), Recycler::default());
+        let mut pieces = walker(&stream);
         assert!(matches!(pieces.next(), Some(Ok(Piece::Content { .. }))));
         assert!(decode(&stream).expect("a good stream") == content);
         assert!(decode(&stream[..stream.len() - 1]).is_err());
