@@ -60,6 +60,10 @@ impl NetError {
         Self { kind, message, hint: None, retry_after: None }
     }
 
+    pub fn bad_answer(url: &Url, why: impl fmt::Display) -> Self {
+        Self::new(NetErrorKind::BadAnswer, url, why)
+    }
+
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
@@ -124,7 +128,7 @@ impl NetError {
             () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
             // The server closed a connection, kept from an earlier request, or before it answered.
             () if causes.is_closed => Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}")),
-            () => Self::new(NetErrorKind::BadAnswer, url, why),
+            () => Self::bad_answer(url, why),
         }
     }
 
@@ -201,6 +205,7 @@ impl fmt::Display for PrivateOnly {
 
 impl std::error::Error for PrivateOnly {}
 
+#[derive(Default)]
 struct Causes {
     last: String,
     is_tls: bool,
@@ -213,14 +218,7 @@ struct Causes {
 
 impl Causes {
     fn of(error: &reqwest::Error) -> Self {
-        let mut causes = Self {
-            last: error.to_string(),
-            is_tls: false,
-            is_no_tls: false,
-            is_no_http: false,
-            is_forbidden: false,
-            is_closed: false,
-        };
+        let mut causes = Self { last: error.to_string(), ..Self::default() };
         let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
         // Chains are short; the bound only keeps a loop of causes from being followed.
         for _ in 0..16 {

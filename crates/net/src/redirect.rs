@@ -56,7 +56,7 @@ impl Scope<'_> {
 /// # Errors
 /// `Location` is invalid, or leads from `https` to `http`.
 pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
-    let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, from, why);
+    let bad = |why: &str| NetError::bad_answer(from, why);
     let text = (location.len() <= LOCATION_BYTES_MAX).then(|| std::str::from_utf8(location).ok()).flatten();
     let text = text.ok_or_else(|| bad("a redirect that is too long or no text"))?;
     let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;

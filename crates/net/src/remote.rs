@@ -11,7 +11,7 @@ use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
 use super::request::{Ask, check_encoding, field, refused, send};
-use super::{Client, NetError, NetErrorKind, Url, shown, stores};
+use super::{Client, NetError, Url, shown, stores};
 
 /// Limit on the length of a file name in bytes; the longest name of an archive takes about 120.
 const FILE_NAME_BYTES_MAX: usize = 255;
@@ -122,7 +122,7 @@ fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -
         StatusCode::OK => (content_length(&url, headers)?, false),
         StatusCode::PARTIAL_CONTENT => {
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
-            let range = range.ok_or_else(|| NetError::new(NetErrorKind::BadAnswer, &url, "a range without a place"))?;
+            let range = range.ok_or_else(|| NetError::bad_answer(&url, "a range without a place"))?;
             (range.total_bytes, true)
         }
         _ => return Err(refused(&url, response)),
@@ -148,10 +148,8 @@ fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -
 /// Parses `Content-Length`. A field that is not a number is an error.
 pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u64>, NetError> {
     let Some(value) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
-    match value.to_str().ok().and_then(|text| parse_number(text.trim())) {
-        Some(length) => Ok(Some(length)),
-        None => Err(NetError::new(NetErrorKind::BadAnswer, url, "a length that is no number")),
-    }
+    let length = value.to_str().ok().and_then(|text| parse_number(text.trim()));
+    length.map(Some).ok_or_else(|| NetError::bad_answer(url, "a length that is no number"))
 }
 
 /// Returns the strong ETag and the time of the last change.

@@ -52,8 +52,7 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
             return Ok((response, url));
         }
         let location = response.headers().get(LOCATION);
-        let location =
-            location.ok_or_else(|| NetError::new(NetErrorKind::BadAnswer, &url, "a redirect that leads nowhere"))?;
+        let location = location.ok_or_else(|| NetError::bad_answer(&url, "a redirect that leads nowhere"))?;
         url = follow(&url, location.as_bytes())?;
     }
     let why = format!("more than {REDIRECTS_MAX} redirects");
@@ -87,8 +86,6 @@ pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     };
     match is_stored {
         true => Ok(()),
-        false => {
-            Err(NetError::new(NetErrorKind::BadAnswer, url, format!("sent encoded as {encoding}, which was not asked")))
-        }
+        false => Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked"))),
     }
 }

@@ -41,17 +41,13 @@ impl Client {
         let mut ask = Ask { method: Method::POST, body: Some(call.as_bytes()), ..Ask::new(Method::POST) };
         ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.document(url, &ask, max_bytes, stop)?;
-        let bad = |why: String| NetError::new(NetErrorKind::BadAnswer, url, format!("{method}: {why}"));
-        let mut answer: Value =
-            serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON".to_string()))?;
+        let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));
+        let mut answer: Value = serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON"))?;
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
             let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
-            return Err(bad(message.to_string()));
+            return Err(bad(message));
         }
-        match answer.get_mut("result") {
-            Some(result) => Ok(result.take()),
-            None => Err(bad("the answer has no result".to_string())),
-        }
+        answer.get_mut("result").map(Value::take).ok_or_else(|| bad("the answer has no result"))
     }
 
     fn document(&self, url: &Url, ask: &Ask<'_>, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {

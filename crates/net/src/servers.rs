@@ -164,22 +164,13 @@ impl Offer {
     }
 
     fn of_remote(remote: Remote) -> Result<Self, NetError> {
-        match remote.archive_name() {
-            Some(name) => Ok(Self {
-                name,
-                length_bytes: remote.length_bytes,
-                root: None,
-                modified: remote.modified(),
-                slot_time: None,
-                rebased_on: None,
-                place: Place::Remote(remote),
-            }),
-            None => Err(NetError::new(
-                NetErrorKind::BadAnswer,
-                &remote.url,
-                "what is there does not have the name of a snapshot archive",
-            )),
-        }
+        let Some(name) = remote.archive_name() else {
+            let why = "what is there does not have the name of a snapshot archive";
+            return Err(NetError::bad_answer(&remote.url, why));
+        };
+        let (length_bytes, modified) = (remote.length_bytes, remote.modified());
+        let place = Place::Remote(remote);
+        Ok(Self { name, length_bytes, root: None, modified, slot_time: None, rebased_on: None, place })
     }
 
     /// Offers a local file. Warns of a damaged one, and returns `None`.
