@@ -24,7 +24,7 @@ pub use archive::entry::{
 };
 pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
 pub use archive::frame_hashes::{
-    FRAME_HASHES_KIND, FrameHash, FrameHasher, HashesDigest, Root, frame_hash, hashes_frame_bytes, is_begin_of_hashes,
+    FRAME_HASHES_KIND, FrameHash, Root, frame_hash, hashes_frame_bytes, is_begin_of_hashes,
 };
 pub use archive::frames::{
     FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,

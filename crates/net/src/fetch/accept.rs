@@ -4,12 +4,12 @@
 //! The archive was read to its end, agrees with its name as far as that can be told without unpacking, agrees with its
 //! frame hashes, and is the requested one. Not here: checks of its content, which `restore` and `verify` make.
 
-use std::ops::Range;
 use std::path::Path;
 
 use rangemap::RangeSet;
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, range_bytes, to_usize};
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Root};
+use slotpress_read::archive::passing::hash_range;
 use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
 #[derive(Clone, Copy, Debug)]
@@ -71,26 +71,12 @@ pub fn accept(
                 continue;
             }
             progress.check()?;
-            if hash_of(source, range.clone(), &mut buffer)? != *hash {
+            if hash_range(source, range.clone(), &mut buffer)? != *hash {
                 return wrong(format!("the frame at offset {} does not match its hash", range.start));
             }
         }
     }
     Ok(Accepted { root })
-}
-
-fn hash_of(source: &dyn Source, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
-    const AT_A_TIME_BYTES: u64 = 4 * 1024 * 1024;
-    let mut hasher = blake3::Hasher::new();
-    let mut at = range.start;
-    while at < range.end {
-        let part = at..range.end.min(at.saturating_add(AT_A_TIME_BYTES));
-        buffer.resize(to_usize(range_bytes(&part)), 0);
-        source.read_exact_at(buffer, part.start).or_path("read", source.path())?;
-        hasher.update(buffer);
-        at = part.end;
-    }
-    Ok(*hasher.finalize().as_bytes())
 }
 
 /// Checks a file that already has an archive's name.

@@ -69,7 +69,7 @@ pub struct Identity {
     pub etag: Option<String>,
     /// When the server says that the file was changed.
     pub last_modified: Option<String>,
-    #[serde(default, with = "root_text")]
+    #[serde(default)]
     pub root: Option<Root>,
 }
 
@@ -166,20 +166,6 @@ impl Journal {
 /// What a journal is called until it is on disk.
 pub fn new_name(journal: &str) -> String {
     format!("{journal}.new")
-}
-
-mod root_text {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use slotpress_format::Root;
-
-    pub fn serialize<S: Serializer>(root: &Option<Root>, serializer: S) -> Result<S::Ok, S::Error> {
-        root.map(|root| root.to_string()).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Root>, D::Error> {
-        let text: Option<String> = Option::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, ErrorKind, IoContext, Result, at_most_mut, to_usize};
-use slotpress_format::{FrameHash, FrameHasher, FrameStart, HashesDigest, Root};
+use slotpress_format::{FrameHash, FrameStart, Root};
 
 use super::source::Source;
 use super::tail::Tail;
@@ -27,7 +27,8 @@ struct Passing {
     hashed_bytes: u64,
     /// True if the last seen frame holds tar data. It ends where the next one starts.
     is_tar: bool,
-    hashes: HashesDigest,
+    /// Hash over the hashes of the frames in order, to compare them without keeping them.
+    hashes: blake3::Hasher,
     piece: Vec<u8>,
 }
 
@@ -59,7 +60,7 @@ impl<'a> PassingFrames<'a> {
             tail => tail?,
         };
         let Some(hashes) = tail.and_then(|tail| tail.hashes) else { return Ok(None) };
-        match state.hashes.is_of(&hashes.frames) {
+        match state.hashes.finalize() == blake3::hash(hashes.frames.as_flattened()) {
             true => Ok(Some(hashes.root)),
             false => Err(Error::damaged("a frame of the archive does not match its hash").with_hint(
                 "the archive is not the one that its frame hashes are of: fetch it again, from another source",
@@ -76,14 +77,14 @@ impl Passing {
             return Ok(());
         }
         let range = std::mem::replace(&mut self.hashed_bytes, end_bytes)..end_bytes;
-        self.hashes.add(&hash_range(source, range, &mut self.piece)?);
+        self.hashes.update(&hash_range(source, range, &mut self.piece)?);
         Ok(())
     }
 }
 
 /// Hashes a range of a source. `piece` is a buffer to reuse.
 pub fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
-    let mut hasher = FrameHasher::default();
+    let mut hasher = blake3::Hasher::new();
     piece.resize(PIECE_BYTES, 0);
     let mut at = range.start;
     while at < range.end {
@@ -92,5 +93,5 @@ pub fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -
         hasher.update(piece);
         count(&mut at, piece.len() as u64);
     }
-    Ok(hasher.finish())
+    Ok(hasher.finalize().into())
 }
