@@ -53,7 +53,7 @@ pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
 pub use servers::{Offer, Place, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::{Answer, SCHEME, Stores};
-pub use transfer::{Outcome, Transfer};
+pub use transfer::Transfer;
 pub use url_source::{UrlSource, archive_at_url};
 
 /// A URL as messages, JSON and journals may have it: without user and password, query and fragment. Queries of signed

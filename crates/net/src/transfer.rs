@@ -16,18 +16,10 @@ use super::remote::{content_length, validators};
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Range,
-    /// The file from its beginning: it was requested, or the server does not support ranges.
-    Whole,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    pub outcome: Outcome,
-    /// The server ignored the requested range and sent the file from its beginning.
-    pub were_ranges_ignored: bool,
+    /// True if the server sent the file from its beginning: no range was requested, or it ignores ranges.
+    pub is_whole: bool,
     pub got_bytes: u64,
     /// True if the whole body arrived; false if the receiver stopped it.
     pub is_complete: bool,
@@ -60,8 +52,7 @@ impl Client {
             if let Some(range) = &range {
                 // HTTP cannot express an empty range.
                 if range.is_empty() {
-                    let why = "an empty range cannot be asked for";
-                    return Err(NetError::new(NetErrorKind::BadAnswer, &remote.url, why));
+                    return Err(NetError::bad_answer(&remote.url, "an empty range cannot be asked for"));
                 }
                 let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
                 ask.headers.insert(RANGE, value(&remote.url, &text)?);
@@ -72,13 +63,7 @@ impl Client {
             let (response, url) = send(self, &scope, &remote.url, &ask).await?;
             let body = expect(remote, range.as_ref(), &url, &response)?;
             let (got_bytes, is_complete) = self.receive(&url, response, &body, stop, on_bytes).await?;
-            Ok(Transfer {
-                outcome: body.outcome,
-                were_ranges_ignored: range.is_some() && body.outcome == Outcome::Whole,
-                got_bytes,
-                is_complete,
-                elapsed: start.elapsed(),
-            })
+            Ok(Transfer { is_whole: body.is_whole, got_bytes, is_complete, elapsed: start.elapsed() })
         })
     }
 
@@ -145,7 +130,7 @@ impl Client {
 }
 
 struct Body {
-    outcome: Outcome,
+    is_whole: bool,
     start: u64,
     length_bytes: Option<u64>,
     total_bytes: Option<u64>,
@@ -153,11 +138,11 @@ struct Body {
 
 /// Checks the head of an answer against the request and the known facts of the file.
 fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Response) -> Result<Body, NetError> {
-    let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, url, why);
+    let bad = |why: &str| NetError::bad_answer(url, why);
     let headers = response.headers();
     let stated = content_length(url, headers)?;
     let body = match (response.status(), asked) {
-        (StatusCode::OK, _) => Body { outcome: Outcome::Whole, start: 0, length_bytes: stated, total_bytes: stated },
+        (StatusCode::OK, _) => Body { is_whole: true, start: 0, length_bytes: stated, total_bytes: stated },
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
             let range = range.ok_or_else(|| bad("a range without a place"))?;
@@ -168,12 +153,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
             if stated.is_some_and(|stated| stated != length) {
                 return Err(bad("the length of the answer is not that of the range"));
             }
-            Body {
-                outcome: Outcome::Range,
-                start: asked.start,
-                length_bytes: Some(length),
-                total_bytes: range.total_bytes,
-            }
+            Body { is_whole: false, start: asked.start, length_bytes: Some(length), total_bytes: range.total_bytes }
         }
         (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
         _ => return Err(refused(url, response)),
@@ -197,6 +177,5 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
 }
 
 fn value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {
-    HeaderValue::from_str(text)
-        .map_err(|_| NetError::new(NetErrorKind::BadAnswer, url, "an ETag that cannot be sent back"))
+    HeaderValue::from_str(text).map_err(|_| NetError::bad_answer(url, "an ETag that cannot be sent back"))
 }

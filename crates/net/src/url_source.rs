@@ -16,7 +16,7 @@ use slotpress_base::{
 };
 use slotpress_read::{NamedArchive, Source};
 
-use super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown};
+use super::{Client, NetError, NetErrorKind, Remote, Url, shown};
 
 /// Least bytes per request, for small reads such as a frame's header.
 const PIECE_BYTES: u64 = 64 * 1024;
@@ -151,7 +151,7 @@ impl UrlSource {
                 if at >= range.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             match result {
-                Ok(transfer) if transfer.outcome == Outcome::Whole && at < range.end => {
+                Ok(transfer) if transfer.is_whole && at < range.end => {
                     return Err(no_ranges(&self.remote.url));
                 }
                 Ok(_) => {}

@@ -36,10 +36,10 @@ const SAMPLES_MAX: usize = 8;
 /// One archive, and the servers that have it under its name, the best first.
 #[derive(Debug)]
 pub struct Download {
-    client: Client,
-    file: Arc<PartialFile>,
-    mirrors: Vec<Mirror>,
-    limits: Limits,
+    pub(super) client: Client,
+    pub(super) file: Arc<PartialFile>,
+    pub(super) mirrors: Vec<Mirror>,
+    pub(super) limits: Limits,
     kept_bytes: u64,
 }
 
@@ -55,9 +55,10 @@ impl Download {
         limits: Limits,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let Some(first) = remotes.first() else {
-            return Err(Error::failed("no server to fetch from"));
-        };
+        let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
+        let mut download = Self { client, file, mirrors, limits, kept_bytes: 0 };
+        let (file, limits) = (&download.file, &download.limits);
+        let first = &download.first()?.remote;
         if let Some(length_bytes) = first.length_bytes.filter(|length| *length > limits.max_bytes) {
             return Err(in_order::too_long(first, limits.max_bytes).within(bytes(length_bytes)));
         }
@@ -72,7 +73,7 @@ impl Download {
             (false, ..) | (_, false, _) => false,
             // What comes is compared with all of it.
             (true, true, false) => true,
-            (true, true, true) => before.is_surely(&now) || is_same(&client, &file, first, &limits, progress)?,
+            (true, true, true) => before.is_surely(&now) || download.is_same(first, progress)?,
         };
         let lost_bytes = if keeps { 0 } else { file.done_bytes() };
         if lost_bytes > 0 {
@@ -92,8 +93,12 @@ impl Download {
             // What comes is compared with all of it.
             file.keep_checked(left);
         }
-        let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
-        Ok(Self { client, file, mirrors, limits, kept_bytes })
+        download.kept_bytes = kept_bytes;
+        Ok(download)
+    }
+
+    fn first(&self) -> Result<&Mirror> {
+        self.mirrors.first().ok_or_else(|| Error::failed("no server to fetch from"))
     }
 
     pub fn file(&self) -> &Arc<PartialFile> {
@@ -184,15 +189,10 @@ impl Download {
 
     /// Fetches all of it; returns what was compared with frame hashes.
     fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>> {
-        let Some(first) = self.mirrors.first() else { return Err(Error::failed("no server to fetch from")) };
+        let first = self.first()?;
         match first.remote.length_bytes {
-            Some(length_bytes) if is_ranged(&first.remote) => {
-                ranged::fetch_ranges(&self.client, &self.file, &self.mirrors, length_bytes, &self.limits, progress)
-            }
-            _ => {
-                in_order::fetch_in_order(&self.client, &self.file, first, &self.limits, progress)?;
-                Ok(RangeSet::new())
-            }
+            Some(length_bytes) if is_ranged(&first.remote) => self.fetch_ranges(first, length_bytes, progress),
+            _ => self.fetch_in_order(first, progress).map(|()| RangeSet::new()),
         }
     }
 
@@ -230,6 +230,31 @@ impl Download {
         progress.event(ProgressEvent::Arriving(arriving));
     }
 
+    /// Whether what is there is what a server has that does not say whether its file has changed: samples are compared.
+    fn is_same(&self, remote: &Remote, progress: &dyn Progress) -> Result<bool> {
+        let mirror = Mirror::new(remote.clone(), self.limits.give_up_after);
+        let done = self.file.done();
+        let ends = done.iter().flat_map(|range| {
+            let bytes = SAMPLE_BYTES.min(range_bytes(range));
+            [range.start..range.start.saturating_add(bytes), range.end.saturating_sub(bytes)..range.end]
+        });
+        let mut buffer = Vec::new();
+        for range in ends.take(SAMPLES_MAX) {
+            let mut is_same = true;
+            let transfer = mirror.ask(progress, || {
+                self.client.get(remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
+                    let same = self.file.compare(offset_bytes, bytes, &mut buffer);
+                    is_same &= same.is_ok_and(|same| same == bytes.len());
+                    if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })
+            })?;
+            if transfer.is_whole || !is_same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     pub fn given_bytes(&self) -> u64 {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
@@ -247,36 +272,6 @@ impl Download {
 
 fn is_ranged(remote: &Remote) -> bool {
     remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
-}
-
-/// Whether what is there is what a server has that does not say whether its file has changed: samples are compared.
-fn is_same(
-    client: &Client,
-    file: &PartialFile,
-    remote: &Remote,
-    limits: &Limits,
-    progress: &dyn Progress,
-) -> Result<bool> {
-    let mirror = Mirror::new(remote.clone(), limits.give_up_after);
-    let done = file.done();
-    let ends = done.iter().flat_map(|range| {
-        let bytes = SAMPLE_BYTES.min(range_bytes(range));
-        [range.start..range.start.saturating_add(bytes), range.end.saturating_sub(bytes)..range.end]
-    });
-    let mut buffer = Vec::new();
-    for range in ends.take(SAMPLES_MAX) {
-        let mut is_same = true;
-        let transfer = mirror.ask(progress, || {
-            client.get(remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
-                is_same &= file.compare(offset_bytes, bytes, &mut buffer).is_ok_and(|same| same == bytes.len());
-                if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })
-        })?;
-        if transfer.were_ranges_ignored || !is_same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Ends transfers when the file is no longer wanted, when they are too slow, or when what came is no archive.

@@ -9,67 +9,63 @@ use slotpress_base::bytes::count;
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Hint, Progress, Result, split_at_most, to_usize};
 
-use super::Limits;
+use super::Download;
 use super::lease::Lease;
 use super::mirrors::Mirror;
-use super::partial::PartialFile;
-use crate::{Client, NetError, NetErrorKind, Outcome, Remote};
+use crate::{NetError, NetErrorKind, Remote};
 
 /// Readers are woken each time that this many bytes have arrived.
 const MARK_BYTES: u64 = 256 * 1024;
 
-pub fn fetch_in_order(
-    client: &Client,
-    file: &PartialFile,
-    mirror: &Mirror,
-    limits: &Limits,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let lease = file.lease(0..u64::MAX, &mirror.shown());
-    let mut buffer = Vec::new();
-    // End of what readers may have read, and of what the longest attempt brought.
-    let (mut shown_bytes, mut most_bytes) = (0, 0u64);
-    let mut trouble = None;
-    let transfer = mirror.ask(progress, || {
-        let (mut marked_bytes, mut giving) = (0u64, mirror.giving());
-        let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
-            let end = offset_bytes.saturating_add(bytes.len() as u64);
-            let written = match end > limits.max_bytes {
-                true => Err(too_long(&mirror.remote, limits.max_bytes)),
-                false => put(&lease, mirror, offset_bytes, bytes, shown_bytes, &mut buffer),
-            };
-            if let Err(error) = written {
-                trouble = Some(error);
-                return ControlFlow::Break(());
+impl Download {
+    pub(super) fn fetch_in_order(&self, mirror: &Mirror, progress: &dyn Progress) -> Result<()> {
+        let Self { client, file, limits, .. } = self;
+        let lease = file.lease(0..u64::MAX, &mirror.shown());
+        let mut buffer = Vec::new();
+        // End of what readers may have read, and of what the longest attempt brought.
+        let (mut shown_bytes, mut most_bytes) = (0, 0u64);
+        let mut trouble = None;
+        let transfer = mirror.ask(progress, || {
+            let (mut marked_bytes, mut giving) = (0u64, mirror.giving());
+            let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
+                let end = offset_bytes.saturating_add(bytes.len() as u64);
+                let written = match end > limits.max_bytes {
+                    true => Err(too_long(&mirror.remote, limits.max_bytes)),
+                    false => put(&lease, mirror, offset_bytes, bytes, shown_bytes, &mut buffer),
+                };
+                if let Err(error) = written {
+                    trouble = Some(error);
+                    return ControlFlow::Break(());
+                }
+                if end.saturating_sub(marked_bytes) >= MARK_BYTES {
+                    file.mark(marked_bytes..end);
+                    marked_bytes = end;
+                }
+                // Bytes that an earlier attempt brought are no progress.
+                let new = end.saturating_sub(most_bytes);
+                most_bytes = most_bytes.max(end);
+                giving.gave(new);
+                progress.advance(new, new);
+                shown_bytes = shown_bytes.max(marked_bytes);
+                ControlFlow::Continue(())
+            });
+            giving.end();
+            if let (None, Ok(transfer)) = (&trouble, &transfer) {
+                file.mark(marked_bytes..transfer.got_bytes);
             }
-            if end.saturating_sub(marked_bytes) >= MARK_BYTES {
-                file.mark(marked_bytes..end);
-                marked_bytes = end;
-            }
-            // Bytes that an earlier attempt brought are no progress.
-            let new = end.saturating_sub(most_bytes);
-            most_bytes = most_bytes.max(end);
-            giving.gave(new);
-            progress.advance(new, new);
-            shown_bytes = shown_bytes.max(marked_bytes);
-            ControlFlow::Continue(())
+            transfer
         });
-        giving.end();
-        if let (None, Ok(transfer)) = (&trouble, &transfer) {
-            file.mark(marked_bytes..transfer.got_bytes);
+        if let Some(trouble) = trouble {
+            return Err(trouble);
         }
-        transfer
-    });
-    if let Some(trouble) = trouble {
-        return Err(trouble);
+        let transfer = transfer?;
+        if !transfer.is_complete {
+            return Err(Error::failed("the transfer was ended"));
+        }
+        // Bytes of an earlier run beyond the end belong to another archive.
+        file.forget_from(transfer.got_bytes)?;
+        file.truncate(transfer.got_bytes)
     }
-    let transfer = transfer?;
-    if transfer.outcome != Outcome::Whole || !transfer.is_complete {
-        return Err(Error::failed("the transfer was ended"));
-    }
-    // Bytes of an earlier run beyond the end belong to another archive.
-    file.forget_from(transfer.got_bytes)?;
-    file.truncate(transfer.got_bytes)
 }
 
 /// Writes bytes that differ from those in the file. Fails if readers have seen different ones.

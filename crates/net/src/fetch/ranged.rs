@@ -16,11 +16,10 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, pro
 use slotpress_read::first_read_at;
 
 use super::mirrors::{Mirror, Standing};
-use super::partial::PartialFile;
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{Receiver, Receiving, Trouble};
-use super::tail::{Frames, check_kept, fetch_tail, mark_tail};
-use super::{Fault, Limits};
+use super::tail::{Frames, check_kept, mark_tail};
+use super::{Download, Fault, Limits};
 use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer that ended after this many kept bytes counts as ended early, not as failed.
@@ -40,69 +39,69 @@ pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
     (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
-/// Fetches the missing ranges of an archive. The first mirror defines the archive; others are used only if their frame
-/// hashes are the same. Returns the ranges that were compared with frame hashes.
-pub fn fetch_ranges(
-    client: &Client,
-    file: &PartialFile,
-    mirrors: &[Mirror],
-    length_bytes: u64,
-    limits: &Limits,
-    progress: &dyn Progress,
-) -> Result<RangeSet<u64>> {
-    let Some(first) = mirrors.first() else { return Err(Error::failed("no server to fetch from")) };
-    first.approve();
-    let (tail, fetched) = fetch_tail(client, file, first, length_bytes, (limits, mirrors.len() > 1), progress)?;
-    let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
-    let root = hashes.map(|hashes| hashes.root);
-    if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
-        let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
-        let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
-        return Err(Error::damaged(message));
-    }
-    let is_known = root.is_some() && file.identity().root == root;
-    let frames = Frames::new(tail.as_ref());
-    check_kept(file, frames.as_ref(), is_known, first, progress)?;
-    // From now on, every range that is marked as arrived has been compared with its hashes.
-    if let Some(root) = root.filter(|_| frames.is_some()) {
-        file.set_root(root);
-    }
-    mark_tail(file, frames.as_ref(), &fetched, progress)?;
-    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
-    let ranges = match &frames {
-        Some(frames) => {
-            let end = frames.ends.last().copied().unwrap_or(0);
-            // The reader begins with the last bytes of the archive, which begin in the middle of a frame: fetch that frame
-            // first.
-            let window = frames.start_of(first_read_at(length_bytes).min(end));
-            let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
-            let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
-            ranges.retain(|range| !range.is_empty());
-            ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
-            ranges
+impl Download {
+    /// Fetches the missing ranges of an archive. The first mirror defines the archive; others are used only if their frame
+    /// hashes are the same. Returns the ranges that were compared with frame hashes.
+    pub(super) fn fetch_ranges(
+        &self,
+        first: &Mirror,
+        length_bytes: u64,
+        progress: &dyn Progress,
+    ) -> Result<RangeSet<u64>> {
+        let Self { client, file, mirrors, limits, .. } = self;
+        first.approve();
+        let (tail, fetched) = self.fetch_tail(first, length_bytes, progress)?;
+        let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
+        let root = hashes.map(|hashes| hashes.root);
+        if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
+            let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
+            let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
+            return Err(Error::damaged(message));
         }
-        None => cut_pieces(length_bytes, piece_bytes).collect(),
-    };
-    let widened = |missing: Range<u64>| match &frames {
-        Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
-        None => missing,
-    };
-    let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(limits));
-    let shared_from = hashes.map(|hashes| hashes.offset_bytes);
-    let fetching = Fetching {
-        client,
-        to: Receiving { file, frames, pieces: Mutex::new(pieces), progress },
-        mirrors,
-        shared_from,
-        length_bytes,
-        changed: Condvar::new(),
-        ended: Mutex::new(None),
-        is_complete: AtomicBool::new(false),
-        started: Instant::now(),
-    };
-    fetching.run(limits.streams)?;
-    let hashed_end = fetching.to.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
-    Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
+        let is_known = root.is_some() && file.identity().root == root;
+        let frames = Frames::new(tail.as_ref());
+        check_kept(file, frames.as_ref(), is_known, first, progress)?;
+        // From now on, every range that is marked as arrived has been compared with its hashes.
+        if let Some(root) = root.filter(|_| frames.is_some()) {
+            file.set_root(root);
+        }
+        mark_tail(file, frames.as_ref(), &fetched, progress)?;
+        let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
+        let ranges = match &frames {
+            Some(frames) => {
+                let end = frames.ends.last().copied().unwrap_or(0);
+                // The reader begins with the last bytes of the archive, which begin in the middle of a frame: fetch that frame
+                // first.
+                let window = frames.start_of(first_read_at(length_bytes).min(end));
+                let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
+                let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
+                ranges.retain(|range| !range.is_empty());
+                ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
+                ranges
+            }
+            None => cut_pieces(length_bytes, piece_bytes).collect(),
+        };
+        let widened = |missing: Range<u64>| match &frames {
+            Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
+            None => missing,
+        };
+        let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(limits));
+        let shared_from = hashes.map(|hashes| hashes.offset_bytes);
+        let fetching = Fetching {
+            client,
+            to: Receiving { file, frames, pieces: Mutex::new(pieces), progress },
+            mirrors,
+            shared_from,
+            length_bytes,
+            changed: Condvar::new(),
+            ended: Mutex::new(None),
+            is_complete: AtomicBool::new(false),
+            started: Instant::now(),
+        };
+        fetching.run(limits.streams)?;
+        let hashed_end = fetching.to.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
+        Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
+    }
 }
 
 struct Fetching<'a> {
@@ -218,7 +217,7 @@ impl Fetching<'_> {
     /// Compares another server's frame hashes with those of the first: different hashes mean another archive.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const ANOTHER: &str = "another archive of the same name: not used";
-        let other = |why| NetError::new(NetErrorKind::BadAnswer, &mirror.remote.url, why);
+        let other = |why| NetError::bad_answer(&mirror.remote.url, why);
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
@@ -266,7 +265,7 @@ impl Fetching<'_> {
         match (trouble, result) {
             (Some(Trouble::Disk(error)), _) => return Err(error),
             (Some(Trouble::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
-            (None, Ok(transfer)) if transfer.were_ranges_ignored => self.end(mirror.no_ranges()),
+            (None, Ok(transfer)) if transfer.is_whole => self.end(mirror.no_ranges()),
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
             // The end of a long transfer does not delay the next one.

@@ -11,106 +11,107 @@ use slotpress_base::{ErrorKind, Forward, Progress, Result, quantity, range_bytes
 use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail, first_read_at};
 
-use super::Limits;
+use super::Download;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
-use crate::{Client, NetError, NetErrorKind};
+use crate::{NetError, NetErrorKind};
 
 /// Longest frame that a connection holds in memory until it was compared with its hash: a frame of 32 MiB of tar that zstd
 /// cannot compress is shorter. Archives with longer frames are fetched without comparing hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
-/// The last bytes of an archive, its frames by the index, and the ranges fetched to learn them, which are not checked yet.
-/// They come from the first server; those of others are compared with them.
-pub fn fetch_tail(
-    client: &Client,
-    file: &PartialFile,
-    mirror: &Mirror,
-    length_bytes: u64,
-    (limits, has_others): (&Limits, bool),
-    progress: &dyn Progress,
-) -> Result<(Option<Tail>, RangeSet<u64>)> {
-    let mut fetched = RangeSet::new();
-    let mut start = first_read_at(length_bytes);
-    // An index longer than the first read takes a second request.
-    for _ in 0..2 {
-        if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
-            break;
+impl Download {
+    /// The last bytes of an archive, its frames by the index, and the ranges fetched to learn them, which are not checked yet.
+    /// They come from the first server; those of others are compared with them.
+    pub(super) fn fetch_tail(
+        &self,
+        mirror: &Mirror,
+        length_bytes: u64,
+        progress: &dyn Progress,
+    ) -> Result<(Option<Tail>, RangeSet<u64>)> {
+        let Self { file, mirrors, limits, .. } = self;
+        let mut fetched = RangeSet::new();
+        let mut start = first_read_at(length_bytes);
+        // An index longer than the first read takes a second request.
+        for _ in 0..2 {
+            if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
+                break;
+            }
+            let mut there = file.done();
+            // The end is not fetched again, unless it may be the wrong part.
+            if let (left, None) = file.unchecked() {
+                there.extend(left);
+            }
+            there.extend(fetched.iter().cloned());
+            for range in there.gaps(&(start..length_bytes)) {
+                let time_max = (mirrors.len() > 1).then(|| time_max(range_bytes(&range)));
+                self.fetch_range(mirror, range.clone(), time_max, progress)?;
+                fetched.insert(range);
+            }
+            there.extend(fetched.iter().cloned());
+            let arrived = Arrived { file, there, wanted: Mutex::new(None) };
+            match Tail::read(&arrived) {
+                Ok(tail) => return Ok((tail, fetched)),
+                // The archive is fetched without a damaged index; the reader reports the damage.
+                Err(error) if error.kind() == ErrorKind::Damaged => break,
+                Err(error) => match arrived.wanted.into_inner() {
+                    Some(wanted) if wanted < start => start = wanted,
+                    _ => return Err(error),
+                },
+            }
         }
-        let mut there = file.done();
-        // The end is not fetched again, unless it may be the wrong part.
-        if let (left, None) = file.unchecked() {
-            there.extend(left);
-        }
-        there.extend(fetched.iter().cloned());
-        for range in there.gaps(&(start..length_bytes)) {
-            let time_max = has_others.then(|| time_max(range_bytes(&range)));
-            fetch_range(client, file, mirror, range.clone(), time_max, progress)?;
-            fetched.insert(range);
-        }
-        there.extend(fetched.iter().cloned());
-        let arrived = Arrived { file, there, wanted: Mutex::new(None) };
-        match Tail::read(&arrived) {
-            Ok(tail) => return Ok((tail, fetched)),
-            // The archive is fetched without a damaged index; the reader reports the damage.
-            Err(error) if error.kind() == ErrorKind::Damaged => break,
-            Err(error) => match arrived.wanted.into_inner() {
-                Some(wanted) if wanted < start => start = wanted,
-                _ => return Err(error),
-            },
-        }
+        Ok((None, fetched))
     }
-    Ok((None, fetched))
+
+    /// Fetches one range from one server, with as many requests as it takes. Does not mark it as arrived.
+    fn fetch_range(
+        &self,
+        mirror: &Mirror,
+        mut range: Range<u64>,
+        time_max: Option<Duration>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
+        let until = Forward::until(progress, is_late);
+        let lease = self.file.lease(range.clone(), &mirror.shown());
+        while !range.is_empty() {
+            let mut written = Ok(());
+            let transfer = mirror.ask(&until, || {
+                let mut giving = mirror.giving();
+                let transfer =
+                    self.client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
+                        if offset_bytes != range.start {
+                            return ControlFlow::Break(());
+                        }
+                        written = lease.put(offset_bytes, bytes).map(|kept| giving.gave(kept.unwrap_or_default()));
+                        range.start = offset_bytes.saturating_add(bytes.len() as u64);
+                        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                    });
+                giving.end();
+                transfer
+            });
+            written?;
+            match transfer {
+                Ok(transfer) if transfer.is_whole => return Err(mirror.no_ranges().into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
+                    let seconds = time_max.unwrap_or_default().as_secs();
+                    let why = format!("the end of the archive did not come within {seconds} s");
+                    return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
+                }
+                transfer => {
+                    let _ = transfer?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Time for the end of an archive if there are other servers, which may be faster: no server sends anything else before the end
 /// is there. Less than 64 KiB/s is slow.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
-}
-
-/// Fetches one range from one server, with as many requests as it takes. Does not mark it as arrived.
-fn fetch_range(
-    client: &Client,
-    file: &PartialFile,
-    mirror: &Mirror,
-    mut range: Range<u64>,
-    time_max: Option<Duration>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let start = Instant::now();
-    let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
-    let until = Forward::until(progress, is_late);
-    let lease = file.lease(range.clone(), &mirror.shown());
-    while !range.is_empty() {
-        let mut written = Ok(());
-        let transfer = mirror.ask(&until, || {
-            let mut giving = mirror.giving();
-            let transfer = client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
-                if offset_bytes != range.start {
-                    return ControlFlow::Break(());
-                }
-                written = lease.put(offset_bytes, bytes).map(|kept| giving.gave(kept.unwrap_or_default()));
-                range.start = offset_bytes.saturating_add(bytes.len() as u64);
-                if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            });
-            giving.end();
-            transfer
-        });
-        written?;
-        match transfer {
-            Ok(transfer) if transfer.were_ranges_ignored => return Err(mirror.no_ranges().into()),
-            Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
-                let seconds = time_max.unwrap_or_default().as_secs();
-                let why = format!("the end of the archive did not come within {seconds} s");
-                return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
-            }
-            transfer => {
-                let _ = transfer?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Marks the ranges that were fetched to learn the index as arrived; of frames with hashes, only complete ones that agree. The
