@@ -249,7 +249,7 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
 fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
-    r.limit("ancestors", ancestors, firedancer::ANCESTORS_MAX);
+    r.limit(firedancer::ANCESTORS, ancestors);
     bank.hash = Hash(r.array()?);
     bank.parent_hash = Hash(r.array()?);
     bank.parent_slot = r.u64()?;
@@ -258,7 +258,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.tick_height = r.u64()?;
     bank.signature_count = r.u64()?;
     bank.capitalization = r.u64()?;
-    r.limit("lamports", bank.capitalization, firedancer::CAPITALIZATION_MAX);
+    r.limit(firedancer::CAPITALIZATION, bank.capitalization);
     bank.max_tick_height = r.u64()?;
     bank.places.hashes_per_tick = r.position();
     if r.flag("hashes per tick")? {
@@ -276,15 +276,15 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     bank.places.stakes = r.position();
     let stakes = read_stakes(r, "the stakes", false, keep)?;
     bank.places.stakes_end = r.position();
-    r.limit("vote accounts in the stakes", stakes.vote_account_count, firedancer::VOTE_ACCOUNTS_MAX);
-    r.limit("delegations in the stakes", stakes.delegation_count, firedancer::DELEGATIONS_MAX);
+    r.limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
+    r.limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
     bank.stakes_epoch = stakes.epoch;
     for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.limit(name, count, firedancer::ITEMS_MAX);
+        r.limit((name, firedancer::ITEMS_MAX), count);
     }
     let unused_epochs = r.skip_items("the unused epoch stakes", 8)?;
     if unused_epochs > 0 {
@@ -331,7 +331,7 @@ const HARD_FORKS_MAX: usize = 1024;
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let count = r.count("the hard forks", 16)?;
-    r.limit("hard forks", count, firedancer::HARD_FORKS_MAX);
+    r.limit(firedancer::HARD_FORKS, count);
     for _ in 0..count {
         let fork = (r.u64()?, r.u64()?);
         if fork.0 <= parent_slot {
@@ -353,11 +353,11 @@ fn read_accounts_fields<R: BufRead>(
 ) -> Result<()> {
     bank.places.storage_map = r.position();
     let slots = r.count("the storage map", 16)?;
-    r.limit("slots in the storage map", slots, firedancer::ITEMS_MAX);
+    r.limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
     for _ in 0..slots {
         let slot = r.u64()?;
         let storages = r.count("the storages of a slot", 16)?;
-        r.limit("storages of a slot", storages, firedancer::SMALL_ITEMS_MAX);
+        r.limit(("storages of a slot", firedancer::SMALL_ITEMS_MAX), storages);
         for _ in 0..storages {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
@@ -370,7 +370,7 @@ fn read_accounts_fields<R: BufRead>(
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
     for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.limit(name, count, firedancer::ITEMS_MAX);
+        r.limit((name, firedancer::ITEMS_MAX), count);
     }
     Ok(())
 }
@@ -385,7 +385,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     bank.places.epoch_stakes = r.position();
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
     let (epoch, slot_index) = bank.epoch_and_index();
-    r.limit("epochs in the epoch stakes", bank.epoch_stakes_count, firedancer::EPOCHS_MAX);
+    r.limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::default();
     let mut found = BTreeSet::new();
@@ -477,11 +477,7 @@ fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>
         );
     }
     let before = first.saturating_sub(1);
-    r.limit(
-        "epochs whose leaders are known",
-        last.saturating_sub(before).saturating_add(1),
-        firedancer::KNOWN_EPOCHS_MAX,
-    );
+    r.limit(firedancer::KNOWN_EPOCHS, last.saturating_sub(before).saturating_add(1));
 }
 
 /// Parses the stakes of an epoch and returns the epoch. `voters` receives those of the first wanted epoch, which is the
@@ -512,7 +508,7 @@ fn read_epoch_stakes<R: BufRead>(
         let most = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
         r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
     }
-    r.limit("delegations of an epoch", stakes.delegation_count, firedancer::EPOCH_DELEGATIONS_MAX);
+    r.limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
     // Firedancer keeps the stakes of three epochs, and computes rewards from the last.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);

@@ -41,28 +41,31 @@ pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 
 /// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c` and `fd_runtime_const.h`).
 pub mod firedancer {
-    pub const ANCESTORS_MAX: u64 = 8192;
-    pub const HARD_FORKS_MAX: u64 = 64;
-    pub const CAPITALIZATION_MAX: u64 = i64::MAX as u64;
-    pub const VOTE_ACCOUNTS_MAX: u64 = 40_200;
+    /// A number in words, and the largest that Firedancer takes.
+    pub type Limit<'a> = (&'a str, u64);
+
+    pub const ANCESTORS: Limit<'_> = ("ancestors", 8192);
+    pub const HARD_FORKS: Limit<'_> = ("hard forks", 64);
+    pub const CAPITALIZATION: Limit<'_> = ("lamports", i64::MAX as u64);
+    pub const VOTE_ACCOUNTS: Limit<'_> = ("vote accounts in the stakes", 40_200);
+    pub const DELEGATIONS: Limit<'_> = ("delegations in the stakes", 2_150_000);
+    pub const EPOCH_DELEGATIONS: Limit<'_> = ("delegations of an epoch", 1 << 22);
     pub const EPOCH_VOTE_ACCOUNTS_MAX: u64 = 2000;
-    pub const DELEGATIONS_MAX: u64 = 2_150_000;
-    pub const EPOCH_DELEGATIONS_MAX: u64 = 1 << 22;
     /// Items of lists that are skipped.
     pub const ITEMS_MAX: u64 = 1 << 20;
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
-    pub const EPOCHS_MAX: u64 = 6;
+    pub const EPOCHS: Limit<'_> = ("epochs in the epoch stakes", 6);
     /// Epochs from the one before the bank's to the last with known leaders.
-    pub const KNOWN_EPOCHS_MAX: u64 = 3;
+    pub const KNOWN_EPOCHS: Limit<'_> = ("epochs whose leaders are known", 3);
     /// Votes, authorized voters, and epochs of credits of a vote account.
     pub const VOTE_STATE_ITEMS_MAX: [usize; 3] = [31, 1024, 64];
     /// Largest epoch with credits.
     pub const CREDITS_EPOCH_MAX: u64 = u16::MAX as u64;
     /// Largest offset at which transaction hashes are cut.
-    pub const TRANSACTION_OFFSET_MAX: u64 = 11;
+    pub const TRANSACTION_OFFSET: Limit<'_> = ("the offset in transaction hashes", 11);
     /// Blockhashes in the status cache, over all slots.
-    pub const CACHED_BLOCKHASHES_MAX: u64 = 300 * 151;
+    pub const CACHED_BLOCKHASHES: Limit<'_> = ("blockhashes", 300 * 151);
     /// Transactions of one slot in the status cache; Agave writes each twice.
-    pub const SLOT_TRANSACTIONS_MAX: u64 = 2 * 98_039;
+    pub const SLOT_TRANSACTIONS: Limit<'_> = ("transactions of a slot", 2 * 98_039);
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 
 use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
+use crate::ledger::demands::firedancer::Limit;
 use crate::{Address, Breach, Demand, Hash};
 
 /// Read-ahead for a streamed file: large enough to make system calls negligible.
@@ -62,10 +63,6 @@ impl<R: BufRead> FieldReader<R> {
             .with_hint("the file is damaged or of an unknown version; take it from its source again")
     }
 
-    fn unreadable(&self, error: &io::Error) -> Error {
-        unreadable(&self.what, self.position, error)
-    }
-
     fn check_remaining(&self, wanted: u64) -> Result<()> {
         match wanted.saturating_sub(self.remaining()) {
             0 => Ok(()),
@@ -76,7 +73,7 @@ impl<R: BufRead> FieldReader<R> {
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         self.check_remaining(wanted)?;
-        self.inner.read_exact(buffer).map_err(|error| self.unreadable(&error))?;
+        self.inner.read_exact(buffer).map_err(|error| unreadable(&self.what, self.position, &error))?;
         self.position = self.position.saturating_add(wanted);
         Ok(())
     }
@@ -91,10 +88,7 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
-            let buffered = match self.inner.fill_buf() {
-                Ok(buffered) => buffered,
-                Err(error) => return Err(unreadable(&self.what, self.position, &error)),
-            };
+            let buffered = self.inner.fill_buf().map_err(|error| unreadable(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {
                 return Err(self.damaged("it became shorter while it was read"));
@@ -164,7 +158,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     /// Records a breach if a count exceeds Firedancer's limit.
-    pub fn limit(&mut self, name: &str, count: u64, max: u64) {
+    pub fn limit(&mut self, (name, max): Limit<'_>, count: u64) {
         if count > max {
             self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }

@@ -93,7 +93,7 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
         let mut slot_transactions = 0u64;
         for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
             let (blockhash, offset) = (Hash(r.array()?), r.u64()?);
-            r.limit("the offset in transaction hashes", offset, firedancer::TRANSACTION_OFFSET_MAX);
+            r.limit(firedancer::TRANSACTION_OFFSET, offset);
             let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
             for _ in 0..transaction_count {
                 r.skip(20)?;
@@ -104,9 +104,9 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
             cache.blockhash_count = cache.blockhash_count.saturating_add(1);
             cache.add_blockhash(blockhash, offset, transaction_count);
         }
-        r.limit("transactions of a slot", slot_transactions, firedancer::SLOT_TRANSACTIONS_MAX);
+        r.limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
     }
-    r.limit("blockhashes", cache.blockhash_count, firedancer::CACHED_BLOCKHASHES_MAX);
+    r.limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
     r.end()?;
     cache.breaches = r.take_breaches();
     Ok(cache)
