@@ -343,20 +343,9 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
         }
     };
     let bank_dir = dir.join("snapshots").join(found.to_string());
-    let roots = vec![StorageRoot::open(dir.join("accounts"))?];
-    let storages = list_roots(&roots, threads)?;
-    Ok(BankSnapshot {
-        slot: found,
-        layout: Layout::Unpacked,
-        bank_file: required(bank_dir.join(found.to_string()))?,
-        status_cache: required(dir.join("snapshots/status_cache"))?,
-        version: required(dir.join("version"))?,
-        obsolete_accounts: None,
-        dir: bank_dir,
-        roots,
-        storages,
-        missing: Vec::new(),
-    })
+    let bank_file = required(bank_dir.join(found.to_string()))?;
+    let files = [bank_file, required(dir.join("snapshots/status_cache"))?, required(dir.join("version"))?];
+    BankSnapshot::of_parts(found, bank_dir, files, std::iter::once(dir.join("accounts")), threads)
 }
 
 fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {

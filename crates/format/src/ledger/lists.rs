@@ -80,15 +80,21 @@ pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
     parse_storages_list(FieldReader::open(path, "the storages list")?)
 }
 
-pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
-    let count = r.count("the list", 12)?;
+pub fn parse_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
+    parse_list(r, 12, |r| Ok((r.u64()?, r.u32()?)))
+}
+
+/// Parses a list of storages that take at least `storage_bytes_min` bytes each.
+fn parse_list<R: BufRead, T>(
+    mut r: FieldReader<R>,
+    storage_bytes_min: u64,
+    parse: impl Fn(&mut FieldReader<R>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = r.count("the list", storage_bytes_min)?;
     if count > STORAGES_MAX {
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
     }
-    let mut storages = Vec::with_capacity(to_usize(count));
-    for _ in 0..count {
-        storages.push((r.u64()?, r.u32()?));
-    }
+    let storages = (0..count).map(|_| parse(&mut r)).collect::<Result<_>>()?;
     r.end()?;
     Ok(storages)
 }
@@ -99,28 +105,20 @@ pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
     parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
 }
 
-pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
-    let count = r.count("the list", 16)?;
-    if count > STORAGES_MAX {
-        return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
-    }
-    let mut storages = Vec::with_capacity(to_usize(count));
-    for _ in 0..count {
+pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
+    parse_list(r, 16, |r| {
         let endings = match r.u32()? {
             0 => APPEND_VEC,
             1 if r.flag("a split storage")? => SPLIT_WITH_DATA,
             1 => SPLIT,
             kind => {
-                return Err(r
-                    .damaged(format!("a storage of kind {kind}, where slotpress knows 0 and 1"))
-                    .with_hint(NEWER_AGAVE));
+                let why = format!("a storage of kind {kind}, where slotpress knows 0 and 1");
+                return Err(r.damaged(why).with_hint(NEWER_AGAVE));
             }
         };
         let (id, slot) = (r.u32()?, r.u64()?);
-        storages.push(ListedStorage { slot, id, endings });
-    }
-    r.end()?;
-    Ok(storages)
+        Ok(ListedStorage { slot, id, endings })
+    })
 }
 
 pub fn write_storages_list(

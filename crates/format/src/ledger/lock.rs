@@ -13,7 +13,7 @@ use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
 /// Holds `<ledger>/ledger.lock` until it is dropped, like Agave: an exclusive `flock`, taken without waiting.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LedgerLock {
     file: Option<File>,
     /// Directory and identity of a lock file that this lock made.
@@ -47,7 +47,7 @@ impl LedgerLock {
     /// A validator or another slotpress holds the lock.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
-            return Ok(Self { file: None, made: None, removes_made: false });
+            return Ok(Self::default());
         }
         Self::acquire_in(&Arc::new(KeptDir::open(ledger)?))
     }
@@ -101,7 +101,7 @@ impl LedgerLock {
         };
         let file = match opened {
             Ok(file) => file,
-            Err(Errno::ROFS) => return Ok(Some(Self { file: None, made: None, removes_made: false })),
+            Err(Errno::ROFS) => return Ok(Some(Self::default())),
             // Locking another user's file needs no write permission.
             Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
                 open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
