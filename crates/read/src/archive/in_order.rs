@@ -5,7 +5,8 @@
 //! starts, and the next tar header is searched for. The visitor decides whether to go on.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
@@ -36,6 +37,12 @@ pub fn read_in_order(
         EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
     // The error of a worker that panicked: its records were not visited.
     let died = Mutex::new(None);
+    // True once the visitor returned an error, which is not damage of the archive.
+    let is_stopped = AtomicBool::new(false);
+    let stop = |error: Error| {
+        is_stopped.store(true, Relaxed);
+        error
+    };
     let check = || match died.lock().clone() {
         Some(error) => Err(error),
         None => visitor.check(),
@@ -59,7 +66,7 @@ pub fn read_in_order(
             }));
         }
         drop((batches.1, free.0));
-        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(Stopped::error);
+        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(stop);
         let decoders = pass.decoders.unwrap_or(pass.threads);
         let (reader, compression) = (stream.reader, stream.compression);
         // Even after a panic here, the channel must close: the workers would wait for ever.
@@ -69,7 +76,7 @@ pub fn read_in_order(
                     Decoded::Content(bytes) => reading.content(bytes),
                     Decoded::Lost(lost) => reading.lose_frame(&lost),
                 });
-                result.map_err(Stopped::error)
+                result.map_err(stop)
             })
         });
         let ended = guarded(|| {
@@ -83,7 +90,7 @@ pub fn read_in_order(
         })); // Closes the channel, so the workers end.
         decoded.and_then(|decoded| ended.map(|()| decoded))
     });
-    if let Some(Stopped(error)) = decoded.as_ref().err().and_then(Stopped::of) {
+    if let (true, Err(error)) = (is_stopped.into_inner(), &decoded) {
         return Err(error.clone());
     }
     if let Some(error) = died.into_inner() {
@@ -120,28 +127,6 @@ pub fn read_in_order(
     read.is_whole &= !has_lost;
     Ok(read)
 }
-
-/// Marks an error that the visitor returned, so that it is not taken for damage of the archive.
-#[derive(Debug)]
-struct Stopped(Error);
-
-impl Stopped {
-    fn error(error: Error) -> Error {
-        Error::failed("reading was stopped").caused_by(Self(error))
-    }
-
-    fn of(error: &Error) -> Option<&Self> {
-        std::error::Error::source(error)?.downcast_ref()
-    }
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Stopped {}
 
 /// The parser of the tar stream, and its state while a part of the stream is lost.
 struct EntryReader<'a> {
