@@ -2,11 +2,9 @@
 //! thread for each document parses them, so that neither a temporary file nor a gigabyte of memory is needed.
 
 use std::io::{BufRead, Read};
-use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, panicked};
 use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
 use slotpress_format::{
@@ -64,13 +62,12 @@ impl DocumentReader {
         let length = entry.content_bytes;
         self.current = match entry.kind {
             EntryKind::Version => Some(Current::Short(Vec::new())),
-            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, move |reader| {
-                parse_bank(FieldReader::new(reader, length, "the bank file"))
-            }))),
+            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, "the bank file", parse_bank))),
             // The bank's slot may still be unknown: slots above it are checked later.
-            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(length, move |reader| {
-                parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
-            }))),
+            EntryKind::StatusCache => {
+                let parse: Parse<StatusCache> = |fields| parse_status_cache(fields, u64::MAX);
+                Some(Current::StatusCache(Pushed::start(length, "the status cache", parse)))
+            }
             _ => None,
         };
     }
@@ -136,14 +133,13 @@ enum Parser<T> {
     Thread(JoinHandle<Result<T>>),
     /// Parses at the end. `error` is the reason if the document needed a thread that could not be started.
     Here {
-        parse: Parse<T>,
-        pieces: Receiver<Vec<u8>>,
+        parse: Box<dyn FnOnce(Vec<u8>) -> Result<T> + Send>,
         held: Vec<u8>,
         error: Option<Error>,
     },
 }
 
-type Parse<T> = Box<dyn FnOnce(PieceReader) -> Result<T> + Send>;
+type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
 
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
@@ -156,30 +152,24 @@ const SMALL_BYTES_MAX: u64 = 16 * 1024;
 const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 impl<T: Send + 'static> Pushed<T> {
-    fn start(length_bytes: u64, parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
+    fn start(length_bytes: u64, name: &'static str, parse: Parse<T>) -> Self {
         let (pieces, receiver) = bounded(PIECES_MAX);
-        if length_bytes <= SMALL_BYTES_MAX {
-            let parse: Parse<T> = Box::new(parse);
-            return Self { pieces, parser: Parser::Here { parse, pieces: receiver, held: Vec::new(), error: None } };
-        }
-        // The thread takes the parser out of the mutex: a thread that does not start would drop it.
-        let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
-        let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().take();
-        let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
-        let work = move || match take(&shared) {
-            Some(parse) => guarded(|| {
+        let parse_from = move |pieces: Receiver<Vec<u8>>, current| {
+            let reader = PieceReader { pieces, current, at: 0 };
+            guarded(|| {
                 panic_point("document");
-                parse(PieceReader { pieces: on_thread, current: Vec::new(), at: 0 })
-            }),
-            None => Err(Error::failed("a document was parsed already")),
+                parse(FieldReader::new(reader, length_bytes, name))
+            })
         };
-        let parser = match Builder::new().spawn(work) {
-            Ok(thread) => Parser::Thread(thread),
-            Err(error) => Parser::Here {
-                parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("no thread parses a document")))),
-                pieces: receiver,
+        let on_thread = receiver.clone();
+        let work = move || parse_from(on_thread, Vec::new());
+        let started = (length_bytes > SMALL_BYTES_MAX).then(|| Builder::new().spawn(work));
+        let parser = match started.transpose() {
+            Ok(Some(thread)) => Parser::Thread(thread),
+            failed => Parser::Here {
+                parse: Box::new(move |held| parse_from(receiver, held)),
                 held: Vec::new(),
-                error: Some(cannot_start(&error)),
+                error: failed.err().map(|error| cannot_start(&error)),
             },
         };
         Self { pieces, parser }
@@ -202,7 +192,7 @@ impl<T: Send + 'static> Pushed<T> {
         match self.parser {
             Parser::Thread(thread) => thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
             Parser::Here { held, error: Some(error), .. } if held.len() > HELD_BYTES_MAX => Err(error),
-            Parser::Here { parse, pieces, held, .. } => guarded(|| parse(PieceReader { pieces, current: held, at: 0 })),
+            Parser::Here { parse, held, .. } => parse(held),
         }
     }
 }
