@@ -53,28 +53,22 @@ impl<R: Read> Peeker<R> {
     }
 
     /// Consumes the next `count` bytes and appends them to `to`.
-    pub fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<()> {
-        while count > 0 {
-            let available = self.peek(1)?;
-            if available.is_empty() {
-                return Err(cut_off(self.position));
-            }
-            let (part, _) = split_at_most(available, count);
-            to.extend_from_slice(part);
-            let step = part.len();
-            self.consume(step);
-            count = count.saturating_sub(step);
-        }
-        Ok(())
+    pub fn take(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
+        self.pass(count as u64, |part| to.extend_from_slice(part))
     }
 
-    pub fn skip(&mut self, mut count: u64) -> Result<()> {
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        self.pass(count, |_| ())
+    }
+
+    fn pass(&mut self, mut count: u64, mut on_part: impl FnMut(&[u8])) -> Result<()> {
         while count > 0 {
-            let available = self.peek(1)?.len();
-            if available == 0 {
+            let (part, _) = split_at_most(self.peek(1)?, to_usize(count));
+            let step = part.len();
+            on_part(part);
+            if step == 0 {
                 return Err(cut_off(self.position));
             }
-            let step = available.min(to_usize(count));
             self.consume(step);
             count = count.saturating_sub(step as u64);
         }
