@@ -9,7 +9,7 @@ use slotpress_format::{
 };
 
 use super::by_index::Extent;
-use super::decode::FrameDecoder;
+use super::range::{FrameOffsets, read_range};
 use super::tail::Tail;
 use super::visit::{EntryUse, Problem, Visitor};
 use super::{Archive, Pass};
@@ -111,29 +111,15 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
     })
 }
 
-/// Decodes only the frame in which the bank file begins.
+/// Decodes only the frames in which the bank file begins.
 fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let is_bank = |entry: &&Entry| matches!(entry.kind, EntryKind::BankFile(_));
     let entry = *tail.index.entries.iter().find(is_bank)?;
     let before = tail.index.entries.iter().take_while(|entry| !is_bank(entry)).map(Entry::tar_bytes);
     let start = before.fold(BLOCK_BYTES, u64::saturating_add);
-    let mut frame_start = 0u64;
-    let frame = tail.frames.iter().find(|frame| {
-        let end = frame_start.saturating_add(u64::from(frame.content_bytes));
-        let is_in = start < end;
-        frame_start = if is_in { frame_start } else { end };
-        is_in
-    })?;
-    if to_usize(frame.compressed_bytes) > zstd_safe::compress_bound(to_usize(frame.content_bytes)) {
-        return None;
-    }
-    let mut compressed = vec![0; to_usize(frame.compressed_bytes)];
-    archive.source.read_exact_at(&mut compressed, frame.offset_bytes).ok()?;
-    let mut content = Vec::new();
-    let mut decoder = FrameDecoder::new().ok()?;
-    decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content).ok()?;
-    let front = content.get(to_usize(start.saturating_sub(frame_start))..)?;
-    Some((entry, split_at_most(front, FRONT_BYTES).0.to_vec()))
+    let mut front = vec![0; to_usize(entry.content_bytes).min(FRONT_BYTES)];
+    read_range(archive, &FrameOffsets::of(tail), start, &mut front).ok()?;
+    Some((entry, front))
 }
 
 /// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning of the archive; `None`

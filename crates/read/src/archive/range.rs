@@ -37,6 +37,10 @@ pub fn read_range(archive: &Archive, offsets: &FrameOffsets, mut offset_bytes: u
     let mut number = offsets.0.partition_point(|start| *start <= offset_bytes).saturating_sub(1);
     while !to.is_empty() {
         let (start, frame) = offsets.0.get(number).zip(frames.get(number)).ok_or_else(contradiction)?;
+        // zstd never compresses to more than this bound.
+        if to_usize(frame.compressed_bytes) > zstd_safe::compress_bound(to_usize(frame.content_bytes)) {
+            return Err(contradiction());
+        }
         let bytes = pieces.read(&(frame.offset_bytes..frame.end_bytes()), &mut compressed)?;
         decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
         if content.len() != frame.content_bytes as usize {
