@@ -148,8 +148,7 @@ pub fn write_no_obsolete_accounts(
 }
 
 /// Obsolete records of one storage, summed up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObsoleteSummary {
     pub slot: u64,
     pub id: u64,

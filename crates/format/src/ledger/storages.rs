@@ -18,7 +18,6 @@ pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages, kept open so that files are found relative to it.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct StorageRoot {
     pub path: PathBuf,
     pub dir: OwnedFd,
@@ -72,7 +71,7 @@ pub const SPLIT: &[&str] = &[".meta"];
 pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
 /// A storage when it was found. Kept small, since mainnet has 430,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageFile {
     pub slot: u64,
     /// Id of the storage on this node.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Hint, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
+use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
     BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
     read_bank_file,
@@ -22,7 +23,7 @@ use slotpress_format::{
 pub use storage_length::StorageFault;
 
 use crate::plan::split::{Checkpoint, ToScan, scan_splits};
-use crate::plan::storage_length::{Obsolete, StorageLength, read_obsolete, storage_length};
+use crate::plan::storage_length::{OnFault, StorageLength, read_obsolete, storage_length};
 
 #[derive(Clone, Debug)]
 pub struct PlannedFile {
@@ -33,7 +34,7 @@ pub struct PlannedFile {
     pub modified_ns: i64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PlannedStorage {
     pub file: StorageFile,
     /// Its id in the archive, which may differ from the file's.
@@ -56,7 +57,7 @@ impl PlannedStorage {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Plan {
     pub bank: BankFile,
     /// The first entries: version, status cache, bank file.
@@ -110,14 +111,14 @@ impl Plan {
         snapshot: BankSnapshot,
         options: &PlanOptions,
         progress: &dyn Progress,
-        on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+        on_fault: &mut OnFault<'_>,
     ) -> Result<Self> {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
         if let Some(base) = options.base_slot.filter(|base| base >= slot) {
             return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
                 .with_hint("the base slot is the slot of the full archive that the incremental one builds on"));
         }
-        let mut obsolete = vec![Obsolete::default(); storages.len()];
+        let mut obsolete = vec![None; storages.len()];
         let format = snapshot.layout.obsolete_format();
         if let Some(path) = obsolete_accounts {
             read_obsolete(path, format, storages, &mut obsolete, on_fault)?;
@@ -131,7 +132,7 @@ impl Plan {
             .zip(&obsolete)
             .zip(map_bytes)
             .filter(|((file, _), _)| options.base_slot.is_none_or(|base| file.slot > base))
-            .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete, map_bytes })
+            .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete: obsolete.unwrap_or_default(), map_bytes })
             .collect();
         let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
         // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the lengths, and for a
@@ -145,19 +146,8 @@ impl Plan {
         if files.len().saturating_add(planned.storages.len()) as u64 > ENTRIES_MAX {
             return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
         }
-        let PlannedStorages { storages, checkpoints, obsolete_records, obsolete_bytes, whole_storages } = planned;
-        Ok(Self {
-            bank,
-            files,
-            storages,
-            roots: snapshot.roots,
-            obsolete_accounts: lists,
-            checkpoints,
-            obsolete_records,
-            obsolete_bytes,
-            whole_storages,
-            io_hint: options.io_policy.io_hint,
-        })
+        let io_hint = options.io_policy.io_hint;
+        Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
 
     /// Plans the archive of what was unpacked from one: of all storages there, those whose ids in it `id_of` tells, as they
@@ -169,28 +159,11 @@ impl Plan {
         io_hint: IoHint,
     ) -> Result<Self> {
         let planned = |file: &StorageFile| {
-            Some(PlannedStorage {
-                file: *file,
-                id: id_of(file)?,
-                content_bytes: file.file_bytes,
-                padding_bytes: 0,
-                obsolete_list_offset: 0,
-                obsolete_count: 0,
-                checkpoints: (0, 0),
-            })
+            let (id, content_bytes) = (id_of(file)?, file.file_bytes);
+            Some(PlannedStorage { file: *file, id, content_bytes, ..PlannedStorage::default() })
         };
-        Ok(Self {
-            bank,
-            files: plan_files(&snapshot)?,
-            storages: snapshot.storages.iter().filter_map(planned).collect(),
-            roots: snapshot.roots,
-            obsolete_accounts: None,
-            checkpoints: Vec::new(),
-            obsolete_records: 0,
-            obsolete_bytes: 0,
-            whole_storages: 0,
-            io_hint,
-        })
+        let (files, storages) = (plan_files(&snapshot)?, snapshot.storages.iter().filter_map(planned).collect());
+        Ok(Self { bank, files, storages, roots: snapshot.roots, io_hint, ..Self::default() })
     }
 
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
@@ -216,17 +189,8 @@ impl Plan {
 /// A storage to archive, before its length is known.
 struct Wanted<'a> {
     file: &'a StorageFile,
-    obsolete: &'a Obsolete,
+    obsolete: ObsoleteSummary,
     map_bytes: Option<u64>,
-}
-
-#[derive(Default)]
-struct PlannedStorages {
-    storages: Vec<PlannedStorage>,
-    checkpoints: Vec<Checkpoint>,
-    obsolete_records: u64,
-    obsolete_bytes: u64,
-    whole_storages: u64,
 }
 
 /// Reads the bank file, and the length that its storage map gives each storage. A storage that is in the map but
@@ -234,7 +198,7 @@ struct PlannedStorages {
 fn read_bank(
     snapshot: &BankSnapshot,
     base_slot: Option<u64>,
-    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+    on_fault: &mut OnFault<'_>,
 ) -> Result<(BankFile, Vec<Option<u64>>)> {
     let BankSnapshot { slot, storages, .. } = snapshot;
     let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
@@ -288,16 +252,16 @@ fn scan_wanted(
     scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }
 
-/// Computes the length of each storage; `scanned` has the results for split ones. Leaves out storages without remaining
+/// The part of a plan that concerns storages: computes the length of each; `scanned` has the results for split ones. Leaves out storages without remaining
 /// records, and invalid ones for which `on_fault` returns no error.
 fn plan_storages(
     wanted: &[Wanted<'_>],
     scanned: Vec<Result<StorageLength>>,
     roots: &[StorageRoot],
     has_map: bool,
-    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
-) -> Result<PlannedStorages> {
-    let mut planned = PlannedStorages { storages: Vec::with_capacity(wanted.len()), ..PlannedStorages::default() };
+    on_fault: &mut OnFault<'_>,
+) -> Result<Plan> {
+    let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
     let mut scanned = scanned.into_iter();
     for Wanted { file, obsolete, map_bytes } in wanted {
         let length = match file.is_split() {

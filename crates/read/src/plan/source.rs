@@ -4,7 +4,7 @@
 //! that changes while it is read cannot be archived.
 
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
-use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteItem, StorageFile, StorageRoot};
+use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
 
 use crate::Plan;
 use crate::plan::file::StorageSource;
@@ -70,7 +70,9 @@ impl Plan {
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = self.root_of(&storage.file)?;
         if storage.file.is_split() {
-            let obsolete = self.read_obsolete(storage)?;
+            let read =
+                |lists: &ObsoleteLists| lists.read_items(storage.obsolete_list_offset, storage.obsolete_count, true);
+            let obsolete = self.obsolete_accounts.as_ref().map(read).transpose()?.unwrap_or_default();
             return SplitStorage::open(root, &storage.file, self.io_hint)?.read(
                 self.checkpoints_of(storage),
                 &obsolete,
@@ -101,15 +103,6 @@ impl Plan {
     pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
         let root = self.roots.get(usize::from(file.root));
         root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
-    }
-
-    fn read_obsolete(&self, storage: &PlannedStorage) -> Result<Vec<ObsoleteItem>> {
-        match &self.obsolete_accounts {
-            Some(lists) if storage.obsolete_count > 0 => {
-                lists.read_items(storage.obsolete_list_offset, storage.obsolete_count, storage.file.is_split())
-            }
-            _ => Ok(Vec::new()),
-        }
     }
 }
 

@@ -62,10 +62,8 @@ pub(super) fn scan_splits<'a>(
 ) -> Result<Vec<Result<StorageLength>>> {
     let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
         let ToScan { storage, obsolete_list_offset, obsolete_count } = *to_scan;
-        let items = match obsolete {
-            Some(lists) if obsolete_count > 0 => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
-            _ => Vec::new(),
-        };
+        let items = obsolete.map(|lists| lists.read_items(obsolete_list_offset, obsolete_count, true)).transpose()?;
+        let items = items.unwrap_or_default();
         let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
         let opened = SplitStorage::open(root, storage, io_policy.io_hint)?;
         let on_read = &mut |bytes| {

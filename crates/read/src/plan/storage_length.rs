@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_accounts};
 
@@ -19,13 +20,8 @@ pub struct StorageFault {
     pub error: Error,
 }
 
-#[derive(Clone, Copy, Default)]
-pub struct Obsolete {
-    pub list_offset: u64,
-    pub count: u64,
-    pub cut_bytes: u64,
-    pub is_seen: bool,
-}
+/// Receives a storage that is missing or invalid, and decides whether planning goes on without it.
+pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
 /// Reads the number of obsolete records of each storage; `storages` must be sorted. A listed storage that is missing is
 /// a fault.
@@ -33,8 +29,8 @@ pub fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,
     storages: &[StorageFile],
-    obsolete: &mut [Obsolete],
-    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+    obsolete: &mut [Option<ObsoleteSummary>],
+    on_fault: &mut OnFault<'_>,
 ) -> Result<()> {
     let find = |slot: u64, id: u64| {
         storages.binary_search_by_key(&(slot, id), |storage| (storage.slot, u64::from(storage.id))).ok()
@@ -53,16 +49,10 @@ pub fn read_obsolete(
                     _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
                 };
             };
-            if std::mem::replace(&mut obsolete.is_seen, true) {
-                return Err(wrong("is listed twice"));
+            match obsolete.replace(found) {
+                Some(_) => Err(wrong("is listed twice")),
+                None => Ok(()),
             }
-            *obsolete = Obsolete {
-                list_offset: found.list_offset,
-                count: found.count,
-                cut_bytes: found.cut_bytes,
-                is_seen: true,
-            };
-            Ok(())
         },
     )
 }
@@ -81,7 +71,7 @@ pub struct StorageLength {
 /// Without a storage map: all of it, padded to whole records as in Agave 4.4.
 pub fn storage_length(
     file: &StorageFile,
-    obsolete: &Obsolete,
+    obsolete: &ObsoleteSummary,
     map_bytes: Option<u64>,
     has_map: bool,
 ) -> Result<StorageLength> {
@@ -131,7 +121,7 @@ mod tests {
 
     fn length(file_bytes: u64, cut_bytes: u64, map_bytes: Option<u64>) -> Result<(u64, bool)> {
         let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind: StorageKind::AppendVec };
-        let obsolete = Obsolete { count: u64::from(cut_bytes > 0), cut_bytes, ..Obsolete::default() };
+        let obsolete = ObsoleteSummary { count: u64::from(cut_bytes > 0), cut_bytes, ..ObsoleteSummary::default() };
         storage_length(&file, &obsolete, map_bytes, true).map(|length| (length.content_bytes, length.is_whole))
     }
 
@@ -163,7 +153,7 @@ mod tests {
         ] {
             let kind = StorageKind::AppendVec;
             let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind };
-            let obsolete = Obsolete { count: u64::from(cut_bytes > 0), cut_bytes, ..Obsolete::default() };
+            let obsolete = ObsoleteSummary { count: u64::from(cut_bytes > 0), cut_bytes, ..ObsoleteSummary::default() };
             let length = storage_length(&file, &obsolete, None, false).expect("a length");
             assert_eq!((length.content_bytes, length.padding_bytes), expected, "{file_bytes} without {cut_bytes}");
             assert!(!length.is_whole);
