@@ -199,14 +199,14 @@ pub struct StorageMapItem {
     pub length_bytes: u64,
 }
 
-pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>) -> Result<BankFile> {
+/// Receives the items of a storage map.
+pub type OnStorage<'a> = dyn FnMut(StorageMapItem) -> Result<()> + 'a;
+
+pub fn read_bank_file(path: &Path, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
     parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
 }
 
-pub fn parse_bank_file<R: BufRead>(
-    r: FieldReader<R>,
-    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
-) -> Result<BankFile> {
+pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
     match parse_bank_file_and_end(r, on_storage, false)? {
         (bank, None) => Ok(bank),
         (_, Some(error)) => Err(error),
@@ -217,7 +217,7 @@ pub fn parse_bank_file<R: BufRead>(
 /// `keeps_stakes` keeps the bank's stakes, which take about 100 bytes for each delegation.
 pub fn parse_bank_file_and_end<R: BufRead>(
     mut r: FieldReader<R>,
-    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+    on_storage: &mut OnStorage<'_>,
     keeps_stakes: bool,
 ) -> Result<(BankFile, Option<Error>)> {
     let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
@@ -349,7 +349,7 @@ fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Resu
 fn read_accounts_fields<R: BufRead>(
     r: &mut FieldReader<R>,
     bank: &mut BankFile,
-    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+    on_storage: &mut OnStorage<'_>,
 ) -> Result<()> {
     bank.places.storage_map = r.position();
     let slots = r.count("the storage map", 16)?;
