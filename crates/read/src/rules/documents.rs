@@ -176,7 +176,7 @@ pub fn judge_storage_map(
     let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
     for item in map {
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
-        let place = || Place::entry(format!("accounts/{}.{}", item.slot, item.id));
+        let place = || Place::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
             // The map of an older storage's own archive gives its length; the newer map tells its length since then.
             Some(length) if length == item.length_bytes || !is_newer => {}
@@ -196,7 +196,7 @@ pub fn judge_storage_map(
     unknown.sort_unstable();
     // An older storage that the newer map omits has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
-        let place = Place::entry(format!("accounts/{slot}.…"));
+        let place = Place::storage(slot, "…");
         findings.add(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
     }
     Ok(())

@@ -50,7 +50,6 @@ impl Check {
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Place {
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
@@ -66,6 +65,10 @@ pub struct Place {
 impl Place {
     pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
+    }
+
+    pub(crate) fn storage(slot: u64, id: impl std::fmt::Display) -> Self {
+        Self::entry(format!("accounts/{slot}.{id}"))
     }
 
     pub(crate) fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
@@ -85,7 +88,6 @@ impl Place {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Failure {
     pub check: Check,
     pub rule: Rule,
@@ -205,10 +207,6 @@ impl Findings {
     /// Records that a check was not made to its end; keeps the first reason.
     pub fn skip(&self, check: Check, why: impl ToString) {
         self.lock().skipped.entry(check).or_insert_with(|| why.to_string());
-    }
-
-    pub fn is_skipped(&self, check: Check) -> bool {
-        self.lock().skipped.contains_key(&check)
     }
 
     pub fn skipped(&self, check: Check) -> Option<String> {

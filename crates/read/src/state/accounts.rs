@@ -248,10 +248,6 @@ impl<'a> AccountsWorker<'a> {
         }
     }
 
-    fn place(&self) -> Place {
-        Place::entry(format!("accounts/{}.{}", self.storage.slot, self.storage.id))
-    }
-
     /// Keeps the first error, which ends the reading.
     fn tell(&self, result: Result<()>) {
         if let Err(error) = result {
@@ -326,7 +322,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.contribute(&record);
                 }
                 if is_listed(duplicates, &fingerprint) {
-                    let mut place = self.place().at(record.offset_bytes);
+                    let mut place = Place::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
                     place.account = Some(Address(record.header.pubkey));
                     let twice = "more than once";
                     self.tell(self.findings.add(Rule::DuplicateAccount, &place, "once", twice));
@@ -357,7 +353,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
     if rule == Rule::DataLength {
         findings.skip(Check::State, "a storage does not consist of records");
     }
-    let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
+    let mut place = Place::storage(storage.slot, storage.id).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
     findings.add(rule, &place, fault.expected, fault.found)
 }

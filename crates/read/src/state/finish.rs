@@ -69,7 +69,7 @@ pub fn finish_check(
         }
     })?;
     accounts.check()?;
-    if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
+    if let Some(bank) = bank.filter(|_| findings.skipped(Check::State).is_none()) {
         judge_state(accounts, &accounts.sums(), bank, findings)?;
     }
     counted.superseded += accounts.sums().skipped;
@@ -88,7 +88,7 @@ pub fn finish_visit(
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
 ) -> Result<StateCounts> {
     let marked = accounts.mark_superseded(threads, marks_bytes_max)?;
-    let checked_bank = bank.filter(|_| !findings.is_skipped(Check::State));
+    let checked_bank = bank.filter(|_| findings.skipped(Check::State).is_none());
     let second_pass = SecondPass { visitor, marked, is_checked: checked_bank.is_some() };
     show_all(Task::Visit(&second_pass))?;
     accounts.check()?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use slotpress_base::{Error, Result};
+use slotpress_format::{BankFile, StorageMapItem};
 
 use crate::archive::Archive;
 use crate::archive::by_index::Extent;
@@ -103,6 +104,20 @@ impl VerifiedArchive {
             threads,
             job.progress,
         )?)
+    }
+
+    pub fn bank(&self) -> Option<&BankFile> {
+        self.judged.bank.as_ref().map(|(bank, _)| bank)
+    }
+
+    pub fn is_of_firedancer(&self) -> bool {
+        self.bank().is_some_and(BankFile::is_of_firedancer)
+    }
+
+    /// The storage map of the bank file, if all storages could be read.
+    pub fn whole_map(&self) -> Option<&[StorageMapItem]> {
+        let (_, map) = self.judged.bank.as_ref().filter(|_| !self.findings.has_lost_accounts())?;
+        Some(map)
     }
 
     pub fn storages(&self) -> &[(u64, u64)] {

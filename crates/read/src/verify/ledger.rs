@@ -113,7 +113,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
         let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
         read_storages(&plan, &visitor, wanted, options.threads, progress, &|storage, error| {
-            let place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id));
+            let place = Place::storage(storage.slot, storage.id);
             findings.lose_accounts();
             findings.add_error(Rule::Ledger, &place, &error)
         })
@@ -145,12 +145,8 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
     counts.add_state(&counted, &accounts);
     let mut report = report_of(findings, options, dir);
-    if let Some(bank) = &bank {
-        report.hash = Some(bank.snapshot_hash());
-        (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
-    }
     report.counts = counts;
-    report.set_completeness(bank.as_ref(), has_list);
+    report.set_bank(bank.as_ref(), has_list);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.elapsed = stopwatch.elapsed();
     Ok(report)
@@ -185,7 +181,7 @@ impl<'a> StorageFaults<'a> {
     }
 
     fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
-        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        let place = Place::storage(slot, id);
         findings.lose_accounts();
         findings.add(Rule::MissingStorage, &place, expected, "none")
     }
@@ -200,8 +196,7 @@ impl<'a> StorageFaults<'a> {
             };
         }
         self.findings.lose_accounts();
-        let place = Place::entry(format!("accounts/{slot}.{id}"));
-        self.findings.add_error(Rule::Ledger, &place, error)
+        self.findings.add_error(Rule::Ledger, &Place::storage(*slot, id), error)
     }
 }
 

@@ -282,7 +282,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         refuse_swapped(newest, base)?;
     }
     judge_maps(newest, base)?;
-    let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
+    let bank = newest.bank();
     if let Some(bank) = bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
     }
@@ -299,7 +299,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         newest.findings.lose_accounts();
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
-    if base.and_then(|base| base.judged.bank.as_ref()).is_some_and(|(bank, _)| bank.is_of_firedancer()) {
+    if base.is_some_and(VerifiedArchive::is_of_firedancer) {
         accounts.older_are_of_firedancer();
     }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
@@ -310,7 +310,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
             path: one.archive.path_buf(),
             root: one.archive.root(),
             first_storage: one.first_storage,
-            is_of_firedancer: one.judged.bank.as_ref().is_some_and(|(bank, _)| bank.is_of_firedancer()),
+            is_of_firedancer: one.is_of_firedancer(),
         };
         visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
     }
@@ -328,7 +328,6 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     counts.add_state(&counted, accounts);
     let bank = bank.cloned();
     let has_index = read.iter().all(|one| one.archive.tail.is_some());
-    let summary = bank.as_ref().map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
     let findings = Findings::new();
     let (mut paths, mut roots) = (Vec::new(), Vec::new());
     for one in read {
@@ -338,14 +337,11 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         paths.push(path);
     }
     let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
-    if let Some((slot, hash, capitalization)) = summary {
-        (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
-    }
     report.base_slot = base_slot;
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.roots = roots;
     report.counts = counts;
-    report.set_completeness(bank.as_ref(), has_index);
+    report.set_bank(bank.as_ref(), has_index);
     report.bank = bank;
     Ok(report)
 }
@@ -353,11 +349,10 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
 /// Refuses a full archive that is newer than the incremental one, unless the latter's name says that it is meant so: a
 /// judgement of the state would not help.
 fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
-    let slot_of = |one: &VerifiedArchive| one.judged.bank.as_ref().map(|(bank, _)| bank.slot);
     let is_meant = newest.archive.base_slot().is_some();
-    match (slot_of(base), slot_of(newest)) {
-        (Some(first), Some(second)) if second < first && !is_meant => {
-            Err(swapped(&base.archive.path_buf(), &newest.archive.path_buf()))
+    match (base.bank(), newest.bank()) {
+        (Some(first), Some(second)) if second.slot < first.slot && !is_meant => {
+            Err(swapped(base.archive.path(), newest.archive.path()))
         }
         _ => Ok(()),
     }
@@ -367,26 +362,25 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
     for one in [Some(newest), base].into_iter().flatten() {
-        if let Some((bank, _)) = &one.judged.bank {
+        if let Some(bank) = one.bank() {
             judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
         }
     }
     if let Some(base) = base {
-        let full_slot = base.judged.bank.as_ref().map(|(bank, _)| bank.slot);
+        let full_slot = base.bank().map(|bank| bank.slot);
         judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;
-        if let Some((bank, _)) = &base.judged.bank {
+        if let Some(bank) = base.bank() {
             judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
         }
-        if let Some((_, map)) = base.judged.bank.as_ref().filter(|_| !base.findings.has_lost_accounts()) {
+        if let Some(map) = base.whole_map() {
             judge_storage_map(map, base.storages(), None, true, &base.findings)?;
         }
     }
-    if let Some((_, map)) = newest.judged.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
+    if let Some(map) = newest.whole_map() {
         let mut storages = newest.storages().to_vec();
         storages.extend(base.into_iter().flat_map(|base| base.storages()));
         // A full archive without a map, such as Firedancer's, may have other storages than the newer map names.
-        let has_map = |base: &VerifiedArchive| base.judged.bank.as_ref().is_some_and(|(_, map)| !map.is_empty());
-        let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts() && has_map(base));
+        let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
         judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }
     Ok(())

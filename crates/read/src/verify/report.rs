@@ -24,7 +24,7 @@ pub struct CheckResult {
 }
 
 #[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// The verified input: an archive, a full and an incremental one, or a ledger.
@@ -132,22 +132,12 @@ impl VerifyReport {
             paths,
             ok: failures.is_empty(),
             asked: asked.to_vec(),
-            expected_hash: None,
-            expected_slot: None,
-            roots: Vec::new(),
-            slot: None,
-            base_slot: None,
-            hash: None,
-            capitalization: None,
-            complete: None,
             checks,
             unlisted_count,
             failures,
             warnings,
             clients,
-            counts: Counts::default(),
-            elapsed: Elapsed::default(),
-            bank: None,
+            ..Self::default()
         }
     }
 
@@ -161,10 +151,13 @@ impl VerifyReport {
         Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.shown())))
     }
 
-    /// Determines the evidence that no storage is missing: the state if it was checked, else the storage map, else an
-    /// index (for a ledger, its storages list).
-    pub fn set_completeness(&mut self, bank: Option<&BankFile>, has_index: bool) {
+    /// Adds facts of the bank file, if it could be read, and the evidence that no storage is missing: the state if it was
+    /// checked, else the storage map, else an index (for a ledger, its storages list).
+    pub(crate) fn set_bank(&mut self, bank: Option<&BankFile>, has_index: bool) {
         let Some(bank) = bank else { return };
+        self.slot = Some(bank.slot);
+        self.hash = Some(bank.snapshot_hash());
+        self.capitalization = Some(bank.capitalization);
         let outcome = match self.was_made(Check::State) {
             true => StateOutcome::Checked { accounts: self.counts.accounts },
             false => StateOutcome::NotChecked(String::new()),
