@@ -95,7 +95,6 @@ impl Layout {
 
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
 #[derive(Debug)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct BankSnapshot {
     pub slot: u64,
     pub layout: Layout,

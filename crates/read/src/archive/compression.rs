@@ -2,14 +2,15 @@
 
 #![warn(missing_docs)]
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::Entry;
 use slotpress_format::ledger::names::Extension;
 
 /// Compression of an archive, told from its first bytes.
 #[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Compression {
     Zstd,
     Lz4,
@@ -41,12 +42,6 @@ impl Compression {
             Self::Gzip => "gzip",
             Self::None => "none",
         }
-    }
-}
-
-impl Serialize for Compression {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -88,7 +88,6 @@ pub struct FrameWalker<'a, R> {
 /// Statistics of the frames of a stream, as far as it was walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct FrameStatistics {
     pub frames: u64,
     /// The largest content size that a frame header states, in bytes.

@@ -46,7 +46,6 @@ pub enum AccountsInput<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct ArchiveInspection {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
@@ -90,7 +89,6 @@ fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::resu
 /// Writer of an archive, as its index names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct WrittenBy {
     pub name: String,
     pub settings: String,
@@ -100,7 +98,6 @@ pub struct WrittenBy {
 /// Tells whether a client loads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct ClientReading {
     pub client: Client,
     /// True if nothing was found for which it refuses the archive.
@@ -111,7 +108,6 @@ pub struct ClientReading {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct EntrySummary {
     pub storages: u64,
     pub storage_bytes: u64,

@@ -121,8 +121,6 @@ impl StateOutcome {
 /// Evidence that no storage is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Completeness {
     /// The state check, which notices missing accounts.
     ByState,

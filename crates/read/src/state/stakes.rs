@@ -223,7 +223,7 @@ impl StakeAccounts {
         Ok(FoundAccounts { staked, vote_records, of_firedancer, newest_slots, are_rewards_active })
     }
 
-    pub fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
+    fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         match self.shard(address).get(address)?.staked {
             Staked::Delegation(delegation) => Some(delegation),
             _ => None,
@@ -238,17 +238,14 @@ impl StakeAccounts {
         }
     }
 
-    fn found_vote_account(&self, address: &[u8; 32]) -> Option<(VoteAccount, u32)> {
+    /// A vote account, and the number of the storage that holds it.
+    fn vote_account(&self, address: &[u8; 32]) -> Option<(VoteAccount, u32)> {
         let shard = self.shard(address);
         let found = shard.get(address)?;
         match &found.staked {
             Staked::Vote(account, _) => Some((**account, found.storage)),
             _ => None,
         }
-    }
-
-    pub fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
-        self.found_vote_account(address).map(|(account, _)| account)
     }
 
     /// Compares the stakes of a bank file with the accounts. Call after superseded versions were dropped.
@@ -262,7 +259,7 @@ impl StakeAccounts {
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
         let of_firedancer = self.of_firedancer.lock().clone();
         for (address, account) in voters {
-            let found = match self.found_vote_account(address) {
+            let found = match self.vote_account(address) {
                 Some((found, storage)) if found.digest == account.digest => {
                     let is_lost = of_firedancer.iter().any(|storages| storages.contains(&storage));
                     if found.rent_epoch != account.rent_epoch && !is_lost {
@@ -289,7 +286,7 @@ impl StakeAccounts {
         }
         // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
         let mut missing = self.delegations_to_others(&known);
-        missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
+        missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|(account, _)| is_usable(&account)));
         if missing.is_empty() {
             return Ok(());
         }
@@ -384,7 +381,7 @@ mod tests {
             assert_eq!(kept(), usize::from(are_kept));
             // An unreadable vote account is compared, although Agave does not keep it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
-            assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
+            assert!(stakes.vote_account(&[7; 32]).is_some_and(|(account, _)| account.node.is_none()));
             let bytes = stakes.kept_bytes.as_ref().map(|bytes| bytes.load(Relaxed));
             assert_eq!(bytes, are_kept.then_some(40), "those of the sysvar");
         }

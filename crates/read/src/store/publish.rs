@@ -33,15 +33,6 @@ pub struct Unpublished {
 }
 
 impl Unpublished {
-    /// Makes a temporary file in `dir`, and removes those of killed runs.
-    ///
-    /// # Errors
-    /// `dir` is not a directory; the disk fails.
-    pub fn create(dir: &Path) -> Result<Self> {
-        check_output_dir(dir)?;
-        Self::create_in(&Arc::new(KeptDir::open(dir)?))
-    }
-
     /// Makes the temporary file for this final name in an open directory; only one process at a time can have it.
     ///
     /// # Errors
@@ -50,7 +41,7 @@ impl Unpublished {
         Self::begin(dir, Some(final_name))
     }
 
-    /// Makes a temporary file in an open directory.
+    /// Makes a temporary file in an open directory, and removes those of killed runs.
     ///
     /// # Errors
     /// The disk fails.
@@ -232,11 +223,15 @@ mod tests {
 
     use super::*;
 
+    fn create(dir: &Path) -> Result<Unpublished> {
+        Unpublished::create_in(&Arc::new(KeptDir::open(dir)?))
+    }
+
     #[test]
     fn nothing_is_replaced_unasked() {
         let dir = tempfile::tempdir().expect("a directory");
         let publish = |text: &str, replace| {
-            let file = Unpublished::create(dir.path()).expect("created");
+            let file = create(dir.path()).expect("created");
             file.file().write_all(text.as_bytes()).expect("written");
             file.publish("name", replace)
         };
@@ -257,7 +252,7 @@ mod tests {
                 let dir = dir.path();
                 scope.spawn(move || {
                     for round in 0..100 {
-                        let file = Unpublished::create(dir).expect("created");
+                        let file = create(dir).expect("created");
                         file.publish(&format!("{thread}-{round}"), false).expect("published");
                     }
                 });
@@ -288,9 +283,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}killed"));
         fs::write(&stale, "half").expect("written");
-        let live = Unpublished::create(dir.path()).expect("created");
+        let live = create(dir.path()).expect("created");
         assert!(!stale.exists());
-        let other = Unpublished::create(dir.path()).expect("created");
+        let other = create(dir.path()).expect("created");
         assert!(live.path().exists() && other.path().exists());
         drop((live, other));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
