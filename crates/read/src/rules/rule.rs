@@ -37,43 +37,19 @@ const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
 /// Advice for a broken rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remedy {
-    Download,
-    Source,
-    Recompress,
-    Convert,
-    Pair,
-    Name,
-    Ledger,
-    Storage,
-    Hints,
-    Version,
-    Layout,
-    Look,
-}
-
-impl Remedy {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Download => "download the archive again; if the result is the same, from another source",
-            Self::Source => "do not use it; take the archive from another source",
-            Self::Recompress => "recompress it: that makes an archive that all clients read",
-            Self::Convert => "for Agave, convert it by recompressing; Firedancer loads it as it is",
-            Self::Pair => {
-                "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one by recompressing, \
-                 or take Agave's; otherwise, take the archives from another source"
-            }
-            Self::Name => "do not use it: it was renamed or made up; take it from another source",
-            Self::Ledger => "take the ledger from its source again, or restore it from an archive",
-            Self::Storage => "name every accounts path, or restore the ledger from an archive",
-            Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
-            Self::Version => "load it with a version of Agave that knows it, or take an archive of an older node",
-            Self::Layout => "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5",
-            Self::Look => "look into it before you trust it",
-        }
-    }
-}
+const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
+const SOURCE: &str = "do not use it; take the archive from another source";
+const RECOMPRESS: &str = "recompress it: that makes an archive that all clients read";
+const CONVERT: &str = "for Agave, convert it by recompressing; Firedancer loads it as it is";
+const PAIR: &str = "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one by recompressing, \
+     or take Agave's; otherwise, take the archives from another source";
+const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
+const LEDGER: &str = "take the ledger from its source again, or restore it from an archive";
+const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
+const HINTS: &str = "remove the file startup_hints from the bank snapshot: a validator starts without it";
+const VERSION: &str = "load it with a version of Agave that knows it, or take an archive of an older node";
+const LAYOUT: &str = "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5";
+const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident, $check:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
@@ -90,7 +66,7 @@ macro_rules! rules {
                 match self { $(Self::$rule => Row {
                     check: Check::$check,
                     refused_by: $refused_by,
-                    remedy: Remedy::$remedy,
+                    remedy: $remedy,
                     source: $source,
                     what: $what,
                 },)* }
@@ -103,7 +79,7 @@ macro_rules! rules {
 struct Row {
     check: Check,
     refused_by: &'static [Client],
-    remedy: Remedy,
+    remedy: &'static str,
     /// Source of the knowledge.
     source: &'static str,
     what: &'static str,
@@ -111,198 +87,198 @@ struct Row {
 
 rules! {
     /// Frames decode, and their checksums are right.
-    FrameDamaged, Frames, ALL, Download, SEEN, "a frame does not decode";
+    FrameDamaged, Frames, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     /// The file does not end inside a frame.
-    CutOff, Frames, ALL, Download, SEEN, "the archive is cut off";
+    CutOff, Frames, ALL, DOWNLOAD, SEEN, "the archive is cut off";
     /// Nothing but frames follows the last frame.
-    TrailingBytes, Frames, FIREDANCER, Recompress, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
+    TrailingBytes, Frames, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
     /// No frame needs a window of more than 2^27 bytes.
-    WindowRefused, Frames, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
+    WindowRefused, Frames, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
-    WindowLarge, Frames, FIREDANCER, Recompress, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
+    WindowLarge, Frames, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
     /// Index and seek table match the frames.
-    Index, Frames, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
+    Index, Frames, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     /// Frames match their hashes.
-    FrameHash, Frames, NOBODY, Download, OWN, "a frame does not match its hash";
+    FrameHash, Frames, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
     /// `pzstd` marks give the lengths of the frames after them.
-    PzstdMark, Frames, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
+    PzstdMark, Frames, NOBODY, RECOMPRESS, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
-    TarDamaged, Entries, ALL, Download, SEEN, "the tar stream is damaged";
+    TarDamaged, Entries, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
     /// Every entry belongs into a snapshot archive.
-    ForeignEntry, Entries, ALL, Source, SEEN, "an entry that has no place in a snapshot archive";
+    ForeignEntry, Entries, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
     /// Every directory belongs into a snapshot archive.
-    ForeignDir, Entries, AGAVE, Source, SEEN, "a directory that has no place in a snapshot archive";
+    ForeignDir, Entries, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
     /// Entries are files and directories, each where it belongs.
-    EntryKind, Entries, ALL, Source, SEEN, "an entry of a kind that clients refuse";
+    EntryKind, Entries, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
     /// Entries do not exceed their size limits.
-    EntrySize, Entries, ALL, Source, SEEN, "an entry of a size that clients refuse";
+    EntrySize, Entries, ALL, SOURCE, SEEN, "an entry of a size that clients refuse";
     /// No PAX headers and no GNU long names.
-    ExtensionHeader, Entries, FIREDANCER, Recompress, PAGE_ARCHIVE, "a PAX header or GNU long name";
+    ExtensionHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a PAX header or GNU long name";
     /// Headers are GNU or ustar headers.
-    OldHeader, Entries, FIREDANCER, Recompress, PAGE_ARCHIVE, "a tar header from before ustar";
+    OldHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a tar header from before ustar";
     /// Tar header checksums are right.
-    HeaderChecksum, Entries, AGAVE, Download, PAGE_FIREDANCER, "a tar header with a wrong checksum";
+    HeaderChecksum, Entries, AGAVE, DOWNLOAD, PAGE_FIREDANCER, "a tar header with a wrong checksum";
     /// Names are written as Agave writes them.
-    LooseName, Entries, AGAVE, Source, PAGE_FIREDANCER, "a name that Agave writes in another form";
+    LooseName, Entries, AGAVE, SOURCE, PAGE_FIREDANCER, "a name that Agave writes in another form";
     /// Headers of directories state a size.
-    NoSize, Entries, AGAVE, Recompress, PAGE_FIREDANCER, "a directory without a size";
+    NoSize, Entries, AGAVE, RECOMPRESS, PAGE_FIREDANCER, "a directory without a size";
     /// Names do not use the prefix field of the tar header.
-    SplitName, Entries, FIREDANCER, Recompress, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
+    SplitName, Entries, FIREDANCER, RECOMPRESS, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
     /// There is one version entry: Agave may read the file while a second entry replaces it.
-    VersionTwice, Entries, ALL, Source, SEEN, "there are two version entries";
+    VersionTwice, Entries, ALL, SOURCE, SEEN, "there are two version entries";
     /// There is one version, one status cache, one bank file, and one directory of the slot.
-    DuplicateEntry, Entries, FIREDANCER, Source, PAGE_ARCHIVE, "an entry occurs twice";
+    DuplicateEntry, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
     /// All bank files are of one slot.
-    TwoBanks, Entries, ALL, Source, SEEN, "bank files of two slots";
+    TwoBanks, Entries, ALL, SOURCE, SEEN, "bank files of two slots";
     /// A slot has one storage, over the full and the incremental archive.
-    DuplicateStorage, Entries, AGAVE, Source, SEEN, "two storages of one slot";
+    DuplicateStorage, Entries, AGAVE, SOURCE, SEEN, "two storages of one slot";
     /// Only an archive written by Firedancer has several storages of the bank's slot.
-    SharedSlot, Entries, AGAVE, Convert, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
+    SharedSlot, Entries, AGAVE, CONVERT, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
     /// Storages are not empty.
-    EmptyStorage, Entries, ALL, Recompress, SEEN, "an empty storage";
+    EmptyStorage, Entries, ALL, RECOMPRESS, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, Entries, FIREDANCER, Source, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
+    Order, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are there.
-    MissingEntry, Entries, ALL, Source, SEEN, "an entry that every archive holds is missing";
+    MissingEntry, Entries, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
     /// Slots are below 2^32.
-    LargeSlot, Entries, FIREDANCER, Look, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
+    LargeSlot, Entries, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
-    StorageTooNew, Entries, AGAVE, Source, SEEN, "a storage is newer than the bank";
+    StorageTooNew, Entries, AGAVE, SOURCE, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
-    StorageTooOld, Entries, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
+    StorageTooOld, Entries, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
     /// The archive has at most 5,000,000 entries with 4 TiB of contents.
-    TooLarge, Entries, AGAVE, Source, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
+    TooLarge, Entries, AGAVE, SOURCE, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
-    EndMissing, Entries, FIREDANCER, Download, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
+    EndMissing, Entries, FIREDANCER, DOWNLOAD, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
     /// Exactly 1,024 zero bytes end the tar stream.
-    EndLong, Entries, FIREDANCER, Recompress, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
+    EndLong, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
     /// Nothing follows the end of the tar stream.
-    JunkAfterEnd, Entries, FIREDANCER, Recompress, PAGE_ARCHIVE, "something follows the end of the tar stream";
+    JunkAfterEnd, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "something follows the end of the tar stream";
     /// The file is named like a snapshot archive.
-    NameUnknown, Name, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
+    NameUnknown, Name, ALL, NAME, SEEN, "the file does not have the name of a snapshot archive";
     /// The slot of an incremental archive is not that of its base.
-    BaseIsSlot, Name, AGAVE, Source, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
+    BaseIsSlot, Name, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
     /// The archive is zstd, not lz4.
-    Lz4, Name, FIREDANCER, Recompress, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
+    Lz4, Name, FIREDANCER, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
     /// The archive is zstd, not a plain tar.
-    Plain, Name, AGAVE, Recompress, PAGE_NAMES, "a plain tar, which Agave does not read";
+    Plain, Name, AGAVE, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
     /// The archive is zstd, not bzip2 or gzip.
-    OldCompression, Name, ALL, Recompress, PAGE_NAMES, "compressed in a way that clients no longer read";
+    OldCompression, Name, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
     /// The file name extension matches the compression.
-    ExtensionWrong, Name, ALL, Name, SEEN, "the file is not compressed as its name says";
+    ExtensionWrong, Name, ALL, NAME, SEEN, "the file is not compressed as its name says";
     /// Slot, base slot and hash in the name are those of the bank.
-    NameMismatch, Name, ALL, Name, SEEN, "the archive does not match its name";
+    NameMismatch, Name, ALL, NAME, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
-    BaseMismatch, Name, ALL, Source, SEEN, "the incremental archive does not build on this full one";
+    BaseMismatch, Name, ALL, SOURCE, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that the caller expects.
-    NotExpected, Name, NOBODY, Source, OWN, "the state is not the expected one";
+    NotExpected, Name, NOBODY, SOURCE, OWN, "the state is not the expected one";
     /// The archive has the root that the caller expects.
-    RootNotExpected, Frames, NOBODY, Source, OWN, "this is not the archive that was asked for";
+    RootNotExpected, Frames, NOBODY, SOURCE, OWN, "this is not the archive that was asked for";
     /// The snapshot version is known.
-    Version, Name, ALL, Source, SEEN, "an unknown snapshot version";
+    Version, Name, ALL, SOURCE, SEEN, "an unknown snapshot version";
     /// The version entry holds nothing but the version.
-    VersionLength, Name, FIREDANCER, Source, PAGE_FIREDANCER, "the version is surrounded by white space";
+    VersionLength, Name, FIREDANCER, SOURCE, PAGE_FIREDANCER, "the version is surrounded by white space";
     /// The bank file can be read to its end.
-    BankFile, Bank, ALL, Source, SEEN, "the bank file is invalid";
+    BankFile, Bank, ALL, SOURCE, SEEN, "the bank file is invalid";
     /// The bank file ends with a whole last field.
-    BankFileEnd, Bank, FIREDANCER, Source, PAGE_BANK_FILE, "the bank file does not end where it should";
+    BankFileEnd, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     /// Fields of the bank file agree with each other.
-    BankField, Bank, NOBODY, Look, PAGE_BANK_FILE, "the bank file contradicts itself";
+    BankField, Bank, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
     /// The epoch schedule is possible.
-    EpochSchedule, Bank, ALL, Source, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
+    EpochSchedule, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
     /// The unused epoch stakes field is empty.
-    UnusedEpochStakes, Bank, ALL, Source, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
+    UnusedEpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
     /// The epoch stakes cover exactly the epochs with known leaders.
-    EpochStakes, Bank, ALL, Source, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
+    EpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
     /// The unused rent collector can be parsed.
-    RentCollector, Bank, AGAVE, Source, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
+    RentCollector, Bank, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the newest epoch stakes has stake.
-    NoStake, Bank, FIREDANCER, Version, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
+    NoStake, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
     /// An epoch has at most 2,000 vote accounts, as with admission tickets.
-    VoteAccountLimit, Bank, FIREDANCER, Version, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
+    VoteAccountLimit, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     /// Firedancer can parse the vote accounts of the stakes and their credits.
-    FiredancerVoteState, Bank, FIREDANCER, Source, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
+    FiredancerVoteState, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
     /// Numbers are within Firedancer's limits.
-    FiredancerLimit, Bank, FIREDANCER, Source, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
+    FiredancerLimit, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
     /// The block id is not zero.
-    BlockId, Bank, FIREDANCER, Source, PAGE_FIELDS, "the id of the block is all zeros";
+    BlockId, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last one of the bank's slot.
-    MaxTickHeight, Bank, AGAVE, Source, SEEN, "the bank file's highest tick is not the last of its slot";
+    MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     /// Storages and storage map agree.
-    StorageMap, Bank, UP_TO_4_1, Look, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage in the storage map is present and long enough.
-    StorageMapGap, Bank, UP_TO_4_1, Source, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
+    StorageMapGap, Bank, UP_TO_4_1, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
     /// The blockhash queue has the length that a validator keeps, and consecutive indexes.
-    BlockhashQueue, Bank, FIREDANCER, Source, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
+    BlockhashQueue, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
     /// The newest blockhash of the queue is the bank's last blockhash.
-    LastBlockhash, Bank, FIREDANCER, Source, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
+    LastBlockhash, Bank, FIREDANCER, SOURCE, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
     /// The newest blockhashes are distinct.
-    BlockhashTwice, Bank, FIREDANCER, Source, PAGE_BANK_FILE, "a blockhash occurs twice among the newest 151";
+    BlockhashTwice, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "a blockhash occurs twice among the newest 151";
     /// The bank hash can be recomputed from its parts.
-    BankHash, Bank, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
+    BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     /// The stakes hold the bank's vote accounts.
-    NoStakes, Bank, AGAVE, Convert, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
+    NoStakes, Bank, AGAVE, CONVERT, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
     /// The leader is the one that the epoch stakes give the slot.
-    Leader, Bank, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    Leader, Bank, FROM_4_2, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The vote accounts in the stakes can be parsed.
-    InvalidVoteAccount, Bank, FROM_4_3, Source, SEEN, "the stakes hold a vote account that Agave cannot read";
+    InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
-    StatusCache, Bank, ALL, Source, SEEN, "the status cache is invalid";
+    StatusCache, Bank, ALL, SOURCE, SEEN, "the status cache is invalid";
     /// No transaction uses the bank's own blockhash, which was unknown before.
-    NewestBlockhash, Bank, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
+    NewestBlockhash, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// For each blockhash, all transaction hashes are cut at the same offset.
-    TransactionOffset, Bank, FIREDANCER, Source, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
+    TransactionOffset, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// The status cache has a blockhash; votes at least use one.
-    NoTransactions, Bank, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
+    NoTransactions, Bank, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
-    CachedSlots, State, ALL, Source, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
+    CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache goes back as far as the slot history, or 300 slots.
-    CachedSlotsGap, State, AGAVE, Source, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
+    CachedSlotsGap, State, AGAVE, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     /// Records end where their storage ends.
-    RecordCutOff, Records, FIREDANCER, Source, PAGE_RECORDS, "a storage ends inside a record";
+    RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     /// The rest after the last record is not shorter than a record.
-    StorageTail, Records, NOBODY, Look, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
+    StorageTail, Records, NOBODY, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
     /// No zero bytes follow the last record.
-    StoragePadded, Records, FIREDANCER, Source, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
-    DataLength, Records, ALL, Source, SEEN, "a record claims more data than an account can hold";
+    DataLength, Records, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
     /// The executable flag of a record is 0 or 1.
-    Executable, Records, ALL, Source, SEEN, "a record's executable flag is neither 0 nor 1";
+    Executable, Records, ALL, SOURCE, SEEN, "a record's executable flag is neither 0 nor 1";
     /// A storage holds each account once.
-    DuplicateAccount, Records, ALL, Source, SEEN, "an account occurs twice in one storage";
+    DuplicateAccount, Records, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
     /// The lamports of all accounts add up to the capitalization.
-    Capitalization, State, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
+    Capitalization, State, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is that of the bank.
-    LatticeHash, State, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
+    LatticeHash, State, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     /// The vote accounts in the stakes equal those of the state.
-    StakesVoteAccount, State, AGAVE, Source, SEEN, "the bank file's stakes hold another vote account than the state";
+    StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
     /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them, and Firedancer does
     /// not keep them.
-    StakesRentEpoch, State, AGAVE, Pair, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
+    StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     /// The last 8 bytes of delegations, once a rate, equal those of the state.
-    StakesRate, State, UP_TO_4_3, Source, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
+    StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
-    StakesVoter, State, FROM_4_5, Source, SEEN, "the bank file's stakes lack the vote account of a stake account";
+    StakesVoter, State, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
     /// The delegations in the stakes equal those of the state.
-    StakesDelegation, State, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
+    StakesDelegation, State, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the SlotHistory sysvar.
-    SlotHistory, State, ALL, Source, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
+    SlotHistory, State, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
     /// Every storage in a ledger's lists is present.
-    MissingStorage, Entries, ALL, Storage, PAGE_BANK_SNAPSHOT, "a storage is missing";
+    MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete.
-    Ledger, Entries, ALL, Ledger, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
+    Ledger, Entries, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
     /// Startup hints that a validator left for itself can be parsed.
-    StartupHints, Entries, FROM_4_4, Hints, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
+    StartupHints, Entries, FROM_4_4, HINTS, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
     /// The bank file has a storage map.
-    NoStorageMap, Bank, UP_TO_4_1, Version, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
+    NoStorageMap, Bank, UP_TO_4_1, VERSION, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
     /// All Agave versions know the transaction errors in the status cache.
-    NewerErrors, Bank, UP_TO_4_3, Version, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
+    NewerErrors, Bank, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
     /// The ledger does not use hard links to its storages (fastboot 2).
-    HardLinks, Entries, FROM_4_5, Layout, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
+    HardLinks, Entries, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     /// The ledger does not use a storages list (fastboot 3).
-    StoragesList, Entries, UP_TO_4_1, Layout, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
+    StoragesList, Entries, UP_TO_4_1, LAYOUT, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
     /// The ledger does not use a storages list that distinguishes append vecs from split files (fastboot 4 and 5).
-    TaggedList, Entries, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+    TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
 impl Rule {
@@ -348,7 +324,7 @@ impl Rule {
 
     /// Advice for the operator.
     pub fn remedy(self) -> &'static str {
-        self.row().remedy.text()
+        self.row().remedy
     }
 
     /// Source of the knowledge: a section of docs/snapshot-format.md, the clients' source code, or experiments with the
