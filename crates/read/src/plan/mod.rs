@@ -22,7 +22,7 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::split::{Checkpoint, ToScan, scan_splits};
+use crate::plan::split::{Checkpoint, scan_splits};
 use crate::plan::storage_length::{OnFault, StorageLength, read_obsolete, storage_length};
 
 #[derive(Clone, Debug)]
@@ -244,11 +244,7 @@ fn scan_wanted(
         return Ok(Vec::new());
     }
     progress.stage("Scanning", Some(splits().map(|storage| storage.file.file_bytes).sum()));
-    let to_scan = splits().map(|Wanted { file, obsolete, .. }| ToScan {
-        storage: file,
-        obsolete_list_offset: obsolete.list_offset,
-        obsolete_count: obsolete.count,
-    });
+    let to_scan = splits().map(|storage| (storage.file, storage.obsolete));
     scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }
 

@@ -11,6 +11,7 @@ use slotpress_base::{
     Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, run_in_order,
     split_at_most, to_usize,
 };
+use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ObsoleteItem, ObsoleteLists,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
@@ -45,24 +46,16 @@ pub struct Checkpoint {
 
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 
-/// A split storage to scan, with position and length of its list of obsolete records.
-pub(super) struct ToScan<'a> {
-    pub storage: &'a StorageFile,
-    pub obsolete_list_offset: u64,
-    pub obsolete_count: u64,
-}
-
-/// Scans split storages on all workers. Damage to a storage is part of the results; other errors end the scan.
+/// Scans split storages, given with their obsolete records, on all workers. Damage to a storage is part of the results; other errors end the scan.
 pub(super) fn scan_splits<'a>(
-    storages: impl Iterator<Item = ToScan<'a>> + Send,
+    storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
     obsolete: Option<&ObsoleteLists>,
     roots: &[StorageRoot],
     (threads, io_policy): (usize, &IoPolicy),
     progress: &dyn Progress,
 ) -> Result<Vec<Result<StorageLength>>> {
-    let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
-        let ToScan { storage, obsolete_list_offset, obsolete_count } = *to_scan;
-        let items = obsolete.map(|lists| lists.read_items(obsolete_list_offset, obsolete_count, true)).transpose()?;
+    let scan_one = |(storage, own): &(&StorageFile, ObsoleteSummary), window: &mut Vec<u8>| {
+        let items = obsolete.map(|lists| lists.read_items(own.list_offset, own.count, true)).transpose()?;
         let items = items.unwrap_or_default();
         let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
         let opened = SplitStorage::open(root, storage, io_policy.io_hint)?;
@@ -79,19 +72,19 @@ pub(super) fn scan_splits<'a>(
     };
     let new_worker = || {
         let mut window = Vec::new();
-        Ok(move |batch: Vec<ToScan<'_>>, _: &mut Vec<u8>| {
-            batch.iter().map(|to_scan| scan_one(to_scan, &mut window)).collect::<Result<Vec<_>>>()
+        Ok(move |batch: Vec<_>, _: &mut Vec<u8>| {
+            batch.iter().map(|one| scan_one(one, &mut window)).collect::<Result<Vec<_>>>()
         })
     };
     let mut storages = storages.peekable();
     let batches = std::iter::from_fn(|| {
         let first = storages.next()?;
-        let mut bytes = first.storage.file_bytes;
+        let mut bytes = first.0.file_bytes;
         let mut batch = vec![first];
         while batch.len() < BATCH_STORAGES_MAX
-            && let Some(next) = storages.next_if(|next| bytes.saturating_add(next.storage.file_bytes) <= BATCH_BYTES)
+            && let Some(next) = storages.next_if(|(next, _)| bytes.saturating_add(next.file_bytes) <= BATCH_BYTES)
         {
-            count(&mut bytes, next.storage.file_bytes);
+            count(&mut bytes, next.0.file_bytes);
             batch.push(next);
         }
         Some(Ok(batch))
