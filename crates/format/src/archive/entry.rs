@@ -210,15 +210,18 @@ impl Oddity {
 
 impl TarHeader {
     pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
-        let header = tar::Header::from_byte_slice(block);
-        let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
-        let computed = checksum(block);
-        if stated != computed {
-            return Err(Error::damaged(format!("not a tar header: checksum {stated} stated, {computed} computed")));
+        let header = Self::unchecked(block);
+        if !header.is_sum_right {
+            let why = match tar::Header::from_byte_slice(block).cksum() {
+                Ok(stated) => format!("checksum {stated} stated, {} computed", checksum(block)),
+                Err(_) => "its checksum is not a number".to_string(),
+            };
+            return Err(Error::damaged(format!("not a tar header: {why}")));
         }
-        let content_bytes =
-            header.entry_size().map_err(|_| Error::damaged("a tar header with a size that is not a number"))?;
-        Ok(Self { content_bytes, ..Self::unchecked(block) })
+        match header.has_size {
+            true => Ok(header),
+            false => Err(Error::damaged("a tar header with a size that is not a number")),
+        }
     }
 
     /// Parses a header as Firedancer does, without checksum and size of directories. A header that only lacks these is
@@ -228,14 +231,7 @@ impl TarHeader {
     /// See [`TarHeader::parse`].
     pub fn parse_tolerantly(block: &[u8; BLOCK]) -> Result<Self> {
         Self::parse(block).or_else(|error| {
-            let header = tar::Header::from_byte_slice(block);
-            let size = header.entry_size();
-            let loose = Self {
-                is_sum_right: header.cksum().is_ok_and(|stated| stated == checksum(block)),
-                has_size: size.is_ok(),
-                content_bytes: size.unwrap_or_default(),
-                ..Self::unchecked(block)
-            };
+            let loose = Self::unchecked(block);
             let has_no_size = block.get(SIZE).is_some_and(|size| size.iter().all(|byte| matches!(byte, 0 | b' ')));
             let is_fit = loose.has_size || (loose.flag == b'5' && has_no_size);
             match (loose.oddity(), is_fit) {
@@ -245,17 +241,17 @@ impl TarHeader {
         })
     }
 
-    /// Parses all but the size, assuming a right checksum.
     fn unchecked(block: &[u8; BLOCK]) -> Self {
         let header = tar::Header::from_byte_slice(block);
+        let size = header.entry_size();
         Self {
             path: header.path_bytes().into_owned(),
             flag: header.entry_type().as_byte(),
-            content_bytes: 0,
             is_ustar: block.get(MAGIC).is_some_and(|magic| magic == b"ustar"),
             is_split: header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0)),
-            is_sum_right: true,
-            has_size: true,
+            is_sum_right: header.cksum().is_ok_and(|stated| stated == checksum(block)),
+            has_size: size.is_ok(),
+            content_bytes: size.unwrap_or_default(),
         }
     }
 

@@ -348,17 +348,15 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
 }
 
 fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
-    paths
-        .accounts_dirs()
-        .into_iter()
-        .map(|accounts| {
-            let run = accounts.join("run");
-            if is_dir(&run)? {
-                return StorageRoot::open(run);
-            }
-            Err(Error::failed(format!("{} is not a directory", run.shown())).with_hint(Hint::NameAccounts))
-        })
-        .collect()
+    let dirs = paths.accounts_dirs().into_iter().map(|accounts| accounts.join("run"));
+    dirs.map(|dir| open_root(dir, "")).collect()
+}
+
+fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
+    if is_dir(&dir)? {
+        return StorageRoot::open(dir);
+    }
+    Err(Error::failed(format!("{} is not a directory{what}", dir.shown())).with_hint(Hint::NameAccounts))
 }
 
 /// The directories to which `accounts_hardlinks/account_path_N` point. The absolute links of a moved ledger are broken;
@@ -368,25 +366,15 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
     let mut targets = Vec::new();
     if paths.accounts.is_empty() {
         for entry in fs::read_dir(&links_dir).or_path("read", &links_dir)? {
-            let link = entry.or_path("read", &links_dir)?.path();
-            targets.push(link);
+            targets.push(entry.or_path("read", &links_dir)?.path());
         }
         targets.sort_unstable();
     }
     if targets.is_empty() || !targets.iter().all(|target| target.is_dir()) {
-        targets = paths
-            .accounts_dirs()
-            .into_iter()
-            .map(|accounts| accounts.join("snapshot").join(slot.to_string()))
-            .collect();
+        let default = |accounts: PathBuf| accounts.join("snapshot").join(slot.to_string());
+        targets = paths.accounts_dirs().into_iter().map(default).collect();
     }
-    for target in &targets {
-        if !is_dir(target)? {
-            let message = format!("{} is not a directory: the hard links of the storages", target.shown());
-            return Err(Error::failed(message).with_hint(Hint::NameAccounts));
-        }
-    }
-    targets.into_iter().map(StorageRoot::open).collect()
+    targets.into_iter().map(|dir| open_root(dir, ": the hard links of the storages")).collect()
 }
 
 fn required(path: PathBuf) -> Result<PathBuf> {

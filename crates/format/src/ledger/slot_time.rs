@@ -1,6 +1,8 @@
 //! Duration of slots, and its source. Clusters shorten it step by step (SIMD-0525); 400 ms was the value at genesis,
 //! and is not a constant.
 
+#![warn(missing_docs)]
+
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +13,6 @@ use slotpress_base::quantity;
 /// Source of a slot duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[warn(missing_docs)]
 pub enum SlotTimeSource {
     /// Recent duration, as measured by an RPC server.
     Rpc,
@@ -23,13 +24,11 @@ pub enum SlotTimeSource {
 
 /// Duration of a slot, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct SlotTime {
     per_slot: Duration,
     source: SlotTimeSource,
 }
 
-#[warn(missing_docs)]
 impl SlotTime {
     /// Default if nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states seem older than
     /// they are, never newer.
