@@ -65,10 +65,10 @@ struct Cache {
     last: Option<(u64, u64)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Piece {
     start: u64,
-    bytes: Arc<Vec<u8>>,
+    bytes: Vec<u8>,
 }
 
 impl Piece {
@@ -186,28 +186,22 @@ impl UrlSource {
             return Ok(0);
         }
         let is_in_tail = offset_bytes >= self.length_bytes.saturating_sub(TAIL_BYTES);
-        let range = {
-            let mut cache = self.cache.lock();
-            if let Some(copied) = cache.copy(to, offset_bytes) {
-                return Ok(copied);
-            }
-            match wanted >= PIECE_BYTES && !is_in_tail {
-                true => offset_bytes..offset_bytes.saturating_add(wanted),
-                false => self.piece_around(&mut cache, offset_bytes),
-            }
-        };
+        if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
+            return Ok(copied);
+        }
         // What is large is wanted once, and goes where it is wanted.
         if wanted >= PIECE_BYTES && !is_in_tail {
             let mut filled = 0usize;
-            self.fetch(&range, &mut |bytes| {
+            self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted)), &mut |bytes| {
                 let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
                 filled = filled.saturating_add(copied);
             })?;
             return Ok(filled);
         }
+        let range = self.piece_around(&mut self.cache.lock(), offset_bytes);
         let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
-        let piece = Piece { start: range.start, bytes: Arc::new(bytes) };
+        let piece = Piece { start: range.start, bytes };
         let copied = piece.copy(to, offset_bytes).unwrap_or_default();
         self.cache.lock().keep(piece, is_in_tail);
         Ok(copied)
