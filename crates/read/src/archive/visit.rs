@@ -50,7 +50,7 @@ pub enum Problem<'a> {
     /// A tar header is unusual, and some clients refuse it.
     OddHeader { oddity: Oddity, header: &'a TarHeader },
     /// The tar stream does not end as it should.
-    End { end: TarEnd, zero_bytes: u64, offset_bytes: u64, is_between_entries: bool, error: &'a Error },
+    End { parser: &'a EntryParser, error: &'a Error },
     /// Records are missing, because a part of the archive could not be read.
     LostRecords { which: &'static str },
 }
@@ -58,10 +58,10 @@ pub enum Problem<'a> {
 impl Problem<'_> {
     pub fn into_error(self) -> Error {
         match self {
-            Self::LostFrame { error, .. } | Self::Unreadable { error, .. } | Self::DamagedHeader { error, .. } => {
-                error.clone()
-            }
-            Self::End { error, .. } => error.clone(),
+            Self::LostFrame { error, .. }
+            | Self::Unreadable { error, .. }
+            | Self::DamagedHeader { error, .. }
+            | Self::End { error, .. } => error.clone(),
             Self::OddHeader { oddity, header } => oddity.error(header),
             Self::WrongMark { offset_bytes, .. } => {
                 Error::damaged(format!("the mark in front of the frame at offset {offset_bytes} does not fit it"))
@@ -86,13 +86,7 @@ impl Problem<'_> {
                 .with_hint("Agave ignores them, others refuse the archive: find out where they come from"),
             Ok(()) => Error::damaged("more zeros than belong there follow the end of the tar stream"),
         };
-        tell(Problem::End {
-            end,
-            zero_bytes: parser.end_zero_bytes(),
-            offset_bytes: parser.position(),
-            is_between_entries: parser.is_between_entries(),
-            error: &error,
-        })
+        tell(Problem::End { parser, error: &error })
     }
 }
 

@@ -269,9 +269,8 @@ impl Visitor for Inspector<'_> {
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
             // Oddities that some clients refuse are reported; unreadable parts are errors.
-            Problem::OddHeader { .. } | Problem::WrongMark { .. } | Problem::End { is_between_entries: false, .. } => {
-                self.rules.problem(problem)
-            }
+            Problem::OddHeader { .. } | Problem::WrongMark { .. } => self.rules.problem(problem),
+            Problem::End { parser, .. } if !parser.is_between_entries() => self.rules.problem(problem),
             problem => Err(problem.into_error()),
         }
     }

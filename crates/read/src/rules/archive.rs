@@ -99,23 +99,23 @@ impl<'a> ArchiveRules<'a> {
                 findings.add_error(Rule::TarDamaged, &Place::default().at(offset_bytes), error)
             }
             Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
-            Problem::End { end, zero_bytes, offset_bytes, is_between_entries, error } => {
-                let place = Place::default().at(offset_bytes);
-                let rule = match end {
+            Problem::End { parser, error } => {
+                let place = Place::default().at(parser.position());
+                let rule = match parser.end() {
                     TarEnd::Clean => return Ok(()),
                     TarEnd::Short => Rule::EndMissing,
                     TarEnd::Long => Rule::EndLong,
                     TarEnd::Junk => Rule::JunkAfterEnd,
-                    TarEnd::Inside if is_between_entries => Rule::EndMissing,
+                    TarEnd::Inside if parser.is_between_entries() => Rule::EndMissing,
                     TarEnd::Inside => Rule::CutOff,
                 };
                 if findings.refuses(rule) || rule == Rule::CutOff {
                     return findings.add_error_to(Check::Entries, rule, &place, error);
                 }
-                let found = match end {
+                let found = match parser.end() {
                     TarEnd::Junk => "other bytes".to_string(),
                     TarEnd::Inside => "nothing".to_string(),
-                    _ => format!("{zero_bytes} zero bytes"),
+                    _ => format!("{} zero bytes", parser.end_zero_bytes()),
                 };
                 findings.add(rule, &place, "1024 zero bytes, then nothing", found)
             }
