@@ -50,6 +50,13 @@ struct CurrentStorage {
     is_broken: bool,
 }
 
+impl CurrentStorage {
+    /// The storage's content in the batch up to a position.
+    fn part(&self, end: usize, is_last: bool) -> Part {
+        Part { storage: self.storage, range: self.start..end, offset_bytes: self.offset_bytes, is_last }
+    }
+}
+
 impl<'a> Batcher<'a> {
     pub fn new(to: Workers<'a>) -> Self {
         Self { to, batch: Batch::default(), current: None }
@@ -96,9 +103,8 @@ impl<'a> Batcher<'a> {
         if at > current.start || current.start > 0 {
             let rest = self.batch.bytes.split_off(at);
             if at > current.start {
-                let CurrentStorage { storage, start, offset_bytes, is_broken, .. } = current;
-                self.batch.parts.push(Part { storage, range: start..at, offset_bytes, is_last: is_broken });
-                count(&mut current.offset_bytes, at.saturating_sub(start) as u64);
+                self.batch.parts.push(current.part(at, current.is_broken));
+                count(&mut current.offset_bytes, at.saturating_sub(current.start) as u64);
             }
             self.send();
             self.batch.bytes.extend_from_slice(&rest);
@@ -108,10 +114,9 @@ impl<'a> Batcher<'a> {
     }
 
     pub fn end(&mut self) {
-        let Some(CurrentStorage { storage, start, offset_bytes, is_broken, .. }) = self.current.take() else { return };
-        if !is_broken {
-            let range = start..self.batch.bytes.len();
-            self.batch.parts.push(Part { storage, range, offset_bytes, is_last: true });
+        let Some(current) = self.current.take() else { return };
+        if !current.is_broken {
+            self.batch.parts.push(current.part(self.batch.bytes.len(), true));
         }
         if self.batch.bytes.len() >= BATCH_BYTES {
             self.send();

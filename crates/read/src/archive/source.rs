@@ -82,9 +82,7 @@ impl LocalFile {
         let length_bytes = file.metadata().or_path("read", path)?.len();
         Ok(Self { path: path.to_path_buf(), file, length_bytes })
     }
-}
 
-impl LocalFile {
     pub fn new(path: PathBuf, file: File, length_bytes: u64) -> Self {
         Self { path, file, length_bytes }
     }

@@ -156,22 +156,18 @@ impl Tail {
         // Other readers do not use the seek table and would find tar data there.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
+        let has_nothing_between = between.is_empty();
         let hashes = match parse_frame_start(between) {
             Ok(FrameStart::Skippable { kind: FRAME_HASHES_KIND, content_bytes })
                 if skippable_frame_bytes(content_bytes) == between.len() as u64 =>
             {
-                Some(frame_hashes::parse_frame(between, frames.len())?)
-            }
-            _ => None,
-        };
-        let is_plain = has_plain_table && (hashes.is_some() || between.is_empty());
-        let hashes = match hashes {
-            Some(hashes) => {
+                let hashes = frame_hashes::parse_frame(between, frames.len())?;
                 let root = Root::new(length_bytes, [last.get(frames_end..length_bytes)?]);
                 Some(Hashes { frames: hashes, root, offset_bytes: frames_end })
             }
-            None => None,
+            _ => None,
         };
+        let is_plain = has_plain_table && (hashes.is_some() || has_nothing_between);
 
         let sum = |bytes: fn(&DataFrame) -> u32| frames.iter().map(bytes).map(u64::from).fold(0, u64::saturating_add);
         let (content_bytes, compressed_bytes) = (sum(|frame| frame.content_bytes), sum(|frame| frame.compressed_bytes));

@@ -131,10 +131,7 @@ impl Accounts {
 
     /// The first error of a worker that concerns no archive, such as a full disk.
     pub fn check(&self) -> Result<()> {
-        match self.error.lock().clone() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.error.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Finds superseded records, in rounds that fit in memory. The log goes, or stays for what is still to be read.

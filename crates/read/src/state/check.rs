@@ -183,14 +183,11 @@ struct AssuranceFields {
 
 impl From<Assurance> for AssuranceFields {
     fn from(Assurance { state, complete }: Assurance) -> Self {
-        match state {
-            StateOutcome::Checked { accounts } => {
-                Self { state: "checked", state_reason: None, accounts_checked: Some(accounts), complete }
-            }
-            StateOutcome::NotChecked(why) => {
-                Self { state: "not checked", state_reason: Some(why), accounts_checked: None, complete }
-            }
-        }
+        let (state, state_reason, accounts_checked) = match state {
+            StateOutcome::Checked { accounts } => ("checked", None, Some(accounts)),
+            StateOutcome::NotChecked(why) => ("not checked", Some(why), None),
+        };
+        Self { state, state_reason, accounts_checked, complete }
     }
 }
 

@@ -50,11 +50,7 @@ pub fn read_back_archive_on(
     // The full archive may not have its name yet; and one of Firedancer, which is converted before use, may have empty
     // storages.
     let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
-    let is_usual_below = |rule| match rule {
-        Rule::NameUnknown => true,
-        Rule::EmptyStorage => is_of_firedancer,
-        _ => false,
-    };
+    let is_usual_below = |rule| rule == Rule::NameUnknown || (rule == Rule::EmptyStorage && is_of_firedancer);
     let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
     let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
     let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
