@@ -76,11 +76,11 @@ impl<'a> ArchiveRules<'a> {
             }
             Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));
-                findings.add(Rule::PzstdMark, &place, u64::from(compressed_bytes), mark)
+                findings.add_at(Rule::PzstdMark, &place, u64::from(compressed_bytes), mark)
             }
             Problem::WrongHash { number, offset_bytes } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));
-                findings.add(Rule::FrameHash, &place, "the frame that its hash is of", "another frame")
+                findings.add_at(Rule::FrameHash, &place, "the frame that its hash is of", "another frame")
             }
             Problem::Unreadable { error, is_after_end } => {
                 let number = self.frames.lock().number_of(error.offset_bytes());
@@ -117,7 +117,7 @@ impl<'a> ArchiveRules<'a> {
                     TarEnd::Inside => "nothing".to_string(),
                     _ => format!("{} zero bytes", parser.end_zero_bytes()),
                 };
-                findings.add(rule, &place, "1024 zero bytes, then nothing", found)
+                findings.add_at(rule, &place, "1024 zero bytes, then nothing", found)
             }
             Problem::LostRecords { which } => {
                 if !self.is_by_index {
@@ -135,7 +135,7 @@ impl<'a> ArchiveRules<'a> {
             if !tail.is_plain {
                 let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
                 let expected = "frame hashes, index and seek table until the file's end";
-                self.findings.add(Rule::Index, &place, expected, "something else")?;
+                self.findings.add_at(Rule::Index, &place, expected, "something else")?;
             }
         } else if let Some(length_bytes) = archive.source.length_bytes() {
             self.frames.lock().finish(length_bytes, self.findings)?;
@@ -146,7 +146,7 @@ impl<'a> ArchiveRules<'a> {
         let documents = std::mem::take(&mut read.documents);
         let judged = self.finish_entries(documents, read.is_whole)?;
         let bank = judged.bank.as_ref().map(|(bank, _)| bank);
-        judge_name(archive.name.as_ref(), archive.compression, bank, self.findings)?;
+        judge_name(archive, bank, self.findings)?;
         Ok(judged)
     }
 

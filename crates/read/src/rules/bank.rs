@@ -1,6 +1,8 @@
 //! Checks bank file and status cache beyond their syntax: what clients require to continue the chain, and transaction
 //! errors that older Agave versions do not know. No I/O.
 
+use std::fmt::Display;
+
 use slotpress_base::Result;
 use slotpress_format::{
     BLOCKHASHES_MAX, BLOCKHASHES_RECENT, BankFile, Breach, Demand, Hash, ScheduledLeader, StatusCache,
@@ -27,56 +29,57 @@ fn rule_of(demand: Demand) -> Rule {
 fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
         let place = Place { account: *account, ..place.clone().at(*offset_bytes) };
-        findings.add(rule_of(*demand), &place, expected, found)
+        findings.add_at(rule_of(*demand), &place, expected, found)
     })
 }
 
 /// Checks fields of the bank file, the bank hash, and the blockhash queue.
 pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Result<()> {
+    let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
     match bank.computed_hash() {
         Some(hash) if hash == bank.hash => {}
-        Some(hash) => findings.add(Rule::BankHash, place, hash, bank.hash)?,
-        None => findings.add(Rule::BankHash, place, "a last blockhash, which it covers", "none")?,
+        Some(hash) => add(Rule::BankHash, &hash, &bank.hash)?,
+        None => add(Rule::BankHash, &"a last blockhash, which it covers", &"none")?,
     }
     // Agave takes leader and stakes from the bank file; Firedancer takes them from the accounts, and writes none.
     let scheduled_leader = match bank.is_of_firedancer() {
         true => {
             let expected = "the vote accounts and delegations of the state";
-            findings.add(Rule::NoStakes, place, expected, "no vote account, no delegation")?;
+            add(Rule::NoStakes, &expected, &"no vote account, no delegation")?;
             ScheduledLeader::Unknown
         }
         false => bank.scheduled_leader,
     };
     match scheduled_leader {
         ScheduledLeader::Node(leader) if leader != bank.leader => {
-            findings.add(Rule::Leader, place, leader, bank.leader)?;
+            add(Rule::Leader, &leader, &bank.leader)?;
         }
         ScheduledLeader::NoStake => {
             let expected = format!("stakes of epoch {}", bank.epoch());
-            findings.add(Rule::Leader, place, expected, "no node has stake in them")?;
+            add(Rule::Leader, &expected, &"no node has stake in them")?;
         }
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
     }
     if let Some(account) = bank.invalid_vote_account {
         let place = Place { account: Some(account), ..place.clone() };
         let expected = "a vote account that Agave can read";
-        findings.add(Rule::InvalidVoteAccount, &place, expected, "another account")?;
+        findings.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
     }
     judge_breaches(&bank.breaches, place, findings)?;
     let queue = &bank.blockhashes;
     if queue.count == 0 || queue.count > BLOCKHASHES_MAX {
         let found = format!("{} blockhashes", queue.count);
-        findings.add(Rule::BlockhashQueue, place, format!("1 to {BLOCKHASHES_MAX} blockhashes"), found)?;
+        add(Rule::BlockhashQueue, &format!("1 to {BLOCKHASHES_MAX} blockhashes"), &found)?;
     } else if let Some((one, next)) = queue.gap() {
         let expected = format!("{} after index {one}", one.saturating_add(1));
-        findings.add(Rule::BlockhashQueue, place, expected, next)?;
+        add(Rule::BlockhashQueue, &expected, &next)?;
     }
     if let (Some(last), Some(newest)) = (queue.last, queue.newest().filter(|newest| queue.last != Some(*newest))) {
-        findings.add(Rule::LastBlockhash, place, last, newest)?;
+        add(Rule::LastBlockhash, &last, &newest)?;
     }
     if let Some(hash) = queue.duplicate() {
         let expected = format!("{BLOCKHASHES_RECENT} different ones");
-        findings.add(Rule::BlockhashTwice, place, expected, format!("{hash} twice"))?;
+        add(Rule::BlockhashTwice, &expected, &format!("{hash} twice"))?;
     }
     Ok(())
 }
@@ -88,17 +91,18 @@ pub fn judge_transactions(
     place: &Place,
     findings: &Findings,
 ) -> Result<()> {
+    let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
     if cache.has_errors_of_4_4() {
         let found = match cache.transaction_error_max {
             error @ 39.. => format!("transaction error {error}"),
             _ => format!("instruction error {}", cache.instruction_error_max),
         };
         let expected = "transaction errors up to 38, instruction errors up to 53";
-        findings.add(Rule::NewerErrors, place, expected, found)?;
+        add(Rule::NewerErrors, &expected, &found)?;
     }
     judge_breaches(&cache.breaches, place, findings)?;
     if cache.blockhash_count == 0 {
-        findings.add(Rule::NoTransactions, place, "a blockhash that transactions named", "none")?;
+        add(Rule::NoTransactions, &"a blockhash that transactions named", &"none")?;
     }
     // Firedancer reads only recent blockhashes.
     let conflict = |hash: Hash| {
@@ -106,13 +110,11 @@ pub fn judge_transactions(
         Some((hash, known.offset, known.other_offset?))
     };
     if let Some((hash, one, other)) = bank.and_then(|bank| bank.blockhashes.recent().find_map(conflict)) {
-        findings.add(Rule::TransactionOffset, place, format!("{one} for {hash}"), other)?;
+        add(Rule::TransactionOffset, &format!("{one} for {hash}"), &other)?;
     }
     let newest = bank.and_then(|bank| bank.blockhashes.last);
     match newest.and_then(|newest| Some((newest, cache.blockhashes.get(&newest)?.transaction_count))) {
-        Some((newest, count)) if count > 0 => {
-            findings.add(Rule::NewestBlockhash, place, format!("none under {newest}"), count)
-        }
+        Some((newest, count)) if count > 0 => add(Rule::NewestBlockhash, &format!("none under {newest}"), &count),
         _ => Ok(()),
     }
 }
@@ -122,5 +124,5 @@ pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findin
         return Ok(());
     }
     let place = Place::entry(format!("snapshots/{0}/{0}", bank.slot));
-    findings.add(Rule::NoStorageMap, &place, "a storage map", "an empty one")
+    findings.add_at(Rule::NoStorageMap, &place, "a storage map", "an empty one")
 }

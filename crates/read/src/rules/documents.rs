@@ -5,15 +5,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use slotpress_base::{Error, ErrorKind, Result, ShowPath};
-use slotpress_format::{
-    ArchiveName, BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version,
-};
+use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version};
 
 use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
 use super::findings::{Check, Findings, Place};
 use super::rule::Rule;
-use crate::{CheckOptions, Compression, Documents, ParsedBank};
+use crate::archive::Archive;
+use crate::{CheckOptions, Documents, ParsedBank};
 
 pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
 
@@ -27,11 +26,11 @@ pub fn judge_documents(
         && !is_known_version(version)
     {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        findings.add(Rule::Version, &Place::entry("version"), SNAPSHOT_VERSION, found)?;
+        findings.add_at(Rule::Version, &Place::entry("version"), SNAPSHOT_VERSION, found)?;
     } else if let Some(version) = documents.version.as_ref().filter(|version| version.len() != SNAPSHOT_VERSION.len()) {
         let expected = format!("{SNAPSHOT_VERSION} in {} bytes", SNAPSHOT_VERSION.len());
         let found = format!("{} bytes", version.len());
-        findings.add(Rule::VersionLength, &Place::entry("version"), expected, found)?;
+        findings.add_at(Rule::VersionLength, &Place::entry("version"), expected, found)?;
     }
     let bank_place = match entry_slot {
         Some(slot) => Place::entry(EntryKind::BankFile(slot)),
@@ -72,7 +71,7 @@ pub fn judge_documents(
             let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
             if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
                 let expected = format!("slots up to {bank_slot}");
-                findings.add(Rule::StatusCache, &cache_place, expected, slot)?;
+                findings.add_at(Rule::StatusCache, &cache_place, expected, slot)?;
             }
             judge_transactions(&cache, bank, &cache_place, findings)?;
         }
@@ -83,11 +82,11 @@ pub fn judge_documents(
 /// Checks the fields of a bank file against each other and against its entry's name.
 fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        findings.add(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
+        findings.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
     let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
         true => Ok(()),
-        false => findings.add(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
+        false => findings.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
     };
     let slot = bank.slot;
     field("slot of the accounts", bank.accounts_slot == slot, slot.to_string(), bank.accounts_slot)?;
@@ -96,31 +95,26 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
-        findings.add(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
+        findings.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
     field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
 
-pub fn judge_name(
-    name: Option<&ArchiveName>,
-    compression: Compression,
-    bank: Option<&BankFile>,
-    findings: &Findings,
-) -> Result<()> {
-    let Some(name) = name else {
+pub fn judge_name(archive: &Archive, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
+    let Some(name) = &archive.name else {
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
-        return findings.add(Rule::NameUnknown, &Place::default(), expected, "another name");
+        return findings.add(Rule::NameUnknown, expected, "another name");
     };
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
-        findings.add(Rule::BaseIsSlot, &Place::default(), format!("a slot above {base}"), name.slot)?;
+        findings.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
     }
-    let extension = compression.extension();
+    let extension = archive.compression.extension();
     if extension != name.extension {
         let (expected, found) = (name.extension.as_str(), extension.as_str());
-        findings.add(Rule::ExtensionWrong, &Place::default(), expected, found)?;
+        findings.add(Rule::ExtensionWrong, expected, found)?;
     }
     if let Some(rule) = broken_by(extension) {
-        findings.add(rule, &Place::default(), "zstd", compression.as_str())?;
+        findings.add(rule, "zstd", archive.compression.as_str())?;
     }
     let Some(bank) = bank else {
         findings.skip(Check::Name, "no bank file could be read");
@@ -128,12 +122,12 @@ pub fn judge_name(
     };
     if name.slot != bank.slot {
         let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
-        findings.add(Rule::NameMismatch, &Place::default(), expected, found)?;
+        findings.add(Rule::NameMismatch, expected, found)?;
     }
     let hash = bank.snapshot_hash();
     match name.hash == hash {
         true => Ok(()),
-        false => findings.add(Rule::NameMismatch, &Place::default(), name.hash, hash),
+        false => findings.add(Rule::NameMismatch, name.hash, hash),
     }
 }
 
@@ -146,10 +140,10 @@ pub fn judge_expectations(
 ) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
         let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
-        findings.add(Rule::NotExpected, &Place::default(), expected, found)?;
+        findings.add(Rule::NotExpected, expected, found)?;
     }
     match options.expect_hash.filter(|hash| *hash != found_hash) {
-        Some(hash) => findings.add(Rule::NotExpected, &Place::default(), hash, found_hash),
+        Some(hash) => findings.add(Rule::NotExpected, hash, found_hash),
         None => Ok(()),
     }
 }
@@ -158,7 +152,7 @@ pub fn judge_expectations(
 pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
-    findings.add(Rule::RootNotExpected, &Place::default(), format!("root {expected}"), found)
+    findings.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
 /// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map is newer than the
@@ -183,12 +177,12 @@ pub fn judge_storage_map(
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
                 let rule = if length < item.length_bytes { Rule::StorageMapGap } else { Rule::StorageMap };
-                findings.add(rule, &place(), expected, format!("{length} bytes"))?;
+                findings.add_at(rule, &place(), expected, format!("{length} bytes"))?;
             }
             None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
             None => {
                 let expected = format!("a storage of {} bytes", item.length_bytes);
-                findings.add(Rule::StorageMapGap, &place(), expected, "none")?;
+                findings.add_at(Rule::StorageMapGap, &place(), expected, "none")?;
             }
         }
     }
@@ -197,7 +191,7 @@ pub fn judge_storage_map(
     // An older storage that the newer map omits has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = Place::storage(slot, "…");
-        findings.add(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
+        findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
     }
     Ok(())
 }
@@ -211,15 +205,15 @@ pub fn judge_base(
 ) -> Result<()> {
     if let Some(base) = full_base {
         let found = format!("an incremental one, on slot {base}");
-        findings.add(Rule::BaseMismatch, &Place::default(), "a full archive first", found)?;
+        findings.add(Rule::BaseMismatch, "a full archive first", found)?;
     } else if let (Some(base), Some(full)) = (base_slot, full_slot)
         && base != full
     {
         let expected = format!("a full archive of slot {base}");
-        findings.add(Rule::BaseMismatch, &Place::default(), expected, format!("one of slot {full}"))?;
+        findings.add(Rule::BaseMismatch, expected, format!("one of slot {full}"))?;
     } else if base_slot.is_none() {
         let expected = "an incremental archive after the full one";
-        findings.add(Rule::BaseMismatch, &Place::default(), expected, "a full one, by its name")?;
+        findings.add(Rule::BaseMismatch, expected, "a full one, by its name")?;
     }
     Ok(())
 }

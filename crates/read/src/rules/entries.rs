@@ -1,6 +1,7 @@
 //! Checks the entries of one archive, one after another, against what a snapshot archive may hold. No I/O.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use slotpress_base::Result;
 use slotpress_format::{
@@ -57,12 +58,14 @@ impl EntryChecker {
             Oddity::Loose => (Rule::LooseName, "a name as Agave writes it", format!("{:?}", header.shown_path())),
             Oddity::NoSize => (Rule::NoSize, "a size of 0", "none".to_string()),
         };
-        findings.add(rule, &place, expected, found)
+        findings.add_at(rule, &place, expected, found)
     }
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
-        let place = || Place::entry(entry.kind);
+        let add = |rule, expected: &dyn Display, found: &dyn Display| {
+            findings.add_at(rule, &Place::entry(entry.kind), expected, found)
+        };
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
@@ -72,33 +75,33 @@ impl EntryChecker {
                 let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     let (expected, found) = (format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"));
-                    findings.add(Rule::DuplicateEntry, &place(), expected, found)?;
+                    add(Rule::DuplicateEntry, &expected, &found)?;
                 }
             }
             EntryKind::BankFile(slot) => {
                 if let Some(other) = self.dir_slot.filter(|other| *other != slot && slot != UNNAMED_SLOT) {
                     let (expected, found) = (format!("a bank file of slot {other}"), format!("one of slot {slot}"));
-                    findings.add(Rule::DuplicateEntry, &place(), expected, found)?;
+                    add(Rule::DuplicateEntry, &expected, &found)?;
                 }
                 if let Some(other) = self.bank_slot.replace(slot) {
                     let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
-                    findings.add(rule, &place(), "one bank file", format!("another, of slot {other}"))?;
+                    add(rule, &"one bank file", &format!("another, of slot {other}"))?;
                 }
                 if self.has_accounts_before_bank {
-                    findings.add(Rule::Order, &place(), "the bank file before the accounts", "accounts first")?;
+                    add(Rule::Order, &"the bank file before the accounts", &"accounts first")?;
                 }
             }
             EntryKind::Storage { slot, id } => {
                 self.has_accounts_before_bank |= self.bank_slot.is_none();
                 self.storages.push((slot, entry.content_bytes));
                 if entry.content_bytes == 0 {
-                    findings.add(Rule::EmptyStorage, &place(), "at least one record", "0 bytes")?;
+                    add(Rule::EmptyStorage, &"at least one record", &"0 bytes")?;
                 }
                 if slot >= FIREDANCER_SLOTS {
-                    findings.add(Rule::LargeSlot, &place(), format!("below {FIREDANCER_SLOTS}"), slot)?;
+                    add(Rule::LargeSlot, &format!("below {FIREDANCER_SLOTS}"), &slot)?;
                 }
                 if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
-                    findings.add(Rule::StorageTooOld, &place(), format!("a slot above {base}"), slot)?;
+                    add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
                 }
                 let is_of_bank_slot = self.bank_slot() == Some(slot);
                 let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
@@ -107,7 +110,7 @@ impl EntryChecker {
                         // Firedancer writes several storages of one slot; the bank file tells later whether it was
                         // Firedancer.
                         true => self.shared = self.shared.or(Some(id)),
-                        false => findings.add(Rule::DuplicateStorage, &place(), one_of(slot), "another")?,
+                        false => add(Rule::DuplicateStorage, &one_of(slot), &"another")?,
                     }
                 }
                 self.slot_max = self.slot_max.max(Some((slot, id)));
@@ -121,8 +124,8 @@ impl EntryChecker {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = Place::entry(EntryKind::Storage { slot, id });
         match bank.is_some_and(BankFile::is_of_firedancer) && self.storages.iter().all(|(of, _)| *of == slot) {
-            true => findings.add(Rule::SharedSlot, &place, one_of(slot), self.storages.len()),
-            false => findings.add(Rule::DuplicateStorage, &place, one_of(slot), "another"),
+            true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.storages.len()),
+            false => findings.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
         }
     }
 
@@ -134,17 +137,17 @@ impl EntryChecker {
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
         for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
-            findings.add(Rule::MissingEntry, &Place::entry(name), "an entry", "none")?;
+            findings.add_at(Rule::MissingEntry, &Place::entry(name), "an entry", "none")?;
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
             && slot > bank
         {
             let place = Place::entry(EntryKind::Storage { slot, id });
-            findings.add(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
+            findings.add_at(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
         }
         if self.content_bytes > UNPACKED_BYTES_MAX {
             let expected = format!("at most {UNPACKED_BYTES_MAX} bytes");
-            findings.add(Rule::TooLarge, &Place::default(), expected, self.content_bytes)?;
+            findings.add(Rule::TooLarge, expected, self.content_bytes)?;
         }
         Ok(())
     }
@@ -156,7 +159,7 @@ fn one_of(slot: u64) -> String {
 
 fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Result<()> {
     match std::mem::replace(seen, true) {
-        true => findings.add(rule, &Place::entry(entry.kind), "once", "twice"),
+        true => findings.add_at(rule, &Place::entry(entry.kind), "once", "twice"),
         false => Ok(()),
     }
 }

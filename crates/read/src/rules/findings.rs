@@ -172,7 +172,12 @@ impl Findings {
     }
 
     /// Records a broken rule; an error if it ends the work.
-    pub fn add(&self, rule: Rule, place: &Place, expected: impl ToString, found: impl ToString) -> Result<()> {
+    pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
+        self.add_at(rule, &Place::default(), expected, found)
+    }
+
+    /// Like [`add`](Self::add), at a place.
+    pub fn add_at(&self, rule: Rule, place: &Place, expected: impl ToString, found: impl ToString) -> Result<()> {
         let failure = Failure::new(rule, place.clone(), expected.to_string(), found.to_string());
         match self.refuses(rule) {
             true => Err(failure.to_error()),
@@ -262,7 +267,7 @@ mod tests {
     fn what_another_found_is_taken_over() {
         let (one, other) = (Findings::new(), Findings::new());
         let add = |findings: &Findings, entry: &str| {
-            findings.add(Rule::BankHash, &Place::entry(entry), "", "another").expect("collected");
+            findings.add_at(Rule::BankHash, &Place::entry(entry), "", "another").expect("collected");
         };
         add(&one, "a");
         add(&other, "b");
@@ -288,7 +293,7 @@ mod tests {
     fn few_are_kept_of_many() {
         let findings = Findings::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            findings.add(Rule::BankHash, &Place::default().at(number), "", "").expect("collected");
+            findings.add_at(Rule::BankHash, &Place::default().at(number), "", "").expect("collected");
         }
         let (failures, per_rule, _) = findings.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);

@@ -17,7 +17,7 @@ pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> 
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
         _ => return Ok(()),
     };
-    findings.add(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
+    findings.add_at(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl FrameWatch {
             return Ok(());
         }
         let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
-        findings.add(Rule::PzstdMark, &place, frame_bytes, mark)
+        findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
     /// Makes the last checks. An index that could not be used is reported as damaged.
@@ -63,7 +63,7 @@ impl FrameWatch {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !findings.has(Rule::Index) {
             let found = "an index without a seek table that fits";
-            findings.add(Rule::Index, &Place::default(), "an index and its seek table", found)?;
+            findings.add(Rule::Index, "an index and its seek table", found)?;
         }
         Ok(())
     }

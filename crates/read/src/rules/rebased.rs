@@ -4,7 +4,7 @@ use slotpress_base::Result;
 use slotpress_format::Hash;
 
 use crate::archive::Archive;
-use crate::rules::findings::{Findings, Place};
+use crate::rules::findings::Findings;
 use crate::rules::rule::Rule;
 
 /// What an index says before the snapshot hash of the full archive that its archive goes on.
@@ -22,7 +22,7 @@ pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) 
     match rebased_on(settings) {
         Some(expected) if expected != full.to_string() => {
             let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {full}"));
-            findings.add(Rule::BaseMismatch, &Place::default(), expected, found)
+            findings.add(Rule::BaseMismatch, expected, found)
         }
         _ => Ok(()),
     }

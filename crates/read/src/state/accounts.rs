@@ -322,7 +322,7 @@ impl RecordSink for AccountsWorker<'_> {
                     let mut place = Place::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
                     place.account = Some(Address(record.header.pubkey));
                     let twice = "more than once";
-                    self.tell(self.findings.add(Rule::DuplicateAccount, &place, "once", twice));
+                    self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", twice));
                 }
             }
         }
@@ -352,7 +352,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
     }
     let mut place = Place::storage(storage.slot, storage.id).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
-    findings.add(rule, &place, fault.expected, fault.found)
+    findings.add_at(rule, &place, fault.expected, fault.found)
 }
 
 impl Drop for AccountsWorker<'_> {

@@ -125,11 +125,11 @@ fn judge_cached_slots(
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
-        return findings.add(Rule::CachedSlots, place, expected, found);
+        return findings.add_at(Rule::CachedSlots, place, expected, found);
     }
     let known: HashSet<u64> = history.iter().copied().collect();
     if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
-        return findings.add(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
+        return findings.add_at(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
@@ -139,22 +139,22 @@ fn judge_cached_slots(
         (false, false) => Rule::CachedSlotsGap,
         (false, true) => return Ok(()),
     };
-    findings.add(rule, place, format!("slot {missing}"), "a cache without it")
+    findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
 pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
-        findings.add(Rule::Capitalization, &Place::default(), expected, sums.lamports)?;
+        findings.add(Rule::Capitalization, expected, sums.lamports)?;
     }
     if !sums.has_slot_history {
-        findings.add(Rule::SlotHistory, &Place::default(), "the account of that address", "none")?;
+        findings.add(Rule::SlotHistory, "the account of that address", "none")?;
     } else if let Some(cached) = &bank.cached_slots {
         judge_cached_slots(cached, accounts.stakes.newest_slots(), bank, findings)?;
     }
     if sums.lattice != bank.lattice_hash {
         let found = sums.lattice.snapshot_hash();
-        findings.add(Rule::LatticeHash, &Place::default(), bank.snapshot_hash(), found)?;
+        findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
     judge_stakes(accounts, bank, findings)
 }

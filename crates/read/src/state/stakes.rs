@@ -264,7 +264,7 @@ impl StakeAccounts {
                     let is_lost = of_firedancer.iter().any(|storages| storages.contains(&storage));
                     if found.rent_epoch != account.rent_epoch && !is_lost {
                         let place = Place::account(*address);
-                        findings.add(Rule::StakesRentEpoch, &place, account.rent_epoch, found.rent_epoch)?;
+                        findings.add_at(Rule::StakesRentEpoch, &place, account.rent_epoch, found.rent_epoch)?;
                     }
                     continue;
                 }
@@ -272,7 +272,7 @@ impl StakeAccounts {
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            findings.add(Rule::StakesVoteAccount, &Place::account(*address), expected, found)?;
+            findings.add_at(Rule::StakesVoteAccount, &Place::account(*address), expected, found)?;
         }
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
@@ -282,7 +282,7 @@ impl StakeAccounts {
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
             let expected = "the delegation that the bank file's stakes hold";
-            findings.add(rule, &Place::account(*address), expected, found)?;
+            findings.add_at(rule, &Place::account(*address), expected, found)?;
         }
         // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
         let mut missing = self.delegations_to_others(&known);
@@ -294,7 +294,7 @@ impl StakeAccounts {
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
             let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));
-            findings.add(rule, &Place::account(address), expected, "none there")?;
+            findings.add_at(rule, &Place::account(address), expected, "none there")?;
         }
         Ok(())
     }

@@ -183,7 +183,7 @@ impl<'a> StorageFaults<'a> {
     fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
         let place = Place::storage(slot, id);
         findings.lose_accounts();
-        findings.add(Rule::MissingStorage, &place, expected, "none")
+        findings.add_at(Rule::MissingStorage, &place, expected, "none")
     }
 
     fn add(&self, fault: &StorageFault) -> Result<()> {
@@ -208,7 +208,7 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
         Layout::Unpacked => return Ok(()),
     };
-    findings.add(rule, &Place::entry("fastboot_version"), "a layout that it boots from", found)
+    findings.add_at(rule, &Place::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
 /// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
