@@ -28,6 +28,17 @@ pub const DRIFT: [u8; 32] = address("dRiftyHA39MWEi3m9aunc5MzRF1JYuBsbn6VPcn33UH
 pub const DISTRIBUTOR: [u8; 32] = address("meRjbQXFNf5En86FXT2YPz1dQzLj4Yb3xK8u1MVgqpb");
 pub const NAMES: [u8; 32] = address("namesLPneVptA9Z5rqUDD9tMTWEJwofgaYwp8cawRkX");
 
+pub const BPF_LOADER_2: [u8; 32] = address("BPFLoader2111111111111111111111111111111111");
+pub const BPF_LOADER_1: [u8; 32] = address("BPFLoader1111111111111111111111111111111111");
+pub const LOADER_V4: [u8; 32] = address("LoaderV411111111111111111111111111111111111");
+pub const NATIVE_LOADER: [u8; 32] = address("NativeLoader1111111111111111111111111111111");
+pub const CONFIG: [u8; 32] = address("Config1111111111111111111111111111111111111");
+pub const SYSVAR: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
+pub const FEATURE: [u8; 32] = address("Feature111111111111111111111111111111111111");
+pub const SERUM: [u8; 32] = address("9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin");
+pub const METAPLEX_CORE: [u8; 32] = address("CoREENxT6tW1HoK8ypY1SxRMZTcVPm7R94rH4PZNhX7d");
+pub const COMPRESSION: [u8; 32] = address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L8KbNCK");
+
 /// Sysvar with a bit for each slot that has a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 

@@ -2,7 +2,6 @@
 
 use slotpress_format::Address;
 use slotpress_format::ledger::programs;
-use slotpress_format::ledger::programs::address;
 
 const KNOWN: [([u8; 32], &str); 29] = [
     (programs::SYSTEM, "System"),
@@ -12,14 +11,14 @@ const KNOWN: [([u8; 32], &str); 29] = [
     (programs::TOKEN_2022, "Token-2022"),
     (programs::METADATA, "Metaplex Metadata"),
     (programs::LOADER, "Upgradeable Loader"),
-    (address("BPFLoader2111111111111111111111111111111111"), "BPF Loader 2"),
-    (address("BPFLoader1111111111111111111111111111111111"), "BPF Loader 1"),
-    (address("LoaderV411111111111111111111111111111111111"), "Loader v4"),
-    (address("NativeLoader1111111111111111111111111111111"), "Native Loader"),
-    (address("Config1111111111111111111111111111111111111"), "Config"),
+    (programs::BPF_LOADER_2, "BPF Loader 2"),
+    (programs::BPF_LOADER_1, "BPF Loader 1"),
+    (programs::LOADER_V4, "Loader v4"),
+    (programs::NATIVE_LOADER, "Native Loader"),
+    (programs::CONFIG, "Config"),
     (programs::LOOKUP_TABLE, "Address Lookup Table"),
-    (address("Sysvar1111111111111111111111111111111111111"), "Sysvar"),
-    (address("Feature111111111111111111111111111111111111"), "Feature"),
+    (programs::SYSVAR, "Sysvar"),
+    (programs::FEATURE, "Feature"),
     (programs::RAYDIUM_AMM, "Raydium AMM v4"),
     (programs::RAYDIUM_CLMM, "Raydium CLMM"),
     (programs::WHIRLPOOL, "Orca Whirlpools"),
@@ -31,9 +30,9 @@ const KNOWN: [([u8; 32], &str); 29] = [
     (programs::DRIFT, "Drift"),
     (programs::DISTRIBUTOR, "Jupiter Distributor"),
     (programs::NAMES, "Name Service"),
-    (address("9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin"), "Serum DEX v3"),
-    (address("CoREENxT6tW1HoK8ypY1SxRMZTcVPm7R94rH4PZNhX7d"), "Metaplex Core"),
-    (address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L8KbNCK"), "Account Compression"),
+    (programs::SERUM, "Serum DEX v3"),
+    (programs::METAPLEX_CORE, "Metaplex Core"),
+    (programs::COMPRESSION, "Account Compression"),
 ];
 
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
