@@ -42,11 +42,11 @@ impl Term {
         // All is over if the history does not reach back so far.
         let Some(first) = history.get(&deactivation_epoch) else { return 0 };
         let mut left = activated;
-        walk(deactivation_epoch, epoch, *first, history, &mut |current, cluster| {
+        walk(deactivation_epoch, epoch, *first, history, reduced_from, &mut |rate, cluster| {
             if cluster.deactivating == 0 {
                 return false;
             }
-            let change = allowance(left, cluster.deactivating, cluster.effective, current, reduced_from);
+            let change = allowance(left, cluster.deactivating, cluster.effective, rate);
             left = left.saturating_sub(change.max(1));
             left > 0
         });
@@ -65,12 +65,13 @@ impl Term {
         // All is in effect if the history does not reach back so far.
         let Some(first) = history.get(&activation_epoch) else { return stake };
         let mut activated = 0u64;
-        walk(activation_epoch, epoch.min(deactivation_epoch), *first, history, &mut |current, cluster| {
+        let until = epoch.min(deactivation_epoch);
+        walk(activation_epoch, until, *first, history, reduced_from, &mut |rate, cluster| {
             if cluster.activating == 0 {
                 return false;
             }
             let left = stake.saturating_sub(activated);
-            let change = allowance(left, cluster.activating, cluster.effective, current, reduced_from);
+            let change = allowance(left, cluster.activating, cluster.effective, rate);
             activated = activated.saturating_add(change.max(1)).min(stake);
             activated < stake
         });
@@ -78,17 +79,19 @@ impl Term {
     }
 }
 
-/// Calls `step` with each epoch and the cluster's stake in the epoch before, while the history reaches and `step`
-/// returns true.
+/// Calls `step` for each epoch with the share that may change in it and the cluster's stake in the epoch before, while the
+/// history reaches and `step` returns true.
 fn walk(
     start: u64,
     until: u64,
     first: ClusterStake,
     history: &StakeHistory,
-    step: &mut dyn FnMut(u64, ClusterStake) -> bool,
+    reduced_from: Option<u64>,
+    step: &mut dyn FnMut(u128, ClusterStake) -> bool,
 ) {
     let (mut current, mut cluster) = (start.saturating_add(1), first);
-    while step(current, cluster) && current < until {
+    let rate = |epoch| if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
+    while step(rate(current), cluster) && current < until {
         match history.get(&current) {
             Some(next) => cluster = *next,
             None => break,
@@ -99,8 +102,7 @@ fn walk(
 
 /// Lamports of `own` that may change in an epoch: its part of the total change, which is limited to a share of the
 /// effective stake.
-fn allowance(own: u64, all: u64, effective: u64, epoch: u64, reduced_from: Option<u64>) -> u64 {
-    let rate = if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
+fn allowance(own: u64, all: u64, effective: u64, rate: u128) -> u64 {
     let product = u128::from(own).saturating_mul(u128::from(effective)).saturating_mul(rate);
     let change = product.checked_div(u128::from(all).saturating_mul(RATE_UNIT)).unwrap_or_default();
     u64::try_from(change).unwrap_or(u64::MAX).min(own)
