@@ -12,12 +12,8 @@ use slotpress_base::text::escaped;
 /// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A file as identified in `/proc/locks`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LockedFile {
-    device: (u32, u32),
-    inode: u64,
-}
+/// Device number of a file and its inode, by which `/proc/locks` identifies it.
+type LockedFile = ((u32, u32), u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
@@ -67,7 +63,7 @@ pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
     // mount table. Elsewhere, both are the same.
     let of_stat = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let devices = [Some(of_stat), device_of_mount(file.as_fd())];
-    let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| LockedFile { device, inode }).collect();
+    let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| (device, inode)).collect();
     let mut holder = None;
     for_each_line(Path::new("/proc/locks"), |line| {
         holder = parse_lock(line).filter(|(locked, _)| files.contains(locked)).map(|(_, pid)| pid);
@@ -126,7 +122,7 @@ fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let number = |text: Option<&str>| u32::from_str_radix(text?, 16).ok();
     let device = (number(file.next())?, number(file.next())?);
     let inode = file.next()?.parse().ok()?;
-    file.next().is_none().then_some((LockedFile { device, inode }, pid))
+    file.next().is_none().then_some(((device, inode), pid))
 }
 
 /// Device number in a line of `mountinfo`, if it is that of `mount`: `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw`.
@@ -147,7 +143,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_lock_table() {
-        let found = |inode, pid| Some((LockedFile { device: (0xfe, 0x1f), inode }, pid));
+        let found = |inode, pid| Some((((0xfe, 0x1f), inode), pid));
         for (line, expected) in [
             ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749, Some(27749))),
             ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", found(12, Some(4216))),

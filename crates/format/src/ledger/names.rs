@@ -201,10 +201,12 @@ impl FromStr for ArchiveName {
 impl fmt::Display for ArchiveName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { base_slot, slot, hash, extension } = self;
-        match base_slot {
-            Some(base) => write!(f, "incremental-snapshot-{base}-{slot}-{hash}.{}", extension.as_str()),
-            None => write!(f, "snapshot-{slot}-{hash}.{}", extension.as_str()),
+        if let Some(base) = base_slot {
+            write!(f, "incremental-snapshot-{base}-")?;
+        } else {
+            f.write_str("snapshot-")?;
         }
+        write!(f, "{slot}-{hash}.{}", extension.as_str())
     }
 }
 
