@@ -1,6 +1,5 @@
 //! Verifies a ledger's storages as they would be archived: read in parallel from their files, without obsolete records.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use slotpress_format::{
 };
 
 use crate::archive::documents::parse_bank;
-use crate::plan::{PlannedStorage, StorageFault};
+use crate::plan::PlannedStorage;
 use crate::rules::documents::judge_expectations;
 use crate::state::second_pass::{StateFacts, StatePart};
 use crate::verify::report::{Counts, ObsoleteTotals};
@@ -84,7 +83,13 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
     // The rules for storages and storage map follow.
     judge_layout(snapshot.layout, &findings)?;
-    let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
+    judge_list(&snapshot, &findings)?;
+    // Slots that were reported as missing: several lists may name them.
+    let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
+    let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
+    if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
+        expected += "; or a base slot, of an incremental archive";
+    }
     if let Err(error) = check_startup_hints(&dir) {
         if error.kind() != ErrorKind::Damaged {
             return Err(error);
@@ -93,7 +98,14 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
         findings.add_error(Rule::StartupHints, &place, &error)?;
     }
     let plan_options = PlanOptions::new(base_slot, options.threads);
-    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
+    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| match fault.is_missing {
+        true if missing.len() >= MISSING_MAX || !missing.insert(fault.slot) => Ok(()),
+        true => add_missing(fault.slot, fault.id, &expected, &findings),
+        false => {
+            findings.lose_accounts();
+            findings.add_error(Rule::Ledger, &Place::storage(fault.slot, fault.id), &fault.error)
+        }
+    });
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) => return failed_report(error, findings, &dir, job),
@@ -155,49 +167,18 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
 /// Limit on missing storages that are told apart: enough for a report, whatever a bank file makes up.
 const MISSING_MAX: usize = 5_000_000;
 
-/// Reports storages that are missing or have a wrong length.
-struct StorageFaults<'a> {
-    findings: &'a Findings,
-    /// Slots that were reported as missing: several lists may name them.
-    missing: RefCell<HashSet<u64>>,
-    expected: String,
+/// Reports the storages of the storages list that are missing.
+fn judge_list(snapshot: &BankSnapshot, findings: &Findings) -> Result<()> {
+    snapshot.missing.iter().try_for_each(|missing| {
+        let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
+        let expected = format!("{file} in {}, as the storages list says", snapshot.shown_roots());
+        add_missing(missing.slot, u64::from(missing.id), expected, findings)
+    })
 }
 
-impl<'a> StorageFaults<'a> {
-    fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Result<Self> {
-        for missing in &snapshot.missing {
-            let expected = match missing.ending {
-                "" => format!("a file in {}, as the storages list says", snapshot.shown_roots()),
-                _ => format!("{missing} in {}, as the storages list says", snapshot.shown_roots()),
-            };
-            Self::say_missing(missing.slot, u64::from(missing.id), expected, findings)?;
-        }
-        let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
-        let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
-        if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
-            expected += "; or a base slot, of an incremental archive";
-        }
-        Ok(Self { findings, missing, expected })
-    }
-
-    fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
-        let place = Place::storage(slot, id);
-        findings.lose_accounts();
-        findings.add_at(Rule::MissingStorage, &place, expected, "none")
-    }
-
-    fn add(&self, fault: &StorageFault) -> Result<()> {
-        let StorageFault { slot, id, is_missing, error } = fault;
-        if *is_missing {
-            let mut missing = self.missing.borrow_mut();
-            return match missing.len() < MISSING_MAX && missing.insert(*slot) {
-                true => Self::say_missing(*slot, *id, self.expected.clone(), self.findings),
-                false => Ok(()),
-            };
-        }
-        self.findings.lose_accounts();
-        self.findings.add_error(Rule::Ledger, &Place::storage(*slot, id), error)
-    }
+fn add_missing(slot: u64, id: u64, expected: impl ToString, findings: &Findings) -> Result<()> {
+    findings.lose_accounts();
+    findings.add_at(Rule::MissingStorage, &Place::storage(slot, id), expected, "none")
 }
 
 /// Reports which versions of Agave do not start from the layout.
