@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use naming::{kept_bytes, remove_left_journal};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -127,26 +127,22 @@ impl PartialFile {
         journal.write(&self.dir, &journal_name(&self.name))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     pub fn identity(&self) -> Identity {
-        self.lock().journal.identity.clone()
+        self.state.lock().journal.identity.clone()
     }
 
     pub fn done(&self) -> RangeSet<u64> {
-        self.lock().journal.ranges.clone()
+        self.state.lock().journal.ranges.clone()
     }
 
     pub fn done_bytes(&self) -> u64 {
-        self.lock().journal.done_bytes()
+        self.state.lock().journal.done_bytes()
     }
 
     /// The archive is this one. What was there of another one is given up; of what is kept, [`keep_checked`](Self::keep_checked) says
     /// what counts.
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !keeps {
             state.journal = Journal { identity: identity.clone(), ..Journal::default() };
             // The journal must not list ranges that are about to be overwritten.
@@ -176,19 +172,19 @@ impl PartialFile {
 
     /// What is there failed a check: the next run looks at it again, or fetches it again.
     pub fn check_failed(&self, why: &str) -> Result<()> {
-        self.lock().journal.check_failed(why);
+        self.state.lock().journal.check_failed(why);
         self.sync()
     }
 
     /// What an earlier run left and is not checked yet; and the check that it failed, where it did.
     pub fn unchecked(&self) -> (RangeSet<u64>, Option<String>) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.unchecked.clone(), state.journal.failed_check.clone())
     }
 
     /// Of what an earlier run left, this is right as far as can be told; the rest is given up.
     pub fn keep_checked(&self, right: impl IntoIterator<Item = Range<u64>>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.journal.failed_check = None;
         state.unchecked.clear();
         state.journal.ranges.extend(right);
@@ -198,42 +194,42 @@ impl PartialFile {
     }
 
     pub fn given_by(&self, source: &str) -> RangeSet<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let source = state.journal.source(source);
         state.journal.given.iter().filter(|(_, by)| **by == source).map(|(range, _)| range.clone()).collect()
     }
 
     pub fn givers(&self, range: Range<u64>) -> BTreeSet<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let by = state.journal.given.overlapping(range).map(|(_, by)| *by);
         by.filter_map(|by| state.journal.sources.get(by).cloned()).collect()
     }
 
     /// All of it was checked: it may have its name.
     pub(super) fn accept(&self, accepted: Accepted) {
-        self.lock().accepted = Some(accepted);
+        self.state.lock().accepted = Some(accepted);
     }
 
     pub fn set_root(&self, root: slotpress_format::archive::frame_hashes::Root) {
-        self.lock().journal.identity.root = Some(root);
+        self.state.lock().journal.identity.root = Some(root);
     }
 
     /// Bytes come in order, and are compared with what is there; readers see what was compared.
     pub fn set_in_order(&self) {
-        self.lock().is_in_order = true;
+        self.state.lock().is_in_order = true;
     }
 
     /// Puts bytes at their place, but where others are marked. They are read when they are marked. Returns how many came there for
     /// the first time.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
-        let missing: Vec<Range<u64>> = self.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
+        let missing: Vec<Range<u64>> = self.state.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
         let mut new = 0;
         for gap in missing {
             let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
             let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.journal.given.gaps(&gap).for_each(|gap| count(&mut new, range_bytes(&gap)));
             state.journal.given.insert(gap, source);
         }
@@ -241,11 +237,11 @@ impl PartialFile {
     }
 
     pub(super) fn source(&self, name: &str) -> usize {
-        self.lock().journal.source(name)
+        self.state.lock().journal.source(name)
     }
 
     pub fn is_marked(&self, range: &Range<u64>) -> bool {
-        self.lock().journal.ranges.gaps(range).next().is_none()
+        self.state.lock().journal.ranges.gaps(range).next().is_none()
     }
 
     /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
@@ -272,7 +268,7 @@ impl PartialFile {
         if range.is_empty() {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         count(&mut state.unsynced_bytes, range_bytes(&range));
         state.confirmed_bytes = state.confirmed_bytes.max(range.end);
         state.journal.ranges.insert(range);
@@ -286,7 +282,7 @@ impl PartialFile {
     pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
         let _one = self.journal.lock();
         let journal = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.journal.ranges.remove(offset_bytes..u64::MAX);
             state.journal.given.remove(offset_bytes..u64::MAX);
             state.journal.clone()
@@ -296,12 +292,12 @@ impl PartialFile {
 
     /// How many bytes are there from a place on, without a gap.
     pub fn kept_from(&self, offset_bytes: u64) -> u64 {
-        self.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
+        self.state.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
     }
 
     /// How many bytes are missing from a place on, up to the next that are there.
     pub fn missing_from(&self, offset_bytes: u64) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         let gap = state.journal.ranges.gaps(&(offset_bytes..u64::MAX)).next();
         gap.filter(|gap| gap.start == offset_bytes).map_or(0, |gap| range_bytes(&gap))
     }
@@ -313,7 +309,7 @@ impl PartialFile {
     /// Waits until a killed run would lose so many bytes, but no longer than this. Returns how many it would lose; `None` when no
     /// more comes.
     pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.unsynced_max = bytes;
         let is_over = |state: &State| state.is_complete || state.error.is_some();
         let is_early = |state: &mut State| !is_over(state) && state.unsynced_bytes < bytes;
@@ -325,14 +321,14 @@ impl PartialFile {
     pub fn sync(&self) -> Result<()> {
         let _one = self.journal.lock();
         let (journal, unsynced_bytes) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let mut journal = state.journal.clone();
             journal.ranges.extend(state.unchecked.iter().cloned());
             (journal, state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
         // What was given up meanwhile must not come back.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
         let mut synced = journal.clone();
         let mut there = state.journal.ranges.clone();
@@ -347,7 +343,7 @@ impl PartialFile {
 
     /// No more comes: all of it is there, or why not.
     pub fn end(&self, result: Result<()>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match result {
             Ok(()) => state.is_complete = true,
             Err(error) => state.error = Some(error),
@@ -357,18 +353,18 @@ impl PartialFile {
     }
 
     pub fn stop(&self) {
-        self.lock().is_unwanted = true;
+        self.state.lock().is_unwanted = true;
         self.changed.notify_all();
     }
 
     /// How long readers have waited for bytes: the network was the slowest part then.
     pub fn waited(&self) -> Duration {
-        let state = self.lock();
+        let state = self.state.lock();
         state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     pub fn is_unwanted(&self) -> bool {
-        self.lock().is_unwanted
+        self.state.lock().is_unwanted
     }
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use slotpress_base::bytes::count;
 use slotpress_base::threads::guarded;
 use slotpress_base::{
@@ -48,16 +48,12 @@ impl Arriving {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.arrived.lock()
-    }
-
     /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Passes an error on to the
     /// readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         // Readers wait until they are told of the end, so it is told after a panic too.
         let result = guarded(|| self.take_all(input, progress));
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         match &result {
             Ok(()) => arrived.is_complete = true,
             Err(error) => arrived.error = Some(error.clone()),
@@ -67,17 +63,17 @@ impl Arriving {
     }
 
     fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        let wish = Until(|| progress.is_interrupted() || self.lock().is_unwanted);
+        let wish = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
         let mut input = Interruptible::new(input, &wish);
         let mut piece = vec![0; PIECE_BYTES];
         let mut bytes = 0;
-        while !self.lock().is_unwanted {
+        while !self.arrived.lock().is_unwanted {
             panic_point("standard input");
             let read = match input.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) if self.lock().is_unwanted => return Ok(()),
+                Err(_) if self.arrived.lock().is_unwanted => return Ok(()),
                 Err(error) => {
                     progress.check()?;
                     return Err(Error::io("read", &self.path, &error));
@@ -85,7 +81,7 @@ impl Arriving {
             };
             self.file.write_all_at(split_at_most(&piece, read).0, bytes).or_path("write", &self.path)?;
             count(&mut bytes, read as u64);
-            self.lock().bytes = bytes;
+            self.arrived.lock().bytes = bytes;
             self.changed.notify_all();
         }
         Ok(())
@@ -93,7 +89,7 @@ impl Arriving {
 
     /// Tells [`receive`](Self::receive) that no reader needs more bytes.
     pub fn stop(&self) {
-        self.lock().is_unwanted = true;
+        self.arrived.lock().is_unwanted = true;
     }
 }
 
@@ -103,12 +99,12 @@ impl Source for Arriving {
     }
 
     fn length_bytes(&self) -> Option<u64> {
-        let arrived = self.lock();
+        let arrived = self.arrived.lock();
         arrived.is_end_seen.then_some(arrived.bytes)
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         loop {
             let there = arrived.bytes.saturating_sub(offset_bytes);
             if there > 0 {

@@ -17,7 +17,10 @@ pub fn decode_in_order(
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<FrameStatistics> {
-    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut stop_at_loss(on_content))
+    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut |decoded| match decoded {
+        Decoded::Content(bytes) => on_content(bytes),
+        Decoded::Lost(lost) => Err(lost.error),
+    })
 }
 
 #[derive(Debug)]
@@ -33,13 +36,6 @@ pub struct LostFrame {
     pub number: u64,
     pub content_bytes: Option<u64>,
     pub error: Error,
-}
-
-fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(Decoded<'_>) -> Result<()> {
-    |decoded| match decoded {
-        Decoded::Content(bytes) => on_content(bytes),
-        Decoded::Lost(lost) => Err(lost.error),
-    }
 }
 
 /// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes lost frames on.

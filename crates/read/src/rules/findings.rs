@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::Address;
@@ -167,10 +167,6 @@ impl Findings {
         self.refused.is_some_and(|refused| refused(rule))
     }
 
-    fn lock(&self) -> MutexGuard<'_, FoundSoFar> {
-        self.inner.lock()
-    }
-
     /// Records a broken rule; an error if it ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
         self.add_at(rule, &Place::default(), expected, found)
@@ -200,7 +196,7 @@ impl Findings {
     }
 
     fn push(&self, failure: Failure) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let count = inner.per_rule.entry(failure.rule).or_default();
         *count = count.saturating_add(1);
         if *count <= FAILURES_PER_RULE_MAX {
@@ -211,29 +207,29 @@ impl Findings {
 
     /// Records that a check was not made to its end; keeps the first reason.
     pub fn skip(&self, check: Check, why: impl ToString) {
-        self.lock().skipped.entry(check).or_insert_with(|| why.to_string());
+        self.inner.lock().skipped.entry(check).or_insert_with(|| why.to_string());
     }
 
     pub fn skipped(&self, check: Check) -> Option<String> {
-        self.lock().skipped.get(&check).cloned()
+        self.inner.lock().skipped.get(&check).cloned()
     }
 
     /// Records that some accounts could not be read, so the state cannot be judged.
     pub fn lose_accounts(&self) {
-        self.lock().is_state_incomplete = true;
+        self.inner.lock().is_state_incomplete = true;
     }
 
     pub fn has_lost_accounts(&self) -> bool {
-        self.lock().is_state_incomplete
+        self.inner.lock().is_state_incomplete
     }
 
     pub fn has(&self, rule: Rule) -> bool {
-        self.lock().per_rule.contains_key(&rule)
+        self.inner.lock().per_rule.contains_key(&rule)
     }
 
     pub fn absorb(&self, other: Self, path: &std::path::Path) {
         let other = other.inner.into_inner();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for mut failure in other.failures {
             failure.place.path.get_or_insert_with(|| path.to_path_buf());
             inner.failures.push(failure);
@@ -255,7 +251,7 @@ impl Findings {
     }
 
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
-        self.lock().per_rule.clone()
+        self.inner.lock().per_rule.clone()
     }
 }
 

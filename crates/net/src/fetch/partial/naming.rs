@@ -78,7 +78,7 @@ impl Publishable for PartialFile {
 
     fn publish(&self, name: &str) -> Result<PathBuf> {
         let to = self.dir.path_of(name);
-        if self.lock().accepted.is_none() || name != self.archive_name() {
+        if self.state.lock().accepted.is_none() || name != self.archive_name() {
             return Err(Error::failed(format!("{} was not checked as {name}", self.path.shown())));
         }
         self.file.sync_all().or_path("write", &self.path)?;

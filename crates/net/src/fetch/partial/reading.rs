@@ -16,7 +16,7 @@ impl Source for PartialFile {
     }
 
     fn length_bytes(&self) -> Option<u64> {
-        let state = self.lock();
+        let state = self.state.lock();
         match state.is_in_order {
             false => state.journal.identity.length_bytes,
             true => state.is_complete.then_some(state.confirmed_bytes),
@@ -31,7 +31,7 @@ impl Source for PartialFile {
 impl PartialFile {
     /// Reads what has arrived, and waits for it, as so many readers of those that the network is too slow for.
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let there = match state.is_in_order {
                 true => (offset_bytes < state.confirmed_bytes).then_some(state.confirmed_bytes),
