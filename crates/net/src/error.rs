@@ -60,6 +60,10 @@ impl NetError {
         Self { kind, message, hint: None, retry_after: None }
     }
 
+    pub fn forbidden(url: &Url, why: impl fmt::Display) -> Self {
+        Self::new(NetErrorKind::Forbidden, url, why)
+    }
+
     pub fn bad_answer(url: &Url, why: impl fmt::Display) -> Self {
         Self::new(NetErrorKind::BadAnswer, url, why)
     }
@@ -102,7 +106,7 @@ impl NetError {
         let causes = Causes::of(error);
         let why = &causes.last;
         if causes.is_forbidden {
-            return Self::new(NetErrorKind::Forbidden, url, why).with_hint(Hint::AllowPrivate);
+            return Self::forbidden(url, why).with_hint(Hint::AllowPrivate);
         }
         let is_https = url.scheme() == "https";
         if causes.is_tls && causes.is_no_tls {

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use slotpress_base::hint::Hint;
 
 use super::address::is_public;
-use super::{NetError, NetErrorKind, Url};
+use super::{NetError, Url};
 
 /// Limit on the redirects of one request.
 pub const REDIRECTS_MAX: usize = 4;
@@ -43,7 +43,7 @@ impl Scope<'_> {
         }
         match literal_address(url) {
             Some(address) if !is_public(address) => {
-                Err(NetError::new(NetErrorKind::Forbidden, url, "a private address that was not given as a source")
+                Err(NetError::forbidden(url, "a private address that was not given as a source")
                     .with_hint(Hint::AllowPrivate))
             }
             _ => Ok(Reach::PublicOnly),
@@ -62,7 +62,7 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;
     match (from.scheme(), url.scheme()) {
         ("https", "http") => {
-            return Err(NetError::new(NetErrorKind::Forbidden, from, "a redirect from https to http is not followed"));
+            return Err(NetError::forbidden(from, "a redirect from https to http is not followed"));
         }
         (_, "http" | "https") if url.host().is_some() => {}
         _ => return Err(bad("a redirect to something that is not http or https")),
@@ -90,6 +90,7 @@ fn literal_address(url: &Url) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NetErrorKind;
 
     fn url(text: &str) -> Url {
         Url::parse(text).expect("a URL")

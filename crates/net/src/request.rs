@@ -56,7 +56,7 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
         url = follow(&url, location.as_bytes())?;
     }
     let why = format!("more than {REDIRECTS_MAX} redirects");
-    Err(NetError::new(NetErrorKind::Forbidden, from, why))
+    Err(NetError::forbidden(from, why))
 }
 
 fn no_answer(url: &Url, limit: Duration) -> NetError {

@@ -9,7 +9,7 @@ use reqwest::Method;
 use slotpress_base::{Error, Progress, Result};
 use slotpress_format::ArchiveName;
 
-use super::{Client, NetError, NetErrorKind, Url, shown};
+use super::{Client, NetError, Url, shown};
 
 /// Scheme of URLs of stores.
 pub const SCHEME: &str = "s3";
@@ -49,19 +49,19 @@ pub(super) fn checked(url: Url) -> Result<Url> {
 
 impl Client {
     fn stores(&self, url: &Url) -> Result<&dyn Stores, NetError> {
-        let none = || NetError::new(NetErrorKind::Forbidden, url, "this program was built without stores");
+        let none = || NetError::forbidden(url, "this program was built without stores");
         self.stores.as_deref().ok_or_else(none)
     }
 
     pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
         // Only URLs of the operator are signed, none that a server names.
         if !self.is_operator {
-            return Err(NetError::new(NetErrorKind::Forbidden, url, "a store that was not given as a source"));
+            return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }
         let signed = self.stores(url)?.signed(self, method, url).await?;
         match signed.scheme() {
             "http" | "https" => Ok(signed),
-            _ => Err(NetError::new(NetErrorKind::Forbidden, url, format!("a store at {}", shown(&signed)))),
+            _ => Err(NetError::forbidden(url, format!("a store at {}", shown(&signed)))),
         }
     }
 

@@ -14,7 +14,7 @@ use slotpress_base::{Arriving, Error, ErrorKind, Progress, ProgressEvent, Result
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
-use super::journal::Identity;
+use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, Standing};
 use super::partial::{PartialFile, Patient};
 use super::{Fault, Fetched, GivenBytes, Limits, in_order, ranged};
@@ -86,8 +86,7 @@ impl Download {
         let root = before.root.filter(|_| keeps && is_ranged(first));
         file.begin(Identity { root, ..now }, keeps)?;
         let (left, failed_check) = file.unchecked();
-        let kept_bytes =
-            if failed_check.is_none() { left.iter().map(range_bytes).fold(0, u64::saturating_add) } else { 0 };
+        let kept_bytes = if failed_check.is_none() { bytes_in(&left) } else { 0 };
         if !is_ranged(first) {
             file.set_in_order();
             // What comes is compared with all of it.

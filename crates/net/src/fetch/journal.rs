@@ -41,7 +41,7 @@ pub struct Journal {
 
 impl Journal {
     pub fn done_bytes(&self) -> u64 {
-        self.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
+        bytes_in(&self.ranges)
     }
 
     pub fn source(&mut self, name: &str) -> usize {
@@ -60,6 +60,10 @@ impl Journal {
     pub fn check_failed(&mut self, why: &str) {
         self.failed_check = Some(why.chars().take(TEXT_CHARS_MAX).collect());
     }
+}
+
+pub fn bytes_in(ranges: &RangeSet<u64>) -> u64 {
+    ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
 }
 
 /// What tells whether a server still has the bytes that it had.

@@ -69,7 +69,7 @@ impl Download {
         let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
         let ranges = match &frames {
             Some(frames) => {
-                let end = frames.ends.last().copied().unwrap_or(0);
+                let end = frames.end();
                 // The reader begins with the last bytes of the archive, which begin in the middle of a frame: fetch that frame
                 // first.
                 let window = frames.start_of(first_read_at(length_bytes).min(end));
@@ -99,7 +99,7 @@ impl Download {
             started: Instant::now(),
         };
         fetching.run(limits.streams)?;
-        let hashed_end = fetching.to.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
+        let hashed_end = fetching.to.frames.map_or(0, |frames| frames.end());
         Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
     }
 }

@@ -12,6 +12,7 @@ use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail, first_read_at};
 
 use super::Download;
+use super::journal::bytes_in;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{NetError, NetErrorKind};
@@ -131,7 +132,7 @@ pub fn mark_tail(
         return Ok(());
     };
     for range in fetched.iter() {
-        let frames_end = frames.ends.last().copied().unwrap_or(0);
+        let frames_end = frames.end();
         frames.right_within(file, range, progress)?.into_iter().for_each(mark);
         if range.end > frames_end {
             mark(range.start.max(frames_end)..range.end);
@@ -153,17 +154,12 @@ pub fn check_kept(
     let (unchecked, failed_check) = file.unchecked();
     let mut right: RangeSet<u64> = RangeSet::new();
     match frames {
-        Some(_) if is_known && failed_check.is_none() => right.extend(unchecked.iter().cloned()),
-        None if failed_check.is_none() => right.extend(unchecked.iter().cloned()),
+        _ if failed_check.is_none() && (is_known || frames.is_none()) => right = unchecked.clone(),
         Some(frames) => {
             // After the last frame: the tail, which could be read.
-            let end = frames.ends.last().copied().unwrap_or(0);
-            right.extend(
-                unchecked
-                    .iter()
-                    .filter(|range| failed_check.is_none() && range.end > end)
-                    .map(|range| range.start.max(end)..range.end),
-            );
+            let end = frames.end();
+            let behind = unchecked.iter().filter(|range| failed_check.is_none() && range.end > end);
+            right.extend(behind.map(|range| range.start.max(end)..range.end));
             for range in unchecked.iter() {
                 right.extend(frames.right_within(file, range, progress)?);
             }
@@ -176,13 +172,12 @@ pub fn check_kept(
             }
         }
     }
-    let bytes = |ranges: &RangeSet<u64>| ranges.iter().map(range_bytes).fold(0, u64::saturating_add);
-    let lost_bytes = bytes(&unchecked).saturating_sub(bytes(&right));
+    let lost_bytes = bytes_in(&unchecked).saturating_sub(bytes_in(&right));
     if let Some(why) = &failed_check {
-        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes(&unchecked)));
+        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes_in(&unchecked)));
         progress
             .warn(&format!("what an earlier run fetched failed a check ({why}): {again} of {all} are fetched again"));
-        progress.advance(bytes(&right), 0);
+        progress.advance(bytes_in(&right), 0);
     }
     file.keep_checked(right);
     Ok(())
@@ -232,6 +227,11 @@ impl Frames {
         let is_bounded = starts.zip(&ends).all(|(start, end)| range_bytes(&(*start..*end)) <= FRAME_BYTES_MAX);
         let is_sound = ends.len() == hashes.frames.len() && is_bounded;
         is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
+    }
+
+    /// End of the last frame.
+    pub fn end(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// Range and hash of the frame that contains a byte; `None` after the last frame.
