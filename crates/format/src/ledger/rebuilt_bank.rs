@@ -10,7 +10,6 @@ use std::ops::Range;
 use slotpress_base::{Error, Hint, Result, to_usize};
 
 use crate::ledger::activation::StakeHistory;
-use crate::ledger::bank_file::BankPlaces;
 use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{BankFile, Delegation, FieldReader, Genesis, Hash, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
@@ -68,24 +67,23 @@ impl RebuiltBank {
     pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
         let leader = leader_of(bank)?;
         let epoch = bank.epoch();
-        let StakedAccounts { vote_accounts, delegations, history, reduced_since, seconds_of_epoch } = accounts;
         let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
         // Features can only shorten slots.
         let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
-        check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), seconds_of_epoch, bank)?;
-        if vote_accounts.is_empty() {
+        check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), accounts.seconds_of_epoch, bank)?;
+        if accounts.vote_accounts.is_empty() {
             return Err(cannot("the stakes: there is no vote account"));
         }
         let mut stakes: HashMap<[u8; 32], u64> = HashMap::new();
-        let reduced_from = reduced_since.map(|slot| bank.epoch_of(slot));
-        for (_, delegation) in &delegations {
-            let effective = delegation.term().effective(epoch, &history, reduced_from);
+        let reduced_from = accounts.reduced_since.map(|slot| bank.epoch_of(slot));
+        for (_, delegation) in &accounts.delegations {
+            let effective = delegation.term().effective(epoch, &accounts.history, reduced_from);
             let stake = stakes.entry(delegation.voter()).or_default();
             *stake = stake.checked_add(effective).ok_or_else(|| cannot("the stakes: they add up to too much"))?;
         }
         let mut before = Vec::new();
-        put(&mut before, &[vote_accounts.len() as u64]);
-        for (address, account) in &vote_accounts {
+        put(&mut before, &[accounts.vote_accounts.len() as u64]);
+        for (address, account) in &accounts.vote_accounts {
             before.extend_from_slice(address);
             put(&mut before, &[stakes.get(address).copied().unwrap_or_default()]);
             put(&mut before, &[account.lamports, account.data.len() as u64]);
@@ -94,46 +92,48 @@ impl RebuiltBank {
             before.push(u8::from(account.is_executable));
             put(&mut before, &[account.rent_epoch]);
         }
-        put(&mut before, &[delegations.len() as u64]);
+        put(&mut before, &[accounts.delegations.len() as u64]);
         let mut after = Vec::new();
-        put(&mut after, &[0, epoch, history.len() as u64]);
+        put(&mut after, &[0, epoch, accounts.history.len() as u64]);
         // Newest first.
-        for (epoch, cluster) in history.iter().rev() {
+        for (epoch, cluster) in accounts.history.iter().rev() {
             put(&mut after, &[*epoch, cluster.effective, cluster.activating, cluster.deactivating]);
         }
-        let epoch_stakes = rebuild_epoch_stakes(&source, bank, &vote_accounts)?;
-        let BankPlaces { hashes_per_tick, leader: leader_at, stakes, stakes_end, is_delta, .. } = bank.places;
-        let BankPlaces { epoch_stakes: epochs_at, epoch_stakes_end, .. } = bank.places;
+        let epoch_stakes = rebuild_epoch_stakes(&source, bank, &accounts.vote_accounts)?;
+        let at = bank.places;
         let mut made = vec![
-            (leader_at..leader_at.saturating_add(32), vec![Piece::Made(leader.0.to_vec())]),
-            (stakes..stakes_end, vec![Piece::Made(before), Piece::Delegations, Piece::Made(after)]),
+            (at.leader..at.leader.saturating_add(32), vec![Piece::Made(leader.0.to_vec())]),
+            (at.stakes..at.stakes_end, vec![Piece::Made(before), Piece::Delegations, Piece::Made(after)]),
             // Like every rooted bank, it had transactions or ticks.
-            (is_delta..is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
-            (epochs_at..epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
+            (at.is_delta..at.is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
+            (at.epoch_stakes..at.epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
         ];
         if let Some(genesis) = faster {
             let slots_per_year = genesis.slots_per_year().to_le_bytes().to_vec();
-            let BankPlaces { ns_per_slot: at, rent_slots_per_year: rent_at, .. } = bank.places;
-            let year_at = at.saturating_add(16 + 8);
-            made.push((at..at.saturating_add(16), vec![Piece::Made(genesis.ns_per_slot().to_le_bytes().to_vec())]));
+            let (slot_at, rent_at) = (at.ns_per_slot, at.rent_slots_per_year);
+            let year_at = slot_at.saturating_add(16 + 8);
+            made.push((
+                slot_at..slot_at.saturating_add(16),
+                vec![Piece::Made(genesis.ns_per_slot().to_le_bytes().to_vec())],
+            ));
             made.push((year_at..year_at.saturating_add(8), vec![Piece::Made(slots_per_year.clone())]));
             made.push((rent_at..rent_at.saturating_add(8), vec![Piece::Made(slots_per_year)]));
         }
         // If a chain has no fixed number of hashes, Firedancer writes 0 or its own number, Agave none.
-        let option = source.get(to_usize(hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
+        let option = source.get(to_usize(at.hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
         let is_free = genesis.is_some_and(|genesis| genesis.hashes_per_tick.is_none());
         if option.is_some_and(|option| option[0] == 1 && (is_free || *option == [1, 0, 0, 0, 0, 0, 0, 0, 0])) {
-            made.push((hashes_per_tick..hashes_per_tick.saturating_add(9), vec![Piece::Made(vec![0])]));
+            made.push((at.hashes_per_tick..at.hashes_per_tick.saturating_add(9), vec![Piece::Made(vec![0])]));
         }
         made.sort_by_key(|(range, _)| range.start);
-        let (mut pieces, mut at) = (Vec::new(), 0);
+        let (mut pieces, mut end) = (Vec::new(), 0);
         for (range, made) in made {
-            pieces.push(Piece::Kept(at..to_usize(range.start)));
+            pieces.push(Piece::Kept(end..to_usize(range.start)));
             pieces.extend(made);
-            at = to_usize(range.end);
+            end = to_usize(range.end);
         }
-        pieces.push(Piece::Kept(at..source.len()));
-        Ok(Self { source, delegations, pieces })
+        pieces.push(Piece::Kept(end..source.len()));
+        Ok(Self { source, delegations: accounts.delegations, pieces })
     }
 
     /// Refuses a bank file that no accounts would help.

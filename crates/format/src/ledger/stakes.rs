@@ -256,13 +256,13 @@ pub struct Stakes {
     pub has_more: bool,
 }
 
-impl Stakes {
-    fn add<T>(to: &mut Vec<T>, item: T, max: usize, has_more: &mut bool) {
-        match to.len() < max {
-            true => to.push(item),
-            false => *has_more = true,
-        }
+/// Adds an item, unless there are as many as are kept.
+fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
+    let has_room = to.len() < max;
+    if has_room {
+        to.push(item);
     }
+    has_room
 }
 
 pub enum Keep<'a> {
@@ -325,11 +325,11 @@ pub fn read_stakes<R: BufRead>(
         }
         match &mut keep {
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {
-                Stakes::add(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX, has_more);
+                *has_more |= !was_kept(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
             Keep::Voters(Voters { voters, has_more }) => {
                 if let Some(node) = account.node {
-                    Stakes::add(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX, has_more);
+                    *has_more |= !was_kept(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX);
                 }
             }
             Keep::Nothing => {}
@@ -348,7 +348,7 @@ pub fn read_stakes<R: BufRead>(
             r.breach_of(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
         }
         if let Keep::All(Stakes { delegations, has_more, .. }) = &mut keep {
-            Stakes::add(delegations, item, DELEGATIONS_MAX, has_more);
+            *has_more |= !was_kept(delegations, item, DELEGATIONS_MAX);
         }
     }
     r.skip(8)?; // always 0
