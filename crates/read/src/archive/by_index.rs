@@ -178,7 +178,7 @@ impl IndexReader<'_> {
     fn read_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &mut Vec<u8>) -> Result<ReadFrame> {
         slotpress_base::threads::panic_point("frame by index");
         self.visitor.check()?;
-        let FrameItem { number, frame, span, is_decoded, .. } = item;
+        let (number, frame, is_decoded) = (item.number, item.frame, item.is_decoded);
         let mut read = ReadFrame::default();
         let is_hashed = self.is_hashed(is_decoded);
         let frame_bytes = match is_decoded || is_hashed {
@@ -212,7 +212,7 @@ impl IndexReader<'_> {
         }
         if is_decoded {
             let length = zstd_safe::find_frame_compressed_size(bytes);
-            if length != Ok(bytes.len()) || content.len() as u64 != span.length_bytes {
+            if length != Ok(bytes.len()) || content.len() as u64 != item.span.length_bytes {
                 let why = format!("the frame at offset {} is of another length", frame.offset_bytes);
                 return Err(self.contradiction(contradicts(why)));
             }

@@ -74,9 +74,9 @@ impl ReadOfFiredancer<'_> {
     ///
     /// # Errors
     /// Something of that cannot be had.
-    pub fn convert(self, progress: &dyn Progress) -> Result<ForAgave> {
-        let Self { bank_file, bank, mut accounts, storages, rent_epochs, genesis, is_base } = self;
-        if accounts.are_rewards_active && is_base {
+    pub fn convert(mut self, progress: &dyn Progress) -> Result<ForAgave> {
+        let (bank, accounts) = (self.bank, &mut self.accounts);
+        if accounts.are_rewards_active && self.is_base {
             progress.warn(
                 "rewards were being paid out, and the archive does not tell to whom: use it with its incremental archive only",
             );
@@ -88,8 +88,8 @@ impl ReadOfFiredancer<'_> {
         }
         let cached = bank.cached_slots.as_deref().unwrap_or_default();
         let status_cache_front = status_cache_front(cached, &accounts.newest_slots, bank.slot)?;
-        let rent_epochs = set_rent_epochs(&mut accounts, &storages, &rent_epochs);
-        let bank = RebuiltBank::new(bank_file, bank, accounts.staked, genesis)?;
+        let rent_epochs = set_rent_epochs(accounts, &self.storages, &self.rent_epochs);
+        let bank = RebuiltBank::new(self.bank_file, bank, self.accounts.staked, self.genesis)?;
         Ok(ForAgave { bank, status_cache_front, rent_epochs })
     }
 }

@@ -146,21 +146,19 @@ pub fn inspect_accounts(
         progress.warn(&format!("{}{more}: verifying it says where", first.message));
     }
     let counted = tally.counted.into_inner();
-    let Counted { totals, owners, other_owners, superseded_records, superseded_bytes } = counted;
-    let mut owners: Vec<_> = owners.into_iter().collect();
+    let mut owners: Vec<_> = counted.owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
         (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
     });
-    let (path, obsolete) = (report.paths.into_iter().next().unwrap_or_default(), report.counts.obsolete);
     Ok(AccountsSummary {
-        path,
+        path: report.paths.into_iter().next().unwrap_or_default(),
         owner: options.owner,
-        totals,
+        totals: counted.totals,
         owners,
-        other_owners,
-        superseded_records,
-        superseded_bytes,
-        obsolete,
+        other_owners: counted.other_owners,
+        superseded_records: counted.superseded_records,
+        superseded_bytes: counted.superseded_bytes,
+        obsolete: report.counts.obsolete,
     })
 }
 

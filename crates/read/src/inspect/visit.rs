@@ -155,9 +155,15 @@ pub fn visit_state(
         CheckMode::Frames => StateOutcome::not_asked(),
         CheckMode::State => judged(&report)?,
     };
-    let VerifyReport { slot, hash, counts, elapsed, .. } = report;
-    let (accounts, records, superseded) = (counts.accounts, counts.records, counts.superseded);
-    Ok(VisitReport { slot, hash, accounts, records, superseded, state, elapsed })
+    Ok(VisitReport {
+        slot: report.slot,
+        hash: report.hash,
+        accounts: report.counts.accounts,
+        records: report.counts.records,
+        superseded: report.counts.superseded,
+        state,
+        elapsed: report.elapsed,
+    })
 }
 
 pub(super) fn read_state(
