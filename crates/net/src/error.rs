@@ -57,7 +57,7 @@ impl NetError {
     /// An error of a request to `url`.
     pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
         let message = format!("{}: {}", shown(url), one_line(&why.to_string()));
-        Self { kind, message, hint: None, retry_after: None }
+        Self { message, ..Self::without_url(kind, "") }
     }
 
     pub fn forbidden(url: &Url, why: impl fmt::Display) -> Self {
@@ -81,7 +81,7 @@ impl NetError {
     }
 
     pub fn interrupted() -> Self {
-        Self { kind: NetErrorKind::Interrupted, message: "interrupted".to_string(), hint: None, retry_after: None }
+        Self::without_url(NetErrorKind::Interrupted, "interrupted")
     }
 
     pub fn without_url(kind: NetErrorKind, why: &str) -> Self {

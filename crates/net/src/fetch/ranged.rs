@@ -174,7 +174,7 @@ impl Fetching<'_> {
                 continue;
             }
             let job = {
-                let mut pieces = self.to.pieces();
+                let mut pieces = self.to.pieces.lock();
                 match pieces.take(self.started.elapsed(), server) {
                     Some(job) => job,
                     None if pieces.is_complete() => {
@@ -189,7 +189,7 @@ impl Fetching<'_> {
             };
             let result = self.fetch(&job, (server, mirror), stopping);
             {
-                let mut pieces = self.to.pieces();
+                let mut pieces = self.to.pieces.lock();
                 pieces.give_back(job.piece);
                 if matches!(mirror.standing(), Standing::Dropped(_)) {
                     pieces.lose_server(server);
@@ -292,7 +292,7 @@ impl Fetching<'_> {
         if is_alone {
             mirror.drop_for(Error::damaged(why));
         }
-        self.to.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
+        self.to.pieces.lock().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
     /// Error for when no server is left: the gravest of their faults.

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result, panic_point, range_bytes};
 
@@ -21,12 +21,6 @@ pub struct Receiving<'a> {
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
-}
-
-impl Receiving<'_> {
-    pub fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        self.pieces.lock()
-    }
 }
 
 pub enum Trouble {
@@ -114,7 +108,7 @@ impl<'a> Receiver<'a> {
     /// Whether more of the piece is wanted. Of a frame all bytes count, of others only those that are marked.
     fn arrived(&self) -> bool {
         let is_framed = self.to.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
-        self.to.pieces().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
+        self.to.pieces.lock().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
     }
 
     /// The transfer has ended, however: what came stays.
