@@ -385,11 +385,6 @@ fn required(path: PathBuf) -> Result<PathBuf> {
         .with_hint(GRACEFUL_STOP))
 }
 
-/// True if the path does not exist; any other error, such as a missing permission, is to be reported.
-fn is_missing(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
 fn is_dir(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
 }
@@ -398,10 +393,11 @@ fn is_file(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_file()))
 }
 
+/// `None` if the path does not exist; any other error, such as a missing permission, is to be reported.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
-        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(Error::io("read", path, &error)),
     }
 }

@@ -1,5 +1,7 @@
 //! Names of archives and storages, and base58 hashes in them (docs/snapshot-format.md#names).
 
+#![warn(missing_docs)]
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -103,7 +105,6 @@ fn parts<S: Serializer>(
 
 /// Compression of an archive, by its file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub enum Extension {
     /// `.tar.zst`, read by Agave and Firedancer.
     TarZstd,
@@ -117,7 +118,6 @@ pub enum Extension {
     TarGzip,
 }
 
-#[warn(missing_docs)]
 impl Extension {
     const ALL: [Self; 5] = [Self::TarZstd, Self::TarLz4, Self::Tar, Self::TarBzip2, Self::TarGzip];
 
@@ -143,17 +143,19 @@ impl Extension {
     }
 }
 
+/// Name of a snapshot archive, in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveName {
     /// Slot of the full archive that an incremental one builds on; `None` for a full archive.
     pub base_slot: Option<u64>,
+    /// Slot of the state.
     pub slot: u64,
     /// blake3 hash of the bank's accounts lattice hash.
     pub hash: Hash,
+    /// Extension of the file, which tells the compression.
     pub extension: Extension,
 }
 
-#[warn(missing_docs)]
 impl ArchiveName {
     /// Parses a file name; `None` if it is not that of a snapshot archive.
     pub fn parse(file_name: &str) -> Option<Self> {
