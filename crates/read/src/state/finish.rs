@@ -99,14 +99,6 @@ pub fn finish_visit(
     Ok(StateCounts { accounts: second_pass.marked.accounts, superseded: second_pass.marked.superseded + sums.skipped })
 }
 
-/// Compares the stakes of the bank file with the accounts. Firedancer's bank files have no stakes.
-fn judge_stakes(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Result<()> {
-    match bank.is_of_firedancer() {
-        true => Ok(()),
-        false => accounts.stakes.judge(&bank.stakes, findings),
-    }
-}
-
 /// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
 /// can hold; Firedancer writes fewer, and requires only the newest in a row.
 fn judge_cached_slots(
@@ -156,5 +148,9 @@ pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: 
         let found = sums.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
-    judge_stakes(accounts, bank, findings)
+    // Firedancer's bank files have no stakes.
+    match bank.is_of_firedancer() {
+        true => Ok(()),
+        false => accounts.stakes.judge(&bank.stakes, findings),
+    }
 }
