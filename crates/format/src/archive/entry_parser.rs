@@ -18,6 +18,9 @@ pub enum TarEvent<'a> {
     End(Entry),
 }
 
+/// Receives what a parser finds.
+pub type OnEvent<'a> = dyn FnMut(TarEvent<'_>) -> Result<()> + 'a;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TarEnd {
     /// The stream has not ended: a header or the rest of an entry is missing.
@@ -140,7 +143,7 @@ impl EntryParser {
         }
     }
 
-    pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+    pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
                 ParserState::Header => BLOCK.saturating_sub(self.block.len()),
@@ -161,7 +164,7 @@ impl EntryParser {
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+    fn take(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
         let length_bytes = bytes.len() as u64;
         match self.state {
             ParserState::Header => self.take_header(bytes, on_event)?,
@@ -212,7 +215,7 @@ impl EntryParser {
         matches!(self.state, ParserState::Header | ParserState::End) && self.block.is_empty()
     }
 
-    fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+    fn take_header(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
         self.block.extend_from_slice(bytes);
         let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
@@ -231,7 +234,7 @@ impl EntryParser {
         Ok(())
     }
 
-    fn begin(&mut self, header: &mut TarHeader, on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+    fn begin(&mut self, header: &mut TarHeader, on_event: &mut OnEvent<'_>) -> Result<()> {
         let is_extension = header.oddity() == Some(Oddity::Extension);
         if !is_extension {
             self.extension.apply(header);
@@ -270,12 +273,7 @@ impl EntryParser {
         }
     }
 
-    fn continue_content(
-        &mut self,
-        entry: Entry,
-        offset_bytes: u64,
-        on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn continue_content(&mut self, entry: Entry, offset_bytes: u64, on_event: &mut OnEvent<'_>) -> Result<()> {
         self.state = ParserState::Content { entry, offset_bytes };
         if offset_bytes == entry.content_bytes {
             on_event(TarEvent::End(entry))?;
