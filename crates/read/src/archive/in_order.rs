@@ -1,18 +1,17 @@
 //! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if their size allows,
 //! the calling thread parses the tar stream, and workers receive the records in batches.
 //!
-//! An undecodable frame or a senseless tar header need not end the reading: block headers tell where the next frame
-//! starts, and the next tar header is searched for. The visitor decides whether to go on.
+//! An undecodable frame need not end the reading: block headers tell where the next frame starts, and the next tar
+//! header is searched for. A senseless tar header ends it, except for frames that do not decode. The visitor decides
+//! whether to go on.
 
-use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use slotpress_base::bytes::count;
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
 use slotpress_format::{EntryParser, HeaderSearch, TarEnd, TarEvent};
 
 use super::batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches};
@@ -21,6 +20,8 @@ use super::documents::DocumentReader;
 use super::visit::{EntrySink, Problem, Visitor};
 use super::walk::SeenFrame;
 use super::{ArchiveStream, Pass, ReadArchive};
+
+const NOTHING_AFTER: &str = "nothing after the damage was read";
 
 /// Reads a stream in order until its end, or until visitor or sink return an error.
 pub fn read_in_order(
@@ -34,7 +35,7 @@ pub fn read_in_order(
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
-        EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
+        EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, is_given_up: false, events };
     // The error of a worker that panicked: its records were not visited.
     let died = Mutex::new(None);
     // True once the visitor returned an error, which is not damage of the archive.
@@ -97,9 +98,9 @@ pub fn read_in_order(
         return Err(error);
     }
     visitor.check()?;
-    let EntryReader { parser, search, has_lost, events, .. } = reading;
+    let (parser, search) = (reading.parser, reading.search);
     let mut read = ReadArchive {
-        documents: events.documents.finish(),
+        documents: reading.events.documents.finish(),
         tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
         ..ReadArchive::default()
     };
@@ -111,20 +112,20 @@ pub fn read_in_order(
                 Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
                 read.is_whole = is_over || parser.is_between_entries();
                 if !read.is_whole {
-                    visitor.problem(Problem::LostRecords { which: "nothing after the damage was read" })?;
+                    visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
                 }
             }
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
             visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
             if !is_over {
-                visitor.problem(Problem::LostRecords { which: "nothing after the damage was read" })?;
+                visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
             }
             read.is_whole = is_over;
         }
         Err(error) => return Err(error),
     }
-    read.is_whole &= !has_lost;
+    read.is_whole &= !reading.has_lost;
     Ok(read)
 }
 
@@ -134,33 +135,25 @@ struct EntryReader<'a> {
     /// Set while the next tar header is searched for.
     search: Option<HeaderSearch>,
     has_lost: bool,
-    damaged_headers: u64,
+    /// True after a senseless header: where the next one would be is not known.
+    is_given_up: bool,
     events: Events<'a>,
 }
-
-/// Limit on damaged headers, after which the stream is given up: disks damage one, only an attacker so many.
-const DAMAGED_HEADERS_MAX: u64 = 50;
 
 impl EntryReader<'_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
-        let mut bytes = Cow::Borrowed(bytes);
-        while self.damaged_headers < DAMAGED_HEADERS_MAX {
-            if let Some(search) = &mut self.search {
-                let Some(found) = search.look_into(&bytes) else { return Ok(()) };
-                self.parser.restart_after(search.passed_bytes());
-                self.search = None;
-                bytes = Cow::Owned(found);
-            }
-            let Some(used) = self.parse(&bytes)? else { return Ok(()) };
-            bytes = Cow::Owned(split_at_most(&bytes, used).1.to_vec());
+        if self.is_given_up {
+            return Ok(());
         }
-        Ok(())
+        let Some(search) = &mut self.search else { return self.parse(bytes) };
+        let Some(found) = search.look_into(bytes) else { return Ok(()) };
+        self.parser.restart_after(search.passed_bytes());
+        self.search = None;
+        self.parse(&found)
     }
 
-    /// Feeds the parser. At a senseless header, returns the number of bytes in front of it.
-    fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
-        let start = self.parser.position();
+    fn parse(&mut self, bytes: &[u8]) -> Result<()> {
         let events = &mut self.events;
         let mut stopped = None;
         let result =
@@ -172,19 +165,10 @@ impl EntryReader<'_> {
         for (oddity, header) in self.parser.take_oddities() {
             visitor.problem(Problem::OddHeader { oddity, header: &header })?;
         }
-        let Err(error) = result else { return Ok(None) };
+        let Err(error) = result else { return Ok(()) };
         visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
-        let used = self.parser.position().saturating_sub(start);
-        count(&mut self.damaged_headers, 1);
-        if self.parser.is_full() {
-            self.damaged_headers = DAMAGED_HEADERS_MAX;
-        }
-        self.lose(match self.damaged_headers {
-            ..DAMAGED_HEADERS_MAX => "those after a damaged header were not read, up to the next entry",
-            _ => "nothing after the damage was read",
-        })?;
-        // The header may have begun in earlier bytes; the next one does not.
-        Ok(Some(to_usize(used).min(bytes.len())))
+        self.is_given_up = true;
+        self.lose(NOTHING_AFTER)
     }
 
     /// Reports an undecodable frame, and starts the search for the next tar header.
