@@ -88,16 +88,17 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
         true => Ok(()),
         false => findings.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
     };
+    let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
-    field("slot of the accounts", bank.accounts_slot == slot, slot.to_string(), bank.accounts_slot)?;
+    equal("slot of the accounts", bank.accounts_slot, slot)?;
     field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
     field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
-    field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
+    equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
         findings.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
-    field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
+    equal("tick height", bank.tick_height, ticks)
 }
 
 pub fn judge_name(archive: &Archive, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {

@@ -46,17 +46,22 @@ impl EntryChecker {
     pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
         let place = Place::entry(header.shown_path());
         let flag = format!("type {:?}", char::from(header.flag));
+        let size = format!("{} bytes", header.content_bytes);
+        let path = format!("{:?}", header.shown_path());
+        let both = format!("{flag}, {size}");
         let (rule, expected, found) = match oddity {
-            Oddity::Foreign if header.flag == b'5' => (Rule::ForeignDir, "only what a snapshot archive holds", flag),
-            Oddity::Foreign => (Rule::ForeignEntry, "", format!("{}, {} bytes", flag, header.content_bytes)),
-            Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag),
-            Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag),
-            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither".to_string()),
-            Oddity::Split => (Rule::SplitName, "a name in one field", "one in two fields".to_string()),
-            Oddity::Size => (Rule::EntrySize, "", format!("{} bytes", header.content_bytes)),
-            Oddity::Checksum => (Rule::HeaderChecksum, "the sum of its bytes", "another number".to_string()),
-            Oddity::Loose => (Rule::LooseName, "a name as Agave writes it", format!("{:?}", header.shown_path())),
-            Oddity::NoSize => (Rule::NoSize, "a size of 0", "none".to_string()),
+            Oddity::Foreign if header.flag == b'5' => {
+                (Rule::ForeignDir, "only what a snapshot archive holds", flag.as_str())
+            }
+            Oddity::Foreign => (Rule::ForeignEntry, "", both.as_str()),
+            Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag.as_str()),
+            Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag.as_str()),
+            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither"),
+            Oddity::Split => (Rule::SplitName, "a name in one field", "one in two fields"),
+            Oddity::Size => (Rule::EntrySize, "", size.as_str()),
+            Oddity::Checksum => (Rule::HeaderChecksum, "the sum of its bytes", "another number"),
+            Oddity::Loose => (Rule::LooseName, "a name as Agave writes it", path.as_str()),
+            Oddity::NoSize => (Rule::NoSize, "a size of 0", "none"),
         };
         findings.add_at(rule, &place, expected, found)
     }
