@@ -234,8 +234,9 @@ fn proxy_of(text: &str) -> Result<Proxy> {
 
 /// Names of proxies, which the operator chose: they may be private.
 fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
-    let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"];
-    let named = options.proxy.clone().into_iter().chain(variables.iter().filter_map(|name| std::env::var(name).ok()));
+    let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+    let variables = variables.into_iter().flat_map(|name| [name.to_string(), name.to_ascii_lowercase()]);
+    let named = options.proxy.clone().into_iter().chain(variables.filter_map(|name| std::env::var(name).ok()));
     let host = |text: String| {
         // Variables may leave the scheme out.
         let url = Url::parse(&text).ok().filter(Url::has_host).or_else(|| Url::parse(&format!("http://{text}")).ok());

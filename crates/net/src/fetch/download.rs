@@ -15,7 +15,7 @@ use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
 use super::journal::{Identity, bytes_in};
-use super::mirrors::{Mirror, Standing};
+use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
 use super::{Fault, Fetched, GivenBytes, Limits, in_order, ranged};
 use crate::{Client, Remote};
@@ -264,7 +264,7 @@ impl Download {
 
     pub fn rejected(&self) -> Vec<String> {
         let is_wrong =
-            |mirror: &&Mirror| matches!(mirror.standing(), Standing::Dropped(why) if why.kind() == ErrorKind::Damaged);
+            |mirror: &&Mirror| matches!(mirror.state(), MirrorState::Dropped(why) if why.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
     }
 }

@@ -26,7 +26,7 @@ impl Download {
         let (mut shown_bytes, mut most_bytes) = (0, 0u64);
         let mut trouble = None;
         let transfer = mirror.ask(progress, || {
-            let (mut marked_bytes, mut giving) = (0u64, mirror.giving());
+            let (mut marked_bytes, mut tally) = (0u64, mirror.tally());
             let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
                 let end = offset_bytes.saturating_add(bytes.len() as u64);
                 let written = match end > limits.max_bytes {
@@ -44,12 +44,12 @@ impl Download {
                 // Bytes that an earlier attempt brought are no progress.
                 let new = end.saturating_sub(most_bytes);
                 most_bytes = most_bytes.max(end);
-                giving.gave(new);
+                tally.gave(new);
                 progress.advance(new, new);
                 shown_bytes = shown_bytes.max(marked_bytes);
                 ControlFlow::Continue(())
             });
-            giving.end();
+            tally.end();
             if let (None, Ok(transfer)) = (&trouble, &transfer) {
                 file.mark(marked_bytes..transfer.got_bytes);
             }

@@ -26,11 +26,11 @@ pub struct Mirror {
     pub remote: Remote,
     pub patience: Patience,
     given_bytes: AtomicU64,
-    standing: Mutex<Standing>,
+    state: Mutex<MirrorState>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub enum Standing {
+pub enum MirrorState {
     /// The server's archive is not compared yet.
     #[default]
     Unknown,
@@ -43,26 +43,26 @@ impl Mirror {
     /// A server of which nothing is known but what it says of the file.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
         let (patience, given_bytes) = (Patience::new(give_up_after), AtomicU64::default());
-        Self { remote, patience, given_bytes, standing: Mutex::default() }
+        Self { remote, patience, given_bytes, state: Mutex::default() }
     }
 
     pub fn shown(&self) -> String {
         shown(&self.remote.url)
     }
 
-    pub fn standing(&self) -> Standing {
-        self.standing.lock().clone()
+    pub fn state(&self) -> MirrorState {
+        self.state.lock().clone()
     }
 
     pub fn approve(&self) {
-        *self.standing.lock() = Standing::Good;
+        *self.state.lock() = MirrorState::Good;
     }
 
     /// Takes no more of its bytes. The first reason stays.
     pub fn drop_for(&self, why: impl Into<Error>) {
-        let mut standing = self.standing.lock();
-        if !matches!(*standing, Standing::Dropped(_)) {
-            *standing = Standing::Dropped(why.into());
+        let mut state = self.state.lock();
+        if !matches!(*state, MirrorState::Dropped(_)) {
+            *state = MirrorState::Dropped(why.into());
         }
     }
 
@@ -87,8 +87,8 @@ impl Mirror {
         })
     }
 
-    pub fn giving(&self) -> Giving<'_> {
-        Giving { mirror: self, begun: Instant::now(), kept_bytes: 0 }
+    pub fn tally(&self) -> TransferTally<'_> {
+        TransferTally { mirror: self, begun: Instant::now(), kept_bytes: 0 }
     }
 
     pub fn no_ranges(&self) -> NetError {
@@ -102,13 +102,13 @@ impl Mirror {
 }
 
 /// A transfer that is under way. What is kept of it shows whether the server works: one that hardly gives anything does not.
-pub struct Giving<'a> {
+pub struct TransferTally<'a> {
     mirror: &'a Mirror,
     begun: Instant,
     pub kept_bytes: u64,
 }
 
-impl Giving<'_> {
+impl TransferTally<'_> {
     pub fn gave(&mut self, kept_bytes: u64) {
         count(&mut self.kept_bytes, kept_bytes);
         self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
@@ -158,7 +158,7 @@ mod tests {
         assert!((6..12).contains(&tries), "{tries}");
         let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
         assert!(!mirror.is_asked_after(&timeout(), &NoProgress));
-        assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.to_string().contains("kept for 0 s")));
+        assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
         // What is kept sets the clock back, if it is enough for the time that it took.
         for (kept_bytes, time, verdict) in [
             (100_000, Duration::from_secs(60), Verdict::Again),
@@ -169,7 +169,7 @@ mod tests {
             let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
             mirror.patience.failed(&timeout(), start);
             let begun = Instant::now().checked_sub(time).expect("a time");
-            Giving { mirror: &mirror, begun, kept_bytes }.end();
+            TransferTally { mirror: &mirror, begun, kept_bytes }.end();
             assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{kept_bytes}");
         }
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);

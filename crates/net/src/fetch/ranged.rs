@@ -15,9 +15,9 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
-use super::mirrors::{Mirror, Standing};
+use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
-use super::receive::{Receiver, Receiving, Trouble};
+use super::receive::{ReceiveError, Receiver, Receiving};
 use super::tail::{Frames, check_kept, mark_tail};
 use super::{Download, Fault, Limits};
 use crate::{Client, NetError, NetErrorKind};
@@ -162,7 +162,7 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
-                if !self.mirrors.iter().any(|mirror| matches!(mirror.standing(), Standing::Unknown)) {
+                if !self.mirrors.iter().any(|mirror| matches!(mirror.state(), MirrorState::Unknown)) {
                     self.end(self.nobody_left());
                 }
                 progress::wait(stopping, LOOK_AGAIN);
@@ -191,7 +191,7 @@ impl Fetching<'_> {
             {
                 let mut pieces = self.to.pieces.lock();
                 pieces.give_back(job.piece);
-                if matches!(mirror.standing(), Standing::Dropped(_)) {
+                if matches!(mirror.state(), MirrorState::Dropped(_)) {
                     pieces.lose_server(server);
                 }
             }
@@ -204,9 +204,9 @@ impl Fetching<'_> {
     fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
-        let is_good = |mirror: &Mirror| matches!(mirror.standing(), Standing::Good);
+        let is_good = |mirror: &Mirror| matches!(mirror.state(), MirrorState::Good);
         let ready = all().filter(|(_, mirror)| mirror.patience.pause().is_zero()).find(|(_, mirror)| {
-            if let Standing::Unknown = mirror.standing() {
+            if let MirrorState::Unknown = mirror.state() {
                 self.compare(mirror, stopping);
             }
             is_good(mirror)
@@ -263,8 +263,8 @@ impl Fetching<'_> {
         let result = self.client.get(&mirror.remote, Some(job.range.clone()), &while_leased, take);
         receiver.finish()?;
         match (trouble, result) {
-            (Some(Trouble::Disk(error)), _) => return Err(error),
-            (Some(Trouble::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
+            (Some(ReceiveError::Disk(error)), _) => return Err(error),
+            (Some(ReceiveError::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
             (None, Ok(transfer)) if transfer.is_whole => self.end(mirror.no_ranges()),
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
@@ -297,8 +297,8 @@ impl Fetching<'_> {
 
     /// Error for when no server is left: the gravest of their faults.
     fn nobody_left(&self) -> Error {
-        let whys = self.mirrors.iter().filter_map(|mirror| match mirror.standing() {
-            Standing::Dropped(why) => Some(why),
+        let whys = self.mirrors.iter().filter_map(|mirror| match mirror.state() {
+            MirrorState::Dropped(why) => Some(why),
             _ => None,
         });
         let whys: Vec<Error> = whys.collect();

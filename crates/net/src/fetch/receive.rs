@@ -7,7 +7,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result, panic_point, range_bytes};
 
 use super::lease::Lease;
-use super::mirrors::{Giving, Mirror};
+use super::mirrors::{Mirror, TransferTally};
 use super::partial::PartialFile;
 use super::pieces::{Job, Pieces};
 use super::tail::Frames;
@@ -23,7 +23,7 @@ pub struct Receiving<'a> {
     pub progress: &'a dyn Progress,
 }
 
-pub enum Trouble {
+pub enum ReceiveError {
     /// The file cannot be written or read.
     Disk(Error),
     /// This frame, which came whole, does not match its hash.
@@ -34,7 +34,7 @@ pub enum Trouble {
 pub struct Receiver<'a> {
     to: &'a Receiving<'a>,
     job: &'a Job,
-    giving: Giving<'a>,
+    tally: TransferTally<'a>,
     lease: &'a Lease<'a>,
     at: u64,
     marked: u64,
@@ -45,23 +45,23 @@ impl<'a> Receiver<'a> {
     pub fn new(to: &'a Receiving<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
         let (at, buffer) = (job.range.start, Vec::new());
         let marked = to.frames.as_ref().map_or(at, |frames| frames.start_of(at));
-        Self { to, job, giving: mirror.giving(), lease, at, marked, buffer }
+        Self { to, job, tally: mirror.tally(), lease, at, marked, buffer }
     }
 
     pub fn kept_bytes(&self) -> u64 {
-        self.giving.kept_bytes
+        self.tally.kept_bytes
     }
 
-    pub fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, Trouble> {
+    pub fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, ReceiveError> {
         panic_point("range");
         // The whole file instead of a range: it is told by the transfer.
         if offset_bytes != self.at {
             return Ok(ControlFlow::Break(()));
         }
-        let Some(kept) = self.lease.put(offset_bytes, bytes).map_err(Trouble::Disk)? else {
+        let Some(kept) = self.lease.put(offset_bytes, bytes).map_err(ReceiveError::Disk)? else {
             return Ok(ControlFlow::Break(()));
         };
-        self.giving.gave(kept);
+        self.tally.gave(kept);
         count(&mut self.at, bytes.len() as u64);
         match self.mark_right(MARK_BYTES)? && self.arrived() {
             true => Ok(ControlFlow::Continue(())),
@@ -71,7 +71,7 @@ impl<'a> Receiver<'a> {
 
     /// Marks frames that are whole and right; where there are none, what has come, if it is so much. Whether the lease is
     /// still held.
-    fn mark_right(&mut self, least_bytes: u64) -> Result<bool, Trouble> {
+    fn mark_right(&mut self, least_bytes: u64) -> Result<bool, ReceiveError> {
         let (file, frames) = (self.to.file, self.to.frames.as_ref());
         while let Some((frames, (frame, hash))) = frames
             .and_then(|frames| Some((frames, frames.frame_at(self.marked)?)))
@@ -80,16 +80,16 @@ impl<'a> Receiver<'a> {
             let is_new = !file.is_marked(&frame);
             let buffer = &mut self.buffer;
             let is_right = || Ok(!is_new || frames.is_right(file, &frame, hash, buffer)?);
-            match self.lease.mark(frame.clone(), is_right).map_err(Trouble::Disk)? {
+            match self.lease.mark(frame.clone(), is_right).map_err(ReceiveError::Disk)? {
                 None => return Ok(false),
-                Some(false) => return Err(Trouble::WrongFrame(frame)),
+                Some(false) => return Err(ReceiveError::WrongFrame(frame)),
                 Some(true) => self.marked_to(frame.end, is_new),
             }
         }
         // Where no frames are, or behind the last, where servers were compared.
         let is_framed = frames.is_some_and(|frames| frames.frame_at(self.marked).is_some());
         if !is_framed && self.at.saturating_sub(self.marked) >= least_bytes.max(1) {
-            if self.lease.mark(self.marked..self.at, || Ok(true)).map_err(Trouble::Disk)?.is_none() {
+            if self.lease.mark(self.marked..self.at, || Ok(true)).map_err(ReceiveError::Disk)?.is_none() {
                 return Ok(false);
             }
             self.marked_to(self.at, true);
@@ -113,12 +113,12 @@ impl<'a> Receiver<'a> {
 
     /// The transfer has ended, however: what came stays.
     pub fn finish(&mut self) -> Result<()> {
-        self.giving.end();
+        self.tally.end();
         match self.mark_right(0) {
             Ok(true) => drop(self.arrived()),
             // Told before.
-            Ok(false) | Err(Trouble::WrongFrame(_)) => {}
-            Err(Trouble::Disk(error)) => return Err(error),
+            Ok(false) | Err(ReceiveError::WrongFrame(_)) => {}
+            Err(ReceiveError::Disk(error)) => return Err(error),
         }
         Ok(())
     }

@@ -79,17 +79,17 @@ impl Download {
         while !range.is_empty() {
             let mut written = Ok(());
             let transfer = mirror.ask(&until, || {
-                let mut giving = mirror.giving();
+                let mut tally = mirror.tally();
                 let transfer =
                     self.client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
                         if offset_bytes != range.start {
                             return ControlFlow::Break(());
                         }
-                        written = lease.put(offset_bytes, bytes).map(|kept| giving.gave(kept.unwrap_or_default()));
+                        written = lease.put(offset_bytes, bytes).map(|kept| tally.gave(kept.unwrap_or_default()));
                         range.start = offset_bytes.saturating_add(bytes.len() as u64);
                         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                     });
-                giving.end();
+                tally.end();
                 transfer
             });
             written?;
