@@ -18,6 +18,7 @@ use super::network::{ConnectionArgs, NetworkArgs};
 use super::output::Output;
 use super::rebase::{self, RebaseArgs};
 use super::ui::Ui;
+use super::values::{count_of, show_bytes};
 use super::{check, stdout, values};
 
 /// Make a full or incremental archive of a stopped validator's ledger
@@ -141,20 +142,14 @@ fn make_onto(args: &ArchiveArgs, onto: &Path, ui: &Ui) -> Result<()> {
 }
 
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
-    let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes, .. } = preview;
-    let dir = path.parent().unwrap_or(Path::new(".")).shown();
-    let [estimated, input, sample, free] =
-        [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
-    if ui.is_json() {
-        ui.print_report("archive_preview", preview);
-    } else {
-        ui.print_verbatim(&path.shown());
-        if !ui.is_quiet() {
-            ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
-            ui.print(&format!("  size     about {estimated} from {input}, estimated from a sample of {sample}"));
-            ui.print(&format!("  space    about {estimated} needed, {free} free in {dir}"));
-            ui.print("Nothing was written.");
-        }
+    let dir = preview.path.parent().unwrap_or(Path::new(".")).shown();
+    let [estimated, free] = [preview.estimated_bytes, preview.free_bytes].map(show_bytes);
+    let [input, sample] = [preview.input_bytes, preview.sample_bytes].map(show_bytes);
+    if ui.print_head("archive_preview", preview, &preview.path.shown()) {
+        ui.print(&format!("  {}, {}", kind_of(&preview.name), count_of(preview.storages, "storage")));
+        ui.print(&format!("  size     about {estimated} from {input}, estimated from a sample of {sample}"));
+        ui.print(&format!("  space    about {estimated} needed, {free} free in {dir}"));
+        ui.print("Nothing was written.");
     }
     match preview.has_room() {
         true => Ok(()),
@@ -173,46 +168,35 @@ fn kind_of(name: &ArchiveName) -> String {
 /// With `--skip-existing`, turns the error about an existing archive into a notice; passes on every other error.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
-    if ui.is_json() {
-        ui.print_report("skipped", &json!({ "path": path.to_string_lossy(), "reason": "exists already" }));
-        return Ok(());
-    }
-    ui.print_verbatim(&path.shown());
-    if !ui.is_quiet() {
+    let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
+    if ui.print_head("skipped", &skipped, &path.shown()) {
         ui.print("  skipped: it exists already, and was neither read nor changed");
     }
     Ok(())
 }
 
 pub fn print_report(report: &ArchiveReport, ui: &Ui) {
-    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, elapsed, .. } = report;
-    if ui.is_json() {
-        return ui.print_report("archive", report);
-    }
-    let kind = kind_of(name);
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
-    if ui.is_quiet() {
+    let ArchiveReport { name, input_bytes, output_bytes, .. } = report;
+    let path = shown_path(&report.path, name);
+    if !ui.print_head("archive", report, &path) {
         return;
     }
-    ui.print(&format!(
-        "  {kind}, {}, {}",
-        values::count_of(*storages, "storage"),
-        codec::show_codec(&report.codec, frames)
-    ));
-    ui.print(&format!(
-        "  size     {} from {} (ratio {})",
-        values::show_bytes(*output_bytes),
-        values::show_bytes(*input_bytes),
-        values::show_ratio(*input_bytes, *output_bytes)
-    ));
-    print_root(*root, ui);
-    let workers = values::count_of(*threads as u64, "worker");
-    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(*input_bytes, elapsed)));
+    let codec = codec::show_codec(&report.codec, &report.frames);
+    ui.print(&format!("  {}, {}, {codec}", kind_of(name), count_of(report.storages, "storage")));
+    let [output, input] = [*output_bytes, *input_bytes].map(show_bytes);
+    ui.print(&format!("  size     {output} from {input} (ratio {})", values::show_ratio(*input_bytes, *output_bytes)));
+    print_root(report.root, ui);
+    let workers = count_of(report.threads as u64, "worker");
+    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(*input_bytes, &report.elapsed)));
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
-        let path = path.as_ref().map_or_else(|| name.to_string(), |path| path.shown());
         ui.print(&format!("To check that it fits its full archive: slotpress verify FULL {path}"));
     }
+}
+
+/// Where an archive is, or the name that it would have: it may have gone into a stream.
+pub fn shown_path(path: &Option<PathBuf>, name: &ArchiveName) -> String {
+    path.as_ref().map_or_else(|| name.to_string(), |path| path.shown())
 }
 
 pub fn print_root(root: Option<Root>, ui: &Ui) {

@@ -16,6 +16,7 @@ use slotpress::{
 use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
+use super::synth::contents_of;
 use super::ui::Ui;
 use super::values;
 use super::verify::result_of;
@@ -78,13 +79,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     )?;
     let full_slot = report.states.first().map(|state| state.slot);
     for state in &report.states {
-        demo.result(&format!(
-            "slot {}: {}, {}, {}",
-            state.slot,
-            values::count_of(state.accounts, "account"),
-            values::count_of(state.storages, "storage"),
-            values::show_bytes(state.storage_bytes)
-        ));
+        demo.result(&format!("slot {}: {}", state.slot, contents_of(state)));
     }
 
     demo.say("A full archive of its older state, and an incremental one of what is newer");
@@ -94,19 +89,12 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
         let found = inspect_archive(&NamedArchive::from_path(archive.path_in(&demo.archives)), threads, ui)?;
-        let readers: Vec<Client> = found
-            .clients
-            .iter()
-            .filter(|reading| reading.refusals.is_empty() && Client::CURRENT.contains(&reading.client))
-            .map(|reading| reading.client)
-            .collect();
-        demo.result(&format!(
-            "slot {}: {}, ratio {}, read by {}",
-            found.bank.slot,
-            values::count_of(found.entries.storages, "storage"),
-            values::show_ratio(found.entries.tar_bytes, found.file_bytes),
-            names_of(&readers).join(" and ")
-        ));
+        let readers = found.clients.iter().filter(|reading| reading.refusals.is_empty()).map(|reading| reading.client);
+        let readers: Vec<Client> = readers.filter(|client| Client::CURRENT.contains(client)).collect();
+        let storages = values::count_of(found.entries.storages, "storage");
+        let ratio = values::show_ratio(found.entries.tar_bytes, found.file_bytes);
+        let readers = names_of(&readers).join(" and ");
+        demo.result(&format!("slot {}: {storages}, ratio {ratio}, read by {readers}", found.bank.slot));
     }
 
     demo.say("Both archives back into a ledger, in the layout from which a validator boots");
@@ -122,25 +110,25 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     let archive_seconds = (full.elapsed.wall + incremental.elapsed.wall).as_secs_f64();
     if ui.is_json() {
-        let (full_bytes, incremental_bytes) = (full.output_bytes, incremental.output_bytes);
-        let restore_seconds = restored.elapsed.wall.as_secs_f64();
-        let verified_accounts = ledger.counts.accounts;
-        let fields = DemoFields { verified_accounts, full_bytes, incremental_bytes, archive_seconds, restore_seconds };
+        let fields = DemoFields {
+            verified_accounts: ledger.counts.accounts,
+            full_bytes: full.output_bytes,
+            incremental_bytes: incremental.output_bytes,
+            archive_seconds,
+            restore_seconds: restored.elapsed.wall.as_secs_f64(),
+        };
         ui.print_report("demo", &fields);
         return Ok(());
     }
     if ui.is_quiet() {
-        if let Some(dir) = &args.keep {
-            ui.print(&dir.shown().to_string());
-        }
+        args.keep.iter().for_each(|dir| ui.print(&dir.shown()));
         return Ok(());
     }
     let input_bytes = full.input_bytes + incremental.input_bytes;
-    let rate = input_bytes as f64 / archive_seconds.max(1e-9);
+    let rate = values::show_rate(input_bytes, full.elapsed.wall + incremental.elapsed.wall);
     ui.print("");
     ui.print(&format!(
-        "Archived at {}/s here. A large ledger may take another rate: slotpress doctor LEDGER measures its disk and the cores.",
-        values::show_bytes(rate as u64)
+        "Archived at {rate} here. A large ledger may take another rate: slotpress doctor LEDGER measures its disk and the cores."
     ));
     match &args.keep {
         Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.shown())),
@@ -177,13 +165,10 @@ impl Demo<'_> {
         let options = ArchiveOptions::new(ledger).base_slot(base_slot).threads(self.threads);
         let report = archive(&options, Sink::dir(&self.archives), self.ui)?;
         self.result(&report.name.to_string());
-        self.result(&format!(
-            "  {} from {} (ratio {}) in {}",
-            values::show_bytes(report.output_bytes),
-            values::show_bytes(report.input_bytes),
-            values::show_ratio(report.input_bytes, report.output_bytes),
-            values::show_speed(report.input_bytes, &report.elapsed)
-        ));
+        let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
+        let ratio = values::show_ratio(report.input_bytes, report.output_bytes);
+        let speed = values::show_speed(report.input_bytes, &report.elapsed);
+        self.result(&format!("  {output} from {input} (ratio {ratio}) in {speed}"));
         Ok(report)
     }
 
@@ -192,12 +177,9 @@ impl Demo<'_> {
             RestoreOptions::new(full.path_in(&self.archives), RestoreTarget::new(&self.restored).threads(self.threads))
                 .incremental(incremental.path_in(&self.archives));
         let report = restore(&options, self.ui)?;
-        self.result(&format!(
-            "slot {}: {} in {}",
-            report.slot,
-            values::show_bytes(report.output_bytes),
-            values::show_speed(report.output_bytes, &report.elapsed)
-        ));
+        let bytes = values::show_bytes(report.output_bytes);
+        let speed = values::show_speed(report.output_bytes, &report.elapsed);
+        self.result(&format!("slot {}: {bytes} in {speed}", report.slot));
         Ok(report)
     }
 

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
-use slotpress_base::text::ShowPath;
 
-use super::archive::{print_root, skip_existing};
+use super::archive::{print_root, shown_path, skip_existing};
 use super::arguments::WorkerArgs;
 use super::check::{self, CheckArgs};
 use super::codec::{self, CodecArgs};
@@ -120,24 +119,17 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RecompressReport, ui: &Ui) {
-    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, root, .. } = report;
-    let RecompressReport { assurance, elapsed, .. } = report;
-    if ui.is_json() {
-        return ui.print_report("recompress", report);
-    }
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
-    if ui.is_quiet() {
+    let RecompressReport { input_bytes, tar_bytes, output_bytes, .. } = *report;
+    if !ui.print_head("recompress", report, &shown_path(&report.path, &report.name)) {
         return;
     }
-    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(&report.codec, frames)));
-    ui.print(&format!(
-        "  size     {} from {}, {:+.1} % (ratio {} to the tar)",
-        values::show_bytes(*output_bytes),
-        values::show_bytes(*input_bytes),
-        100.0 * (*output_bytes as f64 / (*input_bytes).max(1) as f64 - 1.0),
-        values::show_ratio(*tar_bytes, *output_bytes)
-    ));
-    ui.print(&format!("  elapsed  {}", values::show_speed(*tar_bytes, elapsed)));
-    print_root(*root, ui);
-    check::print_assurance(assurance, ui);
+    let codec = codec::show_codec(&report.codec, &report.frames);
+    ui.print(&format!("  {}, {codec}", values::count_of(report.storages, "storage")));
+    let [output, input] = [output_bytes, input_bytes].map(values::show_bytes);
+    let more = 100.0 * (output_bytes as f64 / input_bytes.max(1) as f64 - 1.0);
+    let ratio = values::show_ratio(tar_bytes, output_bytes);
+    ui.print(&format!("  size     {output} from {input}, {more:+.1} % (ratio {ratio} to the tar)"));
+    ui.print(&format!("  elapsed  {}", values::show_speed(tar_bytes, &report.elapsed)));
+    print_root(report.root, ui);
+    check::print_assurance(&report.assurance, ui);
 }

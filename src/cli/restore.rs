@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use slotpress::source::IndexPolicy;
 use slotpress::{
-    ArchiveToRestore, Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport,
-    RestoreTarget, Result, Root, Space, plan_restore, restore,
+    Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget, Result, Root,
+    Space, plan_restore, restore,
 };
 use slotpress_base::text::{self, ShowPath};
 
@@ -65,15 +65,12 @@ const TREES: &[(&str, RestoreLayout, &str)] = &[
 ];
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
-    for archive in [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten() {
-        refuse_url(archive, &|url| {
-            format!(
-                "`slotpress bootstrap {url} --ledger {}` fetches and restores it",
-                args.target.paths().ledger.shown()
-            )
-        })?;
+    let archives = || [&args.archive].into_iter().chain(&args.incremental_archive);
+    let ledger = args.target.paths().ledger.shown();
+    for archive in archives() {
+        refuse_url(archive, &|url| format!("`slotpress bootstrap {url} --ledger {ledger}` fetches and restores it"))?;
     }
-    check_archives(args)?;
+    archives().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
     let check = args.check.options(args.memory);
     let paths = match args.tree {
         RestoreLayout::Boot => args.target.paths(),
@@ -100,7 +97,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 
 pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
     for Space { dir, needed_bytes, free_bytes } in space {
-        let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+        let [needed, free] = [*needed_bytes, *free_bytes].map(values::show_bytes);
         ui.print(&format!("  space    {about}{needed} needed, {free} free in {}", dir.shown()));
     }
     let what = if state == ExistingState::DeleteFirst { "deleted first" } else { "moved aside at the end" };
@@ -112,14 +109,14 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
     if ui.is_json() {
         ui.print_report("restore_preview", preview);
     } else if !ui.is_quiet() {
-        for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact, .. } in archives {
-            ui.print_verbatim(&path.shown());
-            match name {
+        for archive in archives {
+            ui.print_verbatim(&archive.path.shown());
+            match &archive.name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
                 None => ui.print("  slot and hash are not in its name"),
             }
-            let about = if *is_exact { "" } else { "about " };
-            let [unpacked, length] = [unpacked_bytes, length_bytes].map(|bytes| values::show_bytes(*bytes));
+            let about = if archive.is_exact { "" } else { "about " };
+            let [unpacked, length] = [archive.unpacked_bytes, archive.length_bytes].map(values::show_bytes);
             ui.print(&format!("  size     {about}{unpacked} from {length}"));
         }
         print_space(space, "", existing, state, ui);
@@ -129,15 +126,13 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
 }
 
 /// Refuses a directory in place of an archive, with a hint for ledgers.
-fn check_archives(args: &RestoreArgs) -> Result<()> {
-    let mut archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
-    let Some(dir) = archives.find(|path| path.is_dir()) else { return Ok(()) };
-    let error = Error::usage(format!("{} is a directory: restore takes archives", dir.shown()));
+fn not_an_archive(dir: &Path) -> Error {
     let word = shell_word(dir);
-    Err(match dir.join("snapshots").is_dir() {
-        true => error.with_hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
-        false => error.with_hint(format!("to see the archives in a directory: slotpress list {word}")),
-    })
+    let hint = match dir.join("snapshots").is_dir() {
+        true => format!("to make an archive of a ledger: slotpress archive {word} -o DIR"),
+        false => format!("to see the archives in a directory: slotpress list {word}"),
+    };
+    Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
 }
 
 pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
@@ -154,11 +149,8 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     }
     let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
     ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
-    ui.print(&format!(
-        "  size     {} from {}",
-        values::show_bytes(report.output_bytes),
-        values::show_bytes(report.input_bytes)
-    ));
+    let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
+    ui.print(&format!("  size     {output} from {input}"));
     ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
     check::print_assurance(&report.assurance, ui);
     check::print_read_back(&report.read_back, ui);

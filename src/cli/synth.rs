@@ -87,23 +87,23 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
+/// What a state holds: `1 account, 2 storages, 3 KiB`.
+pub fn contents_of(state: &SynthState) -> String {
+    let [accounts, storages] =
+        [(state.accounts, "account"), (state.storages, "storage")].map(|(count, noun)| values::count_of(count, noun));
+    format!("{accounts}, {storages}, {}", values::show_bytes(state.storage_bytes))
+}
+
 pub fn print_report(report: &SynthReport, ui: &Ui) {
     for state in &report.states {
         if ui.is_json() {
             ui.print_reports("synth", state, report);
             continue;
         }
-        let SynthState { ledger_dir, slot, accounts, storages, storage_bytes, .. } = state;
-        ui.print_verbatim(&ledger_dir.shown());
-        if ui.is_quiet() {
-            continue;
+        ui.print_verbatim(&state.ledger_dir.shown());
+        if !ui.is_quiet() {
+            ui.print(&format!("  slot {}, {}", state.slot, contents_of(state)));
         }
-        ui.print(&format!(
-            "  slot {slot}, {}, {}, {}",
-            values::count_of(*accounts, "account"),
-            values::count_of(*storages, "storage"),
-            values::show_bytes(*storage_bytes)
-        ));
     }
     if !ui.is_json() && !ui.is_quiet() {
         ui.print(&format!(

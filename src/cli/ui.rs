@@ -205,6 +205,15 @@ impl Ui {
         self.print_report(kind, &Both { first, second });
     }
 
+    /// Prints a report as JSON, or else its first line, which alone is printed with `-q`. True if its other lines follow.
+    pub fn print_head(&self, kind: &str, report: &impl Serialize, head: &str) -> bool {
+        match self.is_json {
+            true => self.print_report(kind, report),
+            false => self.print_verbatim(head),
+        }
+        !self.is_json && !self.is_quiet
+    }
+
     /// Prints a value that contains its own `type` as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
         self.print_verbatim(&json(value));
@@ -236,7 +245,7 @@ impl Ui {
     pub fn error(&self, error: &Error) {
         self.end_stage();
         let (message, hint) = (error.to_string(), error.hint().map(hints::text));
-        if self.is_json || self.style == ProgressStyle::Json {
+        if self.is_stderr_json() {
             let exit_code = error.kind().exit_code();
             self.stderr(&json(&ErrorLine { message, hint: hint.as_deref(), exit_code }));
             return;
