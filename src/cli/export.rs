@@ -20,7 +20,7 @@ use slotpress_base::text::ShowPath;
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
 use super::codec::is_stdout;
-use super::network::{ArchiveInput, NetworkArgs};
+use super::network::{FOR_LEDGERS, NetworkArgs, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::stores::store_of;
 use super::ui::Ui;
@@ -220,36 +220,22 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         Some(stream) => ExportTo::Stream(stream),
         None => args.target(store.as_ref()),
     };
-    if args.input.is_dir() {
-        if args.incremental_archive.is_some() {
-            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
-        }
-        values::check_ledger(&args.input)?;
-        let paths = args.directories.paths(&args.input);
-        if args.dry_run {
-            return preview(args, Some(slot_of(&paths, args.slot)?), &options, store.as_ref(), ui);
-        }
-        print_report(&export(AccountsInput::Ledger(&paths, args.slot), to, &options, ui)?, ui);
-        return Ok(());
-    }
-    if args.directories.is_given() || args.slot.is_some() {
-        return Err(Error::usage("--slot, --snapshots and --accounts are for a ledger directory, not for an archive"));
-    }
-    let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
-    let (full, incremental) = (open(&args.input)?, args.incremental_archive.as_deref().map(open).transpose()?);
-    let newest = incremental.as_ref().unwrap_or(&full);
+    let paths = (args.input.as_path(), args.incremental_archive.as_deref());
+    let of_ledger = (&args.directories, args.slot);
+    let input = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), &args.network, ui)?;
     if args.dry_run {
-        let slot = newest.named().name.as_ref().map(|name| name.slot);
+        let slot = match &input {
+            StateInput::Ledger(_) if args.slot.is_some() => args.slot,
+            StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
+            StateInput::Archives(..) => {
+                input.archives().last().and_then(|newest| Some(newest.named().name.as_ref()?.slot))
+            }
+        };
         return preview(args, slot, &options, store.as_ref(), ui);
     }
-    let input = AccountsInput::Archives(full.named(), incremental.as_ref().map(ArchiveInput::named));
-    print_report(&export(input, to, &options, ui)?, ui);
-    [Some(&full), incremental.as_ref()].into_iter().flatten().for_each(|one| one.print_transfer(ui));
+    print_report(&export(input.accounts(args.slot), to, &options, ui)?, ui);
+    input.print_transfers(ui);
     Ok(())
-}
-
-fn slot_of(paths: &LedgerPaths, slot: Option<u64>) -> Result<u64> {
-    slot.map_or_else(|| Ok(find_bank_snapshot(paths, None, 1)?.slot), Ok)
 }
 
 /// What a run would write.
@@ -303,11 +289,7 @@ fn print_report(report: &ExportReport, ui: &Ui) {
     let Some(manifest) = manifest else {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     };
-    if ui.is_json() {
-        return ui.print_report("export", report);
-    }
-    ui.print_verbatim(manifest);
-    if ui.is_quiet() {
+    if !ui.print_head("export", report, manifest) {
         return;
     }
     ui.print(&format!("  slot {}, hash {}, state {}", facts.slot, facts.hash, facts.state));

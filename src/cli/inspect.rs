@@ -1,6 +1,6 @@
 //! Runs `slotpress inspect` on an archive or a ledger. What it prints about accounts is in `inspect_accounts`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::inspect::{
@@ -14,7 +14,7 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};
-use super::network::{ArchiveInput, NetworkArgs};
+use super::network::{FOR_LEDGERS, NetworkArgs, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES};
 use super::ui::Ui;
 use super::values;
@@ -88,30 +88,18 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let other_bytes = if is_by_owner(args) { memory_bytes } else { 0 };
     let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
     let threads = args.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
-    if args.input.is_dir() {
-        if args.incremental_archive.is_some() {
-            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+    let paths = (args.input.as_path(), args.incremental_archive.as_deref());
+    let not_for_archives = Error::usage(FOR_LEDGERS).with_hint("--by-owner adds up the accounts of an archive");
+    let input = StateInput::open(paths, (&args.directories, args.slot), not_for_archives, &args.network, ui)?;
+    if !run_on_accounts(args, input.accounts(args.slot), threads, ui)? {
+        if let StateInput::Ledger(paths) = &input {
+            print_ledger(&inspect_ledger(paths, args.slot, threads, ui)?, ui);
         }
-        values::check_ledger(&args.input)?;
-        let paths = args.directories.paths(&args.input);
-        if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
-            print_ledger(&inspect_ledger(&paths, args.slot, threads, ui)?, ui);
-        }
-        return Ok(());
-    }
-    if args.directories.is_given() || args.slot.is_some() {
-        let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
-        return Err(Error::usage(message).with_hint("--by-owner adds up the accounts of an archive"));
-    }
-    let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
-    let (input, incremental) = (open(&args.input)?, args.incremental_archive.as_deref().map(open).transpose()?);
-    let accounts = AccountsInput::Archives(input.named(), incremental.as_ref().map(ArchiveInput::named));
-    if !run_on_accounts(args, accounts, threads, ui)? {
-        for one in [Some(&input), incremental.as_ref()].into_iter().flatten() {
-            print_archive(&inspect_archive(one.named(), threads, ui)?, ui);
+        for archive in input.archives() {
+            print_archive(&inspect_archive(archive.named(), threads, ui)?, ui);
         }
     }
-    [Some(&input), incremental.as_ref()].into_iter().flatten().for_each(|one| one.print_transfer(ui));
+    input.print_transfers(ui);
     Ok(())
 }
 

@@ -11,9 +11,13 @@ use slotpress::net::{
     url_of_host,
 };
 use slotpress::source::{Transferred, UrlSource};
-use slotpress::{CancelToken, Client, ClientOptions, Error, FindOptions, IoContext, NamedArchive, Result, Root, Url};
+use slotpress::{
+    AccountsInput, CancelToken, Client, ClientOptions, Error, FindOptions, IoContext, LedgerPaths, NamedArchive,
+    Result, Root, Url,
+};
 use slotpress_base::text::ShowPath;
 
+use super::arguments::DirectoryArgs;
 use super::ui::Ui;
 use super::values;
 
@@ -242,5 +246,62 @@ impl ArchiveInput {
             values::show_bytes(file_bytes),
             values::count_of(transferred.requests, "request")
         ));
+    }
+}
+
+/// A state named on the command line: that of a ledger directory, or of an archive, or of an incremental one with its full one.
+pub enum StateInput {
+    Ledger(LedgerPaths),
+    Archives(ArchiveInput, Option<ArchiveInput>),
+}
+
+/// Refuses flags that choose among the bank snapshots and directories of a ledger.
+pub const FOR_LEDGERS: &str = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
+
+impl StateInput {
+    /// Opens the archives, or finds the directories of a ledger. Flags that are about a ledger (`directories`, `slot`) are refused
+    /// by `not_for_archives` where there is none.
+    pub fn open(
+        (path, incremental): (&Path, Option<&Path>),
+        (directories, slot): (&DirectoryArgs, Option<u64>),
+        not_for_archives: Error,
+        network: &NetworkArgs,
+        ui: &Ui,
+    ) -> Result<Self> {
+        if !path.is_dir() {
+            if slot.is_some() || directories.is_given() {
+                return Err(not_for_archives);
+            }
+            let open = |path| ArchiveInput::open(path, network, ui);
+            return Ok(Self::Archives(open(path)?, incremental.map(open).transpose()?));
+        }
+        if incremental.is_some() {
+            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+        }
+        values::check_ledger(path)?;
+        Ok(Self::Ledger(directories.paths(path)))
+    }
+
+    /// Its accounts; `slot` chooses among the bank snapshots of a ledger.
+    pub fn accounts(&self, slot: Option<u64>) -> AccountsInput<'_> {
+        match self {
+            Self::Ledger(paths) => AccountsInput::Ledger(paths, slot),
+            Self::Archives(full, incremental) => {
+                AccountsInput::Archives(full.named(), incremental.as_ref().map(ArchiveInput::named))
+            }
+        }
+    }
+
+    /// The archives in their order; none of a ledger.
+    pub fn archives(&self) -> impl Iterator<Item = &ArchiveInput> {
+        let (full, incremental) = match self {
+            Self::Ledger(_) => (None, None),
+            Self::Archives(full, incremental) => (Some(full), incremental.as_ref()),
+        };
+        full.into_iter().chain(incremental)
+    }
+
+    pub fn print_transfers(&self, ui: &Ui) {
+        self.archives().for_each(|archive| archive.print_transfer(ui));
     }
 }

@@ -15,7 +15,7 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
-use super::network::{ArchiveInput, NetworkArgs};
+use super::network::{ArchiveInput, NetworkArgs, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::ui::Ui;
 use super::{list, values};
@@ -106,28 +106,19 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     if let Some(catalog) = catalog_of(args, ui)? {
         return verify_all(&catalog, &options, args, ui);
     }
-    let mut inputs = Vec::new();
-    let report = if args.path.is_dir() {
-        if args.incremental_archive.is_some() {
-            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+    let paths = (args.path.as_path(), args.incremental_archive.as_deref());
+    let of_ledger = (&args.directories, args.slot.or(args.base_slot));
+    let message = "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive";
+    let not_for_archives = Error::usage(message).with_hint("--expect-slot compares an archive's slot");
+    let input = StateInput::open(paths, of_ledger, not_for_archives, &args.network, ui)?;
+    let report = match &input {
+        StateInput::Ledger(paths) => verify_ledger(paths, args.slot, args.base_slot, &options, ui)?,
+        StateInput::Archives(full, incremental) => {
+            verify(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?
         }
-        values::check_ledger(&args.path)?;
-        verify_ledger(&args.directories.paths(&args.path), args.slot, args.base_slot, &options, ui)?
-    } else {
-        if args.slot.is_some() || args.base_slot.is_some() || args.directories.is_given() {
-            return Err(Error::usage(
-                "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive",
-            )
-            .with_hint("--expect-slot compares an archive's slot"));
-        }
-        let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
-        let (full, incremental) = (open(&args.path)?, args.incremental_archive.as_deref().map(open).transpose()?);
-        let report = verify(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?;
-        inputs.extend([full].into_iter().chain(incremental));
-        report
     };
     print_report(&report, args.all, ui);
-    inputs.iter().for_each(|input| input.print_transfer(ui));
+    input.print_transfers(ui);
     result_of(&report)
 }
 
