@@ -9,9 +9,9 @@ use slotpress::{IoHint, IoPolicy, Pace, Progress};
 use super::ui::Ui;
 use super::values;
 
+/// Use of page cache and processor, by every command that runs for long.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Resource use")]
-pub struct IoPolicyArgs {
+pub struct PriorityArgs {
     /// How to use the page cache, which a validator on the same machine needs
     #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHint,
@@ -19,12 +19,30 @@ pub struct IoPolicyArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
+}
+
+impl PriorityArgs {
+    /// Lowers the process's priority, and returns the use of the page cache. Call it before starting threads: they inherit the
+    /// priority.
+    pub fn apply(&self, ui: &Ui) -> IoHint {
+        if let Err(error) = stand_back(self.nice) {
+            ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
+        }
+        self.io_hint
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Resource use")]
+pub struct IoPolicyArgs {
+    #[command(flatten)]
+    priority: PriorityArgs,
     /// Limit reading to this many bytes per second, for example 300MiB
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
     max_rate: Option<u64>,
 }
 
-pub const IO_HINTS: &[(&str, IoHint, &str)] = &[
+const IO_HINTS: &[(&str, IoHint, &str)] = &[
     ("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
     ("none", IoHint::None, "Use the cache as any program does"),
 ];
@@ -35,13 +53,9 @@ impl IoPolicyArgs {
         self.max_rate.take()
     }
 
-    /// Lowers the process's priority and returns the policy for reading and writing. Call it before starting threads:
-    /// they inherit the priority.
+    /// Lowers the process's priority, and returns the policy for reading and writing: see [`PriorityArgs::apply`].
     pub fn apply(&self, ui: &Ui) -> IoPolicy {
-        if let Err(error) = stand_back(self.nice) {
-            ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
-        }
-        IoPolicy::default().io_hint(self.io_hint).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
+        IoPolicy::default().io_hint(self.priority.apply(ui)).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
     }
 }
 

@@ -11,14 +11,13 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
-use slotpress::machine::{NICENESS_MAX, stand_back};
 use slotpress::serve::{
     Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
     ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles,
 };
-use slotpress::{Error, IoHint, Progress, Result};
+use slotpress::{Error, Progress, Result};
 
-use super::io_policy::{IO_HINTS, rate};
+use super::io_policy::{PriorityArgs, rate};
 use super::lines::time_now;
 use super::ui::Ui;
 use super::values;
@@ -75,13 +74,8 @@ pub struct ServeArgs {
     /// Server threads [default: all cores that the process may use, at most 8]
     #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
     threads: Option<usize>,
-    /// How to use the page cache, which a validator on the same machine needs
-    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
-    io_hint: IoHint,
-    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
-          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
-    nice: u8,
+    #[command(flatten)]
+    priority: PriorityArgs,
 }
 
 fn connections(text: &str) -> std::result::Result<usize, String> {
@@ -106,9 +100,7 @@ struct ListeningFields {
 }
 
 pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
-    if let Err(error) = stand_back(args.nice) {
-        ui.warn(&format!("cannot set the priority for --nice {}: {error}", args.nice));
-    }
+    let io_hint = args.priority.apply(ui);
     for (flag, rate) in [("--max-rate", args.max_rate), ("--max-rate-per-client", args.max_rate_per_client)] {
         if rate.is_some_and(|rate| rate < FIREDANCER_RATE_MIN) {
             ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
@@ -131,7 +123,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
                 .connections(args.max_connections)
                 .client_connections(args.max_connections_per_client),
         )
-        .io_hint(args.io_hint)
+        .io_hint(io_hint)
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .timeouts(Timeouts::default().head(args.head_timeout).stall(args.stall_timeout))
         .grace(args.grace)
@@ -179,23 +171,14 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
 /// Formats a finished transfer for the log. It contains no text chosen by a client: names are those of archives,
 /// addresses are numbers.
 fn line(finished: &Finished) -> String {
-    let total_bytes = finished.total_bytes;
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => String::new(),
         (false, 1) => format!(" from byte {}", finished.range.start),
         (false, requests) => format!(" in {requests} ranges"),
     };
-    let sent = match finished.is_complete {
-        true => values::show_bytes(total_bytes),
-        false => {
-            format!("cut after {} of {}", values::show_bytes(finished.sent_bytes), values::show_bytes(total_bytes))
-        }
-    };
-    format!(
-        "{} {}{part}: {sent} in {}, {}",
-        finished.client.ip().to_canonical(),
-        finished.name,
-        values::show_duration(finished.elapsed),
-        values::show_rate(finished.sent_bytes, finished.elapsed)
-    )
+    let [sent, total] = [finished.sent_bytes, finished.total_bytes].map(values::show_bytes);
+    let sent = if finished.is_complete { total } else { format!("cut after {sent} of {total}") };
+    let time = values::show_duration(finished.elapsed);
+    let rate = values::show_rate(finished.sent_bytes, finished.elapsed);
+    format!("{} {}{part}: {sent} in {time}, {rate}", finished.client.ip().to_canonical(), finished.name)
 }
