@@ -7,7 +7,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use slotpress_base::{Error, IoContext, Progress, Result};
+use slotpress_base::{Error, IoContext, Result};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, FieldReader, Genesis, RentEpochs, StorageFile, parse_status_cache};
 use slotpress_read::archive::Archive;
@@ -25,9 +25,8 @@ use crate::archive::{ArchiveOptions, write_planned};
 use crate::restore::assign::{AssignedStorage, Placed};
 use crate::restore::copies::{ArchiveCopy, copy_in_pieces};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::Target;
 use crate::restore::unpack::Unpacked;
-use crate::restore::{RestoreTarget, unpacked_snapshot};
+use crate::restore::{RestoreTarget, Run, unpacked_snapshot};
 
 pub struct Part {
     pub unpacked: Unpacked,
@@ -53,11 +52,9 @@ impl Part {
 }
 
 pub struct Conversion<'a> {
+    pub run: Run<'a>,
     pub roots: &'a [PartialDir],
     pub unpacked: &'a [AssignedStorage],
-    pub target: &'a Target,
-    pub options: &'a RestoreTarget,
-    pub progress: &'a dyn Progress,
 }
 
 impl Conversion<'_> {
@@ -65,7 +62,7 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// Something that Agave asks for cannot be had; the disk fails.
-    pub fn run(&self, parts: &mut [Part], state: &StateCheck) -> Result<()> {
+    pub fn convert(&self, parts: &mut [Part], state: &StateCheck) -> Result<()> {
         if parts.iter().all(|part| part.placed.is_none()) {
             return Ok(());
         }
@@ -75,11 +72,11 @@ impl Conversion<'_> {
             Some(part) => RentEpochs::of_stakes(&part.unpacked.bank.stakes),
             None => RentEpochs::default(),
         };
-        let genesis = self.options.genesis().as_deref().map(Genesis::read).transpose()?;
+        let genesis = self.run.options.genesis().as_deref().map(Genesis::read).transpose()?;
         for (number, part) in parts.iter_mut().enumerate() {
             let Some(placed) = part.placed.take() else { continue };
             slotpress_base::threads::panic_point("converting");
-            self.progress.check()?;
+            self.run.progress.check()?;
             let is_base = number < newest;
             let accounts = match part.accounts.take() {
                 Some(accounts) => accounts,
@@ -94,7 +91,7 @@ impl Conversion<'_> {
                 genesis: genesis.as_ref(),
                 is_base,
             };
-            let ForAgave { bank, status_cache_front, rent_epochs: places } = read.convert(self.progress)?;
+            let ForAgave { bank, status_cache_front, rent_epochs: places } = read.convert(self.run.progress)?;
             self.replace(&part.bank_snapshot, BANK_FILE_PARTIAL, &mut |to| {
                 bank.write(&mut |bytes| to.write_all(bytes).or_path("write", &part.bank_snapshot.path))
             })?;
@@ -115,7 +112,8 @@ impl Conversion<'_> {
             let left_out = part.storages.len() - placed.iter().map(|placed| placed.parts.len()).sum::<usize>();
             if left_out > 0 {
                 self.remove_empty(&part.storages)?;
-                self.progress
+                self.run
+                    .progress
                     .warn(&format!("storages without a record were left out, which no client loads: {left_out}"));
             }
             part.placed = Some(placed);
@@ -131,7 +129,7 @@ impl Conversion<'_> {
         write: &mut dyn FnMut(&mut BufWriter<File>) -> Result<()>,
     ) -> Result<()> {
         const NEW: &str = "made-anew";
-        let mut to = BufWriter::new(dir.create_file(NEW, &self.target.owner, false)?);
+        let mut to = BufWriter::new(dir.create_file(NEW, &self.run.target.owner, false)?);
         write(&mut to)?;
         to.flush().or_path("write", &dir.path.join(NEW))?;
         dir.rename_within(NEW, dir.dir(), name)
@@ -141,7 +139,7 @@ impl Conversion<'_> {
         for places in places.chunk_by(|one, other| one.storage == other.storage) {
             let Some((storage, root)) = places.first().and_then(|place| self.found(place.storage)) else { continue };
             let name = storage.file_name();
-            let file = root.create_file(&name, &self.target.owner, true)?;
+            let file = root.create_file(&name, &self.run.target.owner, true)?;
             for place in places {
                 file.write_all_at(&place.epoch.to_le_bytes(), place.offset_bytes)
                     .or_path("write", &root.path.join(&name))?;
@@ -161,13 +159,13 @@ impl Conversion<'_> {
             match &mut first {
                 None if parts.len() == 1 => {}
                 None => {
-                    let mut file = root.create_file(&name, &self.target.owner, true)?;
+                    let mut file = root.create_file(&name, &self.run.target.owner, true)?;
                     file.seek(SeekFrom::End(0)).or_path("write", &path)?;
                     first = Some(file);
                 }
                 Some(to) => {
                     let from = root.open_file(&name)?;
-                    copy_in_pieces(&from, to, part.content_bytes, &self.options.io_policy, self.progress)
+                    copy_in_pieces(&from, to, part.content_bytes, &self.run.options.io_policy, self.run.progress)
                         .or_path("copy", &path)?;
                     root.dir().remove_file(&name).or_path("remove", &path)?;
                 }
@@ -203,7 +201,7 @@ impl Conversion<'_> {
         copies: &mut [ArchiveCopy],
         names: &mut [ArchiveName],
     ) -> Result<()> {
-        let RestoreTarget { threads, check, .. } = self.options;
+        let RestoreTarget { threads, check, .. } = self.run.options;
         let mut base: Option<NamedArchive> = None;
         for (((part, archive), copy), name) in parts.iter().zip(archives).zip(copies).zip(names) {
             let mut source = archive.source.clone();
@@ -212,10 +210,10 @@ impl Conversion<'_> {
                 source = written(&file)?;
                 name.extension = Extension::TarZstd;
                 if part.is_merged() {
-                    let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
+                    let spill_dir = check.spill_dir(Some(self.run.target.snapshots_dir.path()));
                     let check = CheckOptions::default().memory_bytes(check.memory_bytes).temporary_dir(spill_dir);
                     let made = NamedArchive::from_source(source.clone(), Some(name.clone()));
-                    read_back_archive_on(&check, &made, base.as_ref(), &Client::AGAVE, *threads, self.progress)?;
+                    read_back_archive_on(&check, &made, base.as_ref(), &Client::AGAVE, *threads, self.run.progress)?;
                 }
                 copy.set_made(file);
             }
@@ -226,7 +224,7 @@ impl Conversion<'_> {
 
     fn make_archive(&self, part: &Part) -> Result<Unpublished> {
         slotpress_base::threads::panic_point("making the archive");
-        let RestoreTarget { threads, io_policy, .. } = self.options;
+        let RestoreTarget { threads, io_policy, .. } = self.run.options;
         let snapshot = unpacked_snapshot(part.unpacked.bank.slot, &part.bank_snapshot, self.roots, *threads)?;
         let ids: HashMap<(u64, u32), u32> = part
             .final_storages(self.unpacked)
@@ -235,11 +233,11 @@ impl Conversion<'_> {
             .collect();
         let id_of = |file: &StorageFile| ids.get(&(file.slot, file.id)).copied();
         let plan = Plan::of_unpacked(part.unpacked.bank.clone(), snapshot, &id_of, io_policy.io_hint)?;
-        self.progress.stage("Archiving", Some(plan.tar_bytes()));
-        let options = ArchiveOptions::new(self.target.ledger.path()).threads(*threads).io_policy(io_policy.clone());
-        let file = Unpublished::create_in(&self.target.snapshots_dir)?;
+        self.run.progress.stage("Archiving", Some(plan.tar_bytes()));
+        let options = ArchiveOptions::new(self.run.target.ledger.path()).threads(*threads).io_policy(io_policy.clone());
+        let file = Unpublished::create_in(&self.run.target.snapshots_dir)?;
         let note = part.placed.as_ref().map(|_| CONVERTED);
-        write_planned(&plan, &options, *threads, note, &mut OpenSink::Unnamed(&file), self.progress)?;
+        write_planned(&plan, &options, *threads, note, &mut OpenSink::Unnamed(&file), self.run.progress)?;
         Ok(file)
     }
 }

@@ -81,11 +81,6 @@ impl<'a> Feed<'a> {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy)
     }
 
-    /// Bytes that must still be copied into the archives directory.
-    pub fn bytes_to_copy(&self) -> u64 {
-        self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
-    }
-
     /// True if this archive is Firedancer's and is converted.
     pub fn is_converted(&self, number: usize) -> bool {
         self.copies.get(number).is_some_and(|copy| copy.is_of_firedancer)

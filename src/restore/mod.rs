@@ -92,7 +92,7 @@ impl RestorePlan {
         let report = inputs.with_archives(&target, &options, progress, &mut |feed| {
             progress.steps(&steps(&feed, &options.target));
             progress.detail(&describe(&feed, &options.target));
-            restore_archives(feed, &target, &options.target, progress)
+            Run { target: &target, options: &options.target, progress }.restore(feed)
         })?;
         target.keep();
         // Read back to check it, or written by the way.
@@ -134,96 +134,247 @@ pub fn restore_supplied(
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
     let mut target = Target::prepare(options)?;
-    let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
+    let report = Run { target: &target, options, progress }.restore(Feed::of_supply(supply))?;
     target.keep();
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// Unpacks archives beside their place, checks them, and moves everything into place.
-fn restore_archives(
-    mut feed: Feed<'_>,
-    target: &Target,
-    options: &RestoreTarget,
-    progress: &dyn Progress,
-) -> Result<RestoreReport> {
-    if feed.archives.is_empty() {
-        feed.open_next(&target.snapshots_dir, options, progress)?;
-    }
-    for number in 0..feed.archives.len() {
-        check_archive(&feed, number)?;
-    }
-    SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
-    check_space(&feed.archives, target, feed.bytes_to_copy(), progress)?;
-    target.delete_existing(progress)?;
-    let roots = target.create_partial_roots()?;
-    let restored = loop {
-        match unpack_all(&mut feed, target, &roots, options, progress) {
-            // The tar stream is the truth, the index a hint: once more without it.
-            Err(FailedRead { archive: Some(number), error: ReadError::Index(error) })
-                if feed.archives[number].tail.is_some() && number >= feed.expect_roots.len() =>
-            {
-                feed.archives[number].distrust_index(error);
-                feed.archives[number].warn_of_index(progress);
-                roots.iter().try_for_each(PartialDir::clear)?;
-            }
-            Err(FailedRead { archive, error }) => {
-                let error = Error::from(error);
-                // What is of all of them is told of the newest.
-                return Err(match archive.and_then(|number| feed.archives.get(number)).or(feed.archives.last()) {
-                    Some(archive) => error.within_damaged(archive.path().shown()),
-                    None => error,
-                });
-            }
-            Ok(restored) => break restored,
-        }
-    };
-    let (archives, mut copies) = feed.into_parts();
-    let Restored { mut parts, base_slot, mut names, unpacked, assurance } = restored;
-    let Some(newest) = parts.last() else { return Err(Error::failed("no archive")) };
-    let bank = newest.unpacked.bank.clone();
-    let mut storages: Vec<AssignedStorage> = parts.iter().flat_map(|part| part.final_storages(&unpacked)).collect();
-    storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+/// A restore that runs: what all its steps need.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    target: &'a Target,
+    options: &'a RestoreTarget,
+    progress: &'a dyn Progress,
+}
 
-    progress.check()?;
-    let mut read_back_report = None;
-    if let Some(check) = &options.read_back {
-        let snapshot = unpacked_snapshot(bank.slot, &newest.bank_snapshot, &roots, options.threads)?;
-        // An incremental archive alone is restored as its tree only.
-        let base_slot = archives[0].base_slot();
-        read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
-    }
-    let conversion = Conversion { roots: &roots, unpacked: &unpacked, target, options, progress };
-    conversion.make_archives(&parts, &archives, &mut copies, &mut names)?;
-    let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
-    drop(parts);
-    let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
-    let is_rebased = is_rebased(bank.slot, added.map(|storage| (storage.slot, storage.archive_id)));
-    let slots = RestoredSlots { newest: bank.slot, rebased_on: base_slot.filter(|_| is_rebased) };
-    let newer = target.archives_in_the_way(slots)?;
-    let written = Written { roots, bank_snapshot };
-    let (path, archives_placed) = match options.layout {
-        RestoreLayout::Boot => {
-            let copies = copies.into_iter().zip(names).collect();
-            finish_boot_layout(target, bank.slot, &storages, written, copies, &newer, progress)?
+impl Run<'_> {
+    /// Unpacks archives beside their place, checks them, and moves everything into place.
+    fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
+        let Self { target, options, progress } = self;
+        if feed.archives.is_empty() {
+            feed.open_next(&target.snapshots_dir, options, progress)?;
         }
-        RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
-    };
-    Ok(RestoreReport {
-        path,
-        slot: bank.slot,
-        base_slot,
-        hash: bank.snapshot_hash(),
-        storages: storages.len() as u64,
-        input_bytes: archives.iter().map(Archive::length_bytes).sum(),
-        output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
-        archives: archives_placed,
-        accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
-        replaced: target.replaced_dirs(&newer),
-        assurance,
-        read_back: read_back_report,
-        elapsed: Elapsed::default(),
-    })
+        for number in 0..feed.archives.len() {
+            check_archive(&feed, number)?;
+        }
+        SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
+        self.check_space(&feed.archives, feed.copies_bytes().sum())?;
+        target.delete_existing(progress)?;
+        let roots = target.create_partial_roots()?;
+        let restored = loop {
+            match self.unpack_all(&mut feed, &roots) {
+                // The tar stream is the truth, the index a hint: once more without it.
+                Err(FailedRead { archive: Some(number), error: ReadError::Index(error) })
+                    if feed.archives[number].tail.is_some() && number >= feed.expect_roots.len() =>
+                {
+                    feed.archives[number].distrust_index(error);
+                    feed.archives[number].warn_of_index(progress);
+                    roots.iter().try_for_each(PartialDir::clear)?;
+                }
+                Err(FailedRead { archive, error }) => {
+                    let error = Error::from(error);
+                    // What is of all of them is told of the newest.
+                    return Err(match archive.and_then(|number| feed.archives.get(number)).or(feed.archives.last()) {
+                        Some(archive) => error.within_damaged(archive.path().shown()),
+                        None => error,
+                    });
+                }
+                Ok(restored) => break restored,
+            }
+        };
+        let (archives, mut copies) = feed.into_parts();
+        let Restored { mut parts, base_slot, mut names, unpacked, assurance } = restored;
+        let newest = newest_of(&parts)?;
+        let bank = newest.unpacked.bank.clone();
+        let mut storages: Vec<AssignedStorage> = parts.iter().flat_map(|part| part.final_storages(&unpacked)).collect();
+        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+
+        progress.check()?;
+        let mut read_back_report = None;
+        if let Some(check) = &options.read_back {
+            let snapshot = unpacked_snapshot(bank.slot, &newest.bank_snapshot, &roots, options.threads)?;
+            // An incremental archive alone is restored as its tree only.
+            let base_slot = archives[0].base_slot();
+            read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
+        }
+        let conversion = Conversion { run: self, roots: &roots, unpacked: &unpacked };
+        conversion.make_archives(&parts, &archives, &mut copies, &mut names)?;
+        let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
+        drop(parts);
+        let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
+        let is_rebased = is_rebased(bank.slot, added.map(|storage| (storage.slot, storage.archive_id)));
+        let slots = RestoredSlots { newest: bank.slot, rebased_on: base_slot.filter(|_| is_rebased) };
+        let newer = target.archives_in_the_way(slots)?;
+        let written = Written { roots, bank_snapshot };
+        let (path, archives_placed) = match options.layout {
+            RestoreLayout::Boot => {
+                let copies = copies.into_iter().zip(names).collect();
+                finish_boot_layout(target, bank.slot, &storages, written, copies, &newer, progress)?
+            }
+            RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
+        };
+        Ok(RestoreReport {
+            path,
+            slot: bank.slot,
+            base_slot,
+            hash: bank.snapshot_hash(),
+            storages: storages.len() as u64,
+            input_bytes: archives.iter().map(Archive::length_bytes).sum(),
+            output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
+            archives: archives_placed,
+            accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
+            replaced: target.replaced_dirs(&newer),
+            assurance,
+            read_back: read_back_report,
+            elapsed: Elapsed::default(),
+        })
+    }
+
+    /// Unpacks all archives, checks the state that they make up, and converts those that are Firedancer's.
+    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
+        let Self { target, options, progress } = self;
+        let is_tree = options.layout == RestoreLayout::Archive;
+        let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
+        let checks_state = options.check.checks_state(is_part)? || feed.is_any_converted();
+        let state = checks_state.then(|| self.new_state_check(&feed.archives)).transpose()?;
+        let mut assigner = Assigner::new(roots.len() as u16, is_tree);
+        let seen_slots = SeenSlots::default();
+        let size_limit = SizeLimit::new(options.check.max_bytes);
+        let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
+        let mut parts: Vec<Part> = Vec::new();
+        let mut names = Vec::new();
+        for number in 0.. {
+            if number == feed.archives.len() {
+                if !feed.open_next(&target.snapshots_dir, options, progress)? {
+                    break;
+                }
+                check_archive(feed, number)?;
+                self.check_space(&feed.archives[number..], 0)?;
+            }
+            let is_converted = feed.is_converted(number);
+            if let (Some(full), Some(state)) = (parts.last_mut().filter(|full| full.placed.is_some()), &state) {
+                let finished = state.finish_full(&full.unpacked.bank, options.threads, progress, &mut |task, _| {
+                    self.subtract(state, task, &assigner, roots)
+                });
+                finished.map_err(|error| FailedRead::of(number - 1, error.into()))?;
+                full.accounts = Some(state.found_accounts()?);
+            }
+            let archive = &feed.archives[number];
+            let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
+            input::check_base(archive, base_slot)?;
+            if let Some(full) = parts.last() {
+                judge_rebased_on(archive, full.unpacked.bank.snapshot_hash(), &Findings::refusing(|_| true))
+                    .map_err(|error| FailedRead::of(number, error.into()))?;
+            }
+            progress.stage("Restoring", archive.source.length_bytes());
+            // The bank file, status cache and version of the newer archive are the ones that stay.
+            let bank_snapshot = target.create_partial_bank()?;
+            let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
+            let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
+            let unpack_options = UnpackOptions {
+                roots,
+                bank_snapshot: &bank_snapshot,
+                owner: target.owner,
+                threads: options.threads,
+                hashes,
+                is_tree,
+                is_converted,
+            };
+            let first = assigner.storages().len() as u32;
+            let full = parts.last().map(|full| &full.unpacked);
+            let unpacked = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
+                .and_then(|one| match check_map(&one, full, base_slot) {
+                    Err(_)
+                        if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 =>
+                    {
+                        Err(swapped(archive.path(), feed.archives[1].path()).into())
+                    }
+                    result => Ok(result.map(|()| one)?),
+                })
+                .and_then(|one| Ok(check_chain(&one.bank, options).map(|()| one)?))
+                .and_then(|one| match is_hashed_in_passing {
+                    true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
+                    false => Ok(one),
+                })
+                .and_then(|one| match one.bank.is_of_firedancer() == is_converted || is_tree {
+                    true => Ok(one),
+                    false => Err(Error::damaged("its bank file is not where Firedancer writes it").into()),
+                })
+                .map_err(|error| FailedRead::of(number, error))?;
+            names.push(final_name(archive, &unpacked.bank, base_slot));
+            let storages = first..assigner.storages().len() as u32;
+            let placed = match (is_converted, &state) {
+                (false, _) => None,
+                (true, None) => {
+                    let message = "an archive of Firedancer's is converted for Agave only where the state is checked";
+                    return Err(Error::usage(message).into());
+                }
+                (true, Some(state)) => {
+                    state.are_of_firedancer(storages.clone());
+                    Some(assigner.place(base_slot.unwrap_or_default(), unpacked.bank.slot)?)
+                }
+            };
+            parts.push(Part { unpacked, bank_snapshot, storages, placed, accounts: None });
+        }
+        let newest = newest_of(&parts)?;
+        let outcome = match &state {
+            None => StateOutcome::not_asked(),
+            Some(state) => state.finish(&newest.unpacked.bank, options.threads, progress, &mut |task, _| {
+                self.subtract(state, task, &assigner, roots)
+            })?,
+        };
+        judge_expected(newest.unpacked.bank.slot, newest.unpacked.bank.snapshot_hash(), &options.check)?;
+        let unpacked = assigner.into_storages();
+        if let Some(state) = &state {
+            Conversion { run: self, roots, unpacked: &unpacked }.convert(&mut parts, state)?;
+        }
+        let has_index = feed.archives.iter().all(|archive| archive.tail.is_some());
+        let assurance = Assurance::new(outcome, &newest_of(&parts)?.unpacked.bank, has_index);
+        let base_slot = parts.iter().rev().nth(1).map(|full| full.unpacked.bank.slot);
+        Ok(Restored { parts, base_slot, names, unpacked, assurance })
+    }
+
+    /// Has superseded records read again from where they were placed.
+    fn subtract(self, state: &StateCheck, task: Task<'_>, assigner: &Assigner, roots: &[PartialDir]) -> Result<()> {
+        let Self { options, progress, .. } = self;
+        progress.stage("Subtracting", None);
+        let Task::Subtract(list) = task else { return Ok(()) };
+        if list.has_duplicates() {
+            return Err(Error::damaged("an account occurs twice in one storage"));
+        }
+        let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
+        read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)
+    }
+
+    /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
+    fn new_state_check(self, archives: &[Archive]) -> Result<StateCheck> {
+        let Self { target, options, .. } = self;
+        let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
+        let spill_dir = options.check.spill_dir(Some(target.snapshots_dir.path()));
+        let state = StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)?;
+        // Whether Firedancer wrote the incremental archive is not known yet.
+        Ok(if options.layout == RestoreLayout::Boot { state.keeping_accounts() } else { state })
+    }
+
+    /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
+    /// hold: without an index, that is all that is known before the end.
+    fn check_space(self, archives: &[Archive], bytes_to_copy: u64) -> Result<()> {
+        // Where no index tells, as many as an archive of this length and ratio holds.
+        let check = |ratio: u64| {
+            let unpacked = unpacked_bytes(archives, ratio);
+            self.target.space_for(unpacked, bytes_to_copy)?.iter().try_for_each(Space::check)
+        };
+        check(RATIO_MIN)?;
+        if let Err(error) = check(MAINNET_RATIO) {
+            self.progress.warn(&format!("{error}, if the archive unpacks as mainnet's do"));
+        }
+        Ok(())
+    }
+}
+
+fn newest_of(parts: &[Part]) -> Result<&Part> {
+    parts.last().ok_or_else(|| Error::failed("no archive"))
 }
 
 /// Unpacked and checked contents of all archives.
@@ -255,152 +406,11 @@ fn check_root(root: Option<Root>, number: usize, expect_roots: &[Root]) -> Resul
     judge_root(expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
 }
 
-/// Unpacks all archives, checks the state that they make up, and converts those that are Firedancer's.
-fn unpack_all(
-    feed: &mut Feed<'_>,
-    target: &Target,
-    roots: &[PartialDir],
-    options: &RestoreTarget,
-    progress: &dyn Progress,
-) -> Result<Restored, FailedRead> {
-    let is_tree = options.layout == RestoreLayout::Archive;
-    let checks_state = options.check.checks_state(is_part(feed))? || feed.is_any_converted();
-    let state = checks_state.then(|| new_state_check(&feed.archives, target, options)).transpose()?;
-    let mut assigner = Assigner::new(roots.len() as u16, is_tree);
-    let seen_slots = SeenSlots::default();
-    let size_limit = SizeLimit::new(options.check.max_bytes);
-    let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
-    let mut parts: Vec<Part> = Vec::new();
-    let mut names = Vec::new();
-    for number in 0.. {
-        if number == feed.archives.len() {
-            if !feed.open_next(&target.snapshots_dir, options, progress)? {
-                break;
-            }
-            check_archive(feed, number)?;
-            check_space(&feed.archives[number..], target, 0, progress)?;
-        }
-        let is_converted = feed.is_converted(number);
-        if let (Some(full), Some(state)) = (parts.last_mut().filter(|full| full.placed.is_some()), &state) {
-            let subtract = &mut |task: Task<'_>| subtract(state, task, &assigner, roots, options, progress);
-            let finished =
-                state.finish_full(&full.unpacked.bank, options.threads, progress, &mut |task, _| subtract(task));
-            finished.map_err(|error| FailedRead::of(number - 1, error.into()))?;
-            full.accounts = Some(state.found_accounts()?);
-        }
-        let archive = &feed.archives[number];
-        let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
-        input::check_base(archive, base_slot)?;
-        if let Some(full) = parts.last() {
-            judge_rebased_on(archive, full.unpacked.bank.snapshot_hash(), &Findings::refusing(|_| true))
-                .map_err(|error| FailedRead::of(number, error.into()))?;
-        }
-        progress.stage("Restoring", archive.source.length_bytes());
-        // The bank file, status cache and version of the newer archive are the ones that stay.
-        let bank_snapshot = target.create_partial_bank()?;
-        let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
-        let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
-        let unpack_options = UnpackOptions {
-            roots,
-            bank_snapshot: &bank_snapshot,
-            owner: target.owner,
-            threads: options.threads,
-            hashes,
-            is_tree,
-            is_converted,
-        };
-        let first = assigner.storages().len() as u32;
-        let full = parts.last().map(|full| &full.unpacked);
-        let unpacked = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-            .and_then(|one| match check_map(&one, full, base_slot) {
-                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 => {
-                    Err(swapped(archive.path(), feed.archives[1].path()).into())
-                }
-                result => Ok(result.map(|()| one)?),
-            })
-            .and_then(|one| Ok(check_chain(&one.bank, options).map(|()| one)?))
-            .and_then(|one| match is_hashed_in_passing {
-                true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
-                false => Ok(one),
-            })
-            .and_then(|one| match one.bank.is_of_firedancer() == is_converted || is_tree {
-                true => Ok(one),
-                false => Err(Error::damaged("its bank file is not where Firedancer writes it").into()),
-            })
-            .map_err(|error| FailedRead::of(number, error))?;
-        names.push(final_name(archive, &unpacked.bank, base_slot));
-        let storages = first..assigner.storages().len() as u32;
-        let placed = match (is_converted, &state) {
-            (false, _) => None,
-            (true, None) => {
-                let message = "an archive of Firedancer's is converted for Agave only where the state is checked";
-                return Err(Error::usage(message).into());
-            }
-            (true, Some(state)) => {
-                state.are_of_firedancer(storages.clone());
-                Some(assigner.place(base_slot.unwrap_or_default(), unpacked.bank.slot)?)
-            }
-        };
-        parts.push(Part { unpacked, bank_snapshot, storages, placed, accounts: None });
-    }
-    let archives = &feed.archives;
-    let Some(newest) = parts.last() else { return Err(Error::failed("no archive").into()) };
-    let outcome = match &state {
-        None => StateOutcome::not_asked(),
-        Some(state) => state.finish(&newest.unpacked.bank, options.threads, progress, &mut |task, _| {
-            subtract(state, task, &assigner, roots, options, progress)
-        })?,
-    };
-    judge_expected(newest.unpacked.bank.slot, newest.unpacked.bank.snapshot_hash(), &options.check)?;
-    let unpacked = assigner.into_storages();
-    if let Some(state) = &state {
-        Conversion { roots, unpacked: &unpacked, target, options, progress }.run(&mut parts, state)?;
-    }
-    let has_index = archives.iter().all(|archive| archive.tail.is_some());
-    let Some([older @ .., newest]) = Some(parts.as_slice()) else { return Err(Error::failed("no archive").into()) };
-    let assurance = Assurance::new(outcome, &newest.unpacked.bank, has_index);
-    let base_slot = older.last().map(|full| full.unpacked.bank.slot);
-    Ok(Restored { parts, base_slot, names, unpacked, assurance })
-}
-
-/// Has superseded records read again from where they were placed.
-fn subtract(
-    state: &StateCheck,
-    task: Task<'_>,
-    assigner: &Assigner,
-    roots: &[PartialDir],
-    options: &RestoreTarget,
-    progress: &dyn Progress,
-) -> Result<()> {
-    progress.stage("Subtracting", None);
-    let Task::Subtract(list) = task else { return Ok(()) };
-    if list.has_duplicates() {
-        return Err(Error::damaged("an account occurs twice in one storage"));
-    }
-    let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
-    read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)
-}
-
-/// True for an incremental archive that is restored without its full one.
-fn is_part(feed: &Feed<'_>) -> bool {
-    feed.archives.first().is_some_and(|archive| archive.base_slot().is_some())
-}
-
-/// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
-fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreTarget) -> Result<StateCheck> {
-    let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
-    let spill_dir = options.check.spill_dir(Some(target.snapshots_dir.path()));
-    let state = StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)?;
-    // Whether Firedancer wrote the incremental archive is not known yet.
-    Ok(if options.layout == RestoreLayout::Boot { state.keeping_accounts() } else { state })
-}
-
-/// Bytes that an archive unpacks to, as its index tells, or rather too many.
-fn unpacked_bytes(archive: &Archive) -> u64 {
-    match &archive.tail {
-        Some(tail) => tail.index.tar_bytes(),
-        None => archive.length_bytes().saturating_mul(RATIO_TYPICAL),
-    }
+/// Bytes that archives unpack to, as their indexes tell, or as many as those of such a length and ratio hold.
+fn unpacked_bytes(archives: &[Archive], ratio: u64) -> u64 {
+    let of_length = |archive: &Archive| archive.length_bytes().saturating_mul(ratio);
+    let of = |it: &Archive| it.tail.as_ref().map_or_else(|| of_length(it), |tail| tail.index.tar_bytes());
+    archives.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
@@ -421,12 +431,9 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(Rule::is_refused))
-}
-
-/// True if an incremental archive's storage map may name these storages; false for Firedancer's, whose ids differ.
-fn has_map(full: &Unpacked) -> bool {
-    full.bank.storage_count > 0
+    // Such a map may name these storages; not Firedancer's, whose ids differ.
+    let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
+    judge_storage_map(map, &storages, base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }
 
 /// True if an archive without a telling name is incremental: all storages that its map names but it lacks are older
@@ -456,21 +463,4 @@ fn unpacked_snapshot(
     let dir = &bank_snapshot.path;
     let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
     BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
-}
-
-/// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
-/// hold: without an index, that is all that is known before the end.
-fn check_space(archives: &[Archive], target: &Target, bytes_to_copy: u64, progress: &dyn Progress) -> Result<()> {
-    // Where no index tells, as many as an archive of this length and ratio holds.
-    let check = |ratio: u64| {
-        let of_length = |archive: &Archive| archive.length_bytes().saturating_mul(ratio);
-        let unpacked =
-            archives.iter().map(|it| it.tail.as_ref().map_or_else(|| of_length(it), |it| it.index.tar_bytes()));
-        target.space_for(unpacked.fold(0, u64::saturating_add), bytes_to_copy)?.iter().try_for_each(Space::check)
-    };
-    check(RATIO_MIN)?;
-    if let Err(error) = check(MAINNET_RATIO) {
-        progress.warn(&format!("{error}, if the archive unpacks as mainnet's do"));
-    }
-    Ok(())
 }
