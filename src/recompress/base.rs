@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Watch};
+use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
 use slotpress_format::{ArchiveName, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::{
@@ -14,8 +14,12 @@ use slotpress_read::{
     judge_base, judge_storage_map, read_again,
 };
 
+use super::Job;
+
 pub struct Base {
     archive: Archive,
+    /// The slot on which the incremental archive builds.
+    slot: u64,
     /// Dropped last: what looking at the first bytes brought into the page cache.
     _watch: Watch,
 }
@@ -29,7 +33,7 @@ impl Base {
             judge_base(Some(base_slot), Some(*slot), *of_base, &Findings::refusing(|_| true))
                 .map_err(|error| error.within_damaged(path.shown()))?;
         }
-        Ok(Self { archive, _watch })
+        Ok(Self { archive, slot: base_slot, _watch })
     }
 
     pub fn length_bytes(&self) -> u64 {
@@ -37,36 +41,28 @@ impl Base {
     }
 
     /// Adds its accounts to the state, and judges it, and what the incremental archive's storage map says of its storages.
-    pub fn add_to(
-        &self,
-        state: &StateCheck,
-        newest: &Newest<'_>,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        self.read(state, newest, threads, progress).map_err(|error| error.within_damaged(self.archive.path().shown()))
+    pub fn add_to(&self, state: &StateCheck, newest: &Newest<'_>, job: Job<'_>) -> Result<()> {
+        self.read(state, newest, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
-    fn read(&self, state: &StateCheck, newest: &Newest<'_>, threads: usize, progress: &dyn Progress) -> Result<()> {
+    fn read(&self, state: &StateCheck, newest: &Newest<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
         let visitor = FirstPass { rules, size_limit: &SizeLimit::new(None), records: Some(&records), contents: () };
-        let mut read = self.archive.read(&Pass::new(threads, progress), &visitor)?;
+        let mut read = self.archive.read(&Pass::new(options.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         if bank.is_of_firedancer() {
             state.older_are_of_firedancer();
         }
-        let base_of_base = self.archive.base_slot();
-        let base_slot = Some(newest.base_slot);
-        judge_base(base_slot, Some(bank.slot), base_of_base, &Findings::refusing(|_| true))?;
+        judge_base(Some(self.slot), Some(bank.slot), self.archive.base_slot(), &Findings::refusing(|_| true))?;
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
         // Where the full archive has no map, its storages may be others than those that the newer map names: Firedancer's are.
-        judge_storage_map(newest.map, &storages, base_slot, !map.is_empty(), &findings)
+        judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
     }
 
     /// Reads those of its storages again that are wanted, the first of which has the number `first_storage`.
@@ -75,18 +71,16 @@ impl Base {
         first_storage: u32,
         wanted: &HashSet<u32>,
         records: &AccountsPass<'_>,
-        threads: usize,
-        progress: &dyn Progress,
+        Job { options, progress, .. }: Job<'_>,
     ) -> Result<()> {
-        match wanted.iter().any(|number| *number >= first_storage) {
-            true => Ok(read_again(&self.archive, first_storage, Some(wanted), records, false, threads, progress)?),
-            false => Ok(()),
+        if wanted.iter().any(|number| *number >= first_storage) {
+            read_again(&self.archive, first_storage, Some(wanted), records, false, options.threads, progress)?;
         }
+        Ok(())
     }
 }
 
 pub struct Newest<'a> {
-    pub base_slot: u64,
     pub storages: &'a [(u64, u64)],
     pub map: &'a [StorageMapItem],
 }

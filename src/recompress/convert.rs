@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Hint, Progress, Result, ShowPath, to_usize};
+use slotpress_base::{Error, Hint, Result, ShowPath, to_usize};
 use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs};
 use slotpress_read::archive::visit::NoEntrySink;
 use slotpress_read::archive::{Archive, front};
@@ -18,27 +18,42 @@ use slotpress_read::{
     judge_base, read_in_order,
 };
 
-use super::RecompressOptions;
-use super::base::Base;
+use super::Job;
 use super::input::Input;
 use super::reading::Decoded;
-use super::state::{finish_state, new_state_check};
 
+/// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Stays,
+pub enum Treatment {
+    Keep,
     /// An empty storage, which is left out.
-    Goes,
+    Omit,
     Storage(StoragePart),
     BankFile(Entry),
     /// The status cache gets slots in front.
     StatusCache(Entry),
 }
 
+impl Treatment {
+    /// The entry of the result in which the content of `entry` goes.
+    pub fn entry(self, entry: &Entry) -> Option<Entry> {
+        match self {
+            Self::Keep => Some(*entry),
+            Self::Omit => None,
+            Self::Storage(StoragePart { entry, .. }) | Self::BankFile(entry) | Self::StatusCache(entry) => Some(entry),
+        }
+    }
+
+    /// The same, if it begins with that content.
+    pub fn begun(self, entry: &Entry) -> Option<Entry> {
+        self.entry(entry).filter(|_| !matches!(self, Self::Storage(StoragePart { begins: false, .. })))
+    }
+}
+
 #[derive(Debug)]
 pub struct Conversion {
     source: Vec<Entry>,
-    fates: Vec<Fate>,
+    treatments: Vec<Treatment>,
     pub rent_epochs: RentEpochPlaces,
     pub bank: RebuiltBank,
     /// Bytes that replace the first 8 of the status cache, a count of slots.
@@ -68,19 +83,14 @@ impl RentEpochPlaces {
 
 impl Conversion {
     /// Returns the treatment of an entry; an error if the survey saw another entry with this number.
-    pub fn fate(&self, number: u32, entry: &Entry) -> Result<Fate> {
-        let known = self.source.get(number as usize).zip(self.fates.get(number as usize));
+    pub fn treatment(&self, number: u32, entry: &Entry) -> Result<Treatment> {
+        let known = self.source.get(number as usize).zip(self.treatments.get(number as usize));
         let known = known.filter(|(surveyed, _)| *surveyed == entry);
-        known.map(|(_, fate)| *fate).ok_or_else(has_changed)
+        known.map(|(_, treatment)| *treatment).ok_or_else(has_changed)
     }
 
     pub fn entries(&self) -> Vec<Entry> {
-        let entry_of = |(entry, fate): (&Entry, &Fate)| match fate {
-            Fate::Stays => Some(*entry),
-            Fate::Goes | Fate::Storage(StoragePart { begins: false, .. }) => None,
-            Fate::Storage(StoragePart { entry, .. }) | Fate::BankFile(entry) | Fate::StatusCache(entry) => Some(*entry),
-        };
-        self.source.iter().zip(&self.fates).filter_map(entry_of).collect()
+        self.source.iter().zip(&self.treatments).filter_map(|(entry, treatment)| treatment.begun(entry)).collect()
     }
 }
 
@@ -94,124 +104,102 @@ pub fn not_possible() -> Error {
         .with_hint("save the archive from the pipe in a file first")
 }
 
-/// Reads a source of Firedancer's for what its accounts tell, and checks its state; `None` for an archive that is not
-/// Firedancer's.
-///
-/// # Errors
-/// The source is damaged; something that Agave asks for cannot be had of it.
-pub fn survey(
-    input: &Input<'_>,
-    base: Option<(&Base, u64)>,
-    base_slot: Option<u64>,
-    options: &RecompressOptions,
-    written: Option<&Path>,
-    progress: &dyn Progress,
-) -> Result<Option<Conversion>> {
-    let Input::File { archive, .. } = input else { return Err(not_possible()) };
-    let is_to_convert = is_to_convert(archive, options.genesis.as_deref());
-    if !is_to_convert.map_err(|error| error.within_damaged(input.place()))? {
-        return Ok(None);
-    }
-    if base_slot.is_some() && base.is_none() {
-        let why = "the stakes of an incremental archive are those of its full one too";
-        return Err(Error::usage(why).with_hint(Hint::GiveFullArchive));
-    }
-    let result = read(archive, input, base, base_slot, options, written, progress);
-    result.map(Some).map_err(|error| error.within_damaged(input.place()))
-}
-
-fn read(
-    archive: &Archive,
-    input: &Input<'_>,
-    base: Option<(&Base, u64)>,
-    base_slot: Option<u64>,
-    options: &RecompressOptions,
-    written: Option<&Path>,
-    progress: &dyn Progress,
-) -> Result<Conversion> {
-    progress.stage("Surveying", input.length_bytes());
-    let state = new_state_check(input, base.map(|(base, _)| base), written, options)?.keeping_accounts();
-    let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-    let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
-    let reader = FirstPass {
-        rules: ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings),
-        size_limit: &size_limit,
-        records: Some(&records),
-        contents: Surveyed::default(),
-    };
-    // In order, and not by an index: what contradicts it in the middle would have to be taken out of the sums again.
-    let pass = Pass::new(options.threads, progress);
-    let mut read = read_in_order(archive.stream(progress), &pass, &reader, &mut NoEntrySink)?;
-    let judged = reader.rules.finish(archive, &mut read)?;
-    let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-    if !bank.is_of_firedancer() {
-        return Err(Error::damaged("the bank file is Firedancer's in its first bytes only"));
-    }
-    let entries = reader.contents.0.into_inner();
-    let input_bytes = archive.length_bytes();
-    let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
-    let (outcome, state) = finish_state(state, &decoded, input, base, None, options, progress)?;
-    let Decoded { entries, bank, .. } = decoded;
-    let bank_file = front::bank_file_of_firedancer(archive)?.unwrap_or_default();
-    if bank_file.len() as u64 != bank.length_bytes {
-        return Err(has_changed());
-    }
-    let known =
-        options.incremental.as_deref().map(|path| rent_epochs_of(path, bank.slot, options, progress)).transpose()?;
-    let is_storage = |(_, entry): &(u32, &Entry)| matches!(entry.kind, EntryKind::Storage { .. });
-    let storages: Vec<u32> = (0..).zip(&entries).filter(is_storage).map(|(number, _)| number).collect();
-    let genesis = options.genesis.as_deref().map(Genesis::read).transpose()?;
-    let read = ReadOfFiredancer {
-        bank_file,
-        bank: &bank,
-        accounts: state.found_accounts()?,
-        storages: 0..storages.len() as u32,
-        rent_epochs: known.unwrap_or_default(),
-        genesis: genesis.as_ref(),
-        is_base: options.incremental.is_some(),
-    };
-    drop(state);
-    let ForAgave { bank: bank_file, status_cache_front, mut rent_epochs } = read.convert(progress)?;
-    rent_epochs.iter_mut().for_each(|place| place.storage = storages[place.storage as usize]);
-    let parts = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
-    let fate = |(entry, part): (&Entry, &Option<StoragePart>)| match (entry.kind, part) {
-        (_, Some(part)) => Fate::Storage(*part),
-        (EntryKind::Storage { .. }, None) => Fate::Goes,
-        _ => Fate::Stays,
-    };
-    let mut fates: Vec<Fate> = entries.iter().zip(&parts).map(fate).collect();
-    for (entry, fate) in entries.iter().zip(&mut fates) {
-        match entry.kind {
-            EntryKind::BankFile(_) => {
-                *fate = Fate::BankFile(Entry { content_bytes: bank_file.length_bytes(), ..*entry });
-            }
-            EntryKind::StatusCache => {
-                let added = (status_cache_front.len() - STATUS_CACHE_COUNT_BYTES) as u64;
-                *fate = Fate::StatusCache(Entry { content_bytes: entry.content_bytes + added, ..*entry });
-            }
-            _ => {}
+impl Job<'_> {
+    /// Reads a source of Firedancer's for what its accounts tell, and checks its state; `None` for an archive that is not
+    /// Firedancer's.
+    ///
+    /// # Errors
+    /// The source is damaged; something that Agave asks for cannot be had of it.
+    pub fn survey(self, input: &Input<'_>, written: Option<&Path>) -> Result<Option<Conversion>> {
+        let Input::File { archive, .. } = input else { return Err(not_possible()) };
+        let is_to_convert = is_to_convert(archive, self.options.genesis.as_deref());
+        if !is_to_convert.map_err(|error| error.within_damaged(input.place()))? {
+            return Ok(None);
         }
+        if self.base_slot.is_some() && self.base.is_none() {
+            let why = "the stakes of an incremental archive are those of its full one too";
+            return Err(Error::usage(why).with_hint(Hint::GiveFullArchive));
+        }
+        let result = self.read_accounts(archive, input, written);
+        result.map(Some).map_err(|error| error.within_damaged(input.place()))
     }
-    let rent_epochs = RentEpochPlaces(rent_epochs);
-    Ok(Conversion { source: entries, fates, rent_epochs, bank: bank_file, status_cache_front, outcome })
-}
 
-/// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
-/// of one of Firedancer's.
-fn rent_epochs_of(
-    path: &Path,
-    base_slot: u64,
-    options: &RecompressOptions,
-    progress: &dyn Progress,
-) -> Result<RentEpochs> {
-    let read = || {
-        let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
-        let named = archive.name.as_ref().map_or(Some(base_slot), |name| name.base_slot);
-        judge_base(named, Some(base_slot), None, &Findings::refusing(|_| true))?;
-        progress.stage("Surveying", Some(archive.length_bytes()));
-        Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.threads, progress)?.stakes))
-    };
-    read().map_err(|error: Error| error.within_damaged(path.shown()))
+    fn read_accounts(self, archive: &Archive, input: &Input<'_>, written: Option<&Path>) -> Result<Conversion> {
+        let Self { options, base_slot, progress, .. } = self;
+        progress.stage("Surveying", input.length_bytes());
+        let state = self.new_state_check(input, written)?.keeping_accounts();
+        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
+        let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
+        let reader = FirstPass {
+            rules: ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings),
+            size_limit: &size_limit,
+            records: Some(&records),
+            contents: Surveyed::default(),
+        };
+        // In order, and not by an index: what contradicts it in the middle would have to be taken out of the sums again.
+        let pass = Pass::new(options.threads, progress);
+        let mut read = read_in_order(archive.stream(progress), &pass, &reader, &mut NoEntrySink)?;
+        let judged = reader.rules.finish(archive, &mut read)?;
+        let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        if !bank.is_of_firedancer() {
+            return Err(Error::damaged("the bank file is Firedancer's in its first bytes only"));
+        }
+        let entries = reader.contents.0.into_inner();
+        let input_bytes = archive.length_bytes();
+        let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
+        let (outcome, state) = self.finish_state(state, &decoded, input, None)?;
+        let Decoded { entries, bank, .. } = decoded;
+        let bank_file = front::bank_file_of_firedancer(archive)?.unwrap_or_default();
+        if bank_file.len() as u64 != bank.length_bytes {
+            return Err(has_changed());
+        }
+        let known = options.incremental.as_deref().map(|path| self.rent_epochs_of(path, bank.slot)).transpose()?;
+        let is_storage = |(_, entry): &(u32, &Entry)| matches!(entry.kind, EntryKind::Storage { .. });
+        let storages: Vec<u32> = (0..).zip(&entries).filter(is_storage).map(|(number, _)| number).collect();
+        let genesis = options.genesis.as_deref().map(Genesis::read).transpose()?;
+        let read = ReadOfFiredancer {
+            bank_file,
+            bank: &bank,
+            accounts: state.found_accounts()?,
+            storages: 0..storages.len() as u32,
+            rent_epochs: known.unwrap_or_default(),
+            genesis: genesis.as_ref(),
+            is_base: options.incremental.is_some(),
+        };
+        drop(state);
+        let ForAgave { bank: bank_file, status_cache_front, mut rent_epochs } = read.convert(progress)?;
+        rent_epochs.iter_mut().for_each(|place| place.storage = storages[place.storage as usize]);
+        let parts = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
+        let treatment = |(entry, part): (&Entry, Option<StoragePart>)| match (entry.kind, part) {
+            (_, Some(part)) => Treatment::Storage(part),
+            (EntryKind::Storage { .. }, None) => Treatment::Omit,
+            (EntryKind::BankFile(_), None) => {
+                Treatment::BankFile(Entry { content_bytes: bank_file.length_bytes(), ..*entry })
+            }
+            (EntryKind::StatusCache, None) => {
+                let added = (status_cache_front.len() - STATUS_CACHE_COUNT_BYTES) as u64;
+                Treatment::StatusCache(Entry { content_bytes: entry.content_bytes + added, ..*entry })
+            }
+            _ => Treatment::Keep,
+        };
+        let treatments = entries.iter().zip(parts).map(treatment).collect();
+        let rent_epochs = RentEpochPlaces(rent_epochs);
+        Ok(Conversion { source: entries, treatments, rent_epochs, bank: bank_file, status_cache_front, outcome })
+    }
+
+    /// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
+    /// of one of Firedancer's.
+    fn rent_epochs_of(self, path: &Path, base_slot: u64) -> Result<RentEpochs> {
+        let Self { options, progress, .. } = self;
+        let read = || {
+            let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
+            let named = archive.name.as_ref().map_or(Some(base_slot), |name| name.base_slot);
+            judge_base(named, Some(base_slot), None, &Findings::refusing(|_| true))?;
+            progress.stage("Surveying", Some(archive.length_bytes()));
+            Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.threads, progress)?.stakes))
+        };
+        read().map_err(|error: Error| error.within_damaged(path.shown()))
+    }
 }
 
 #[derive(Default)]

@@ -40,7 +40,7 @@ use crate::recompress::base::Base;
 use crate::recompress::convert::Conversion;
 use crate::recompress::input::Input;
 use crate::recompress::reading::Reading;
-use crate::recompress::state::{finish_state, new_state_check, pipe_to_pipe};
+use crate::recompress::state::pipe_to_pipe;
 
 /// Source of the archive.
 #[allow(missing_docs, reason = "the names say it")]
@@ -203,11 +203,9 @@ fn recompress_open<'a>(
     if let Input::File { archive, .. } = &input {
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
     }
-    let base = match (&options.base, base_slot) {
-        (Some(path), Some(base_slot)) => Some((Base::open(path, base_slot, &options.io_policy)?, base_slot)),
-        _ => None,
-    };
-    let base = base.as_ref().map(|(base, base_slot)| (base, *base_slot));
+    let base = options.base.as_deref().zip(base_slot);
+    let base = base.map(|(path, slot)| Base::open(path, slot, &options.io_policy)).transpose()?;
+    let job = Job { options, base: base.as_ref(), base_slot, progress };
     let extension = options.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
     name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
@@ -218,12 +216,12 @@ fn recompress_open<'a>(
     let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
     let sink_path = sink.path();
     let conversion = match options.for_agave {
-        true => convert::survey(&input, base, base_slot, options, sink.file_path(), progress)?,
+        true => job.survey(&input, sink.file_path())?,
         false => None,
     };
     let conversion = conversion.as_ref();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
-    steps.extend(base.map(|(base, _)| Step::new("Verifying", Some(base.length_bytes()))));
+    steps.extend(job.base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));
     steps.push(Step::new("Syncing", Some(0)));
     progress.steps(&steps);
     progress.detail(&format!(
@@ -236,13 +234,12 @@ fn recompress_open<'a>(
     progress.stage("Recompressing", input.length_bytes());
 
     // What is made anew is verified as a whole.
-    let state = (checks_state && conversion.is_none())
-        .then(|| new_state_check(&input, base.map(|(base, _)| base), sink.file_path(), options))
-        .transpose()?;
+    let state =
+        (checks_state && conversion.is_none()).then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
     let (state_ref, input_ref) = (state.as_ref(), &mut input);
     let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
-        let reading = Reading { options, threads, base_slot, state: state_ref, conversion, reads, progress };
+        let reading = Reading { job, threads, state: state_ref, conversion, reads };
         reading.run(input_ref, frames).map_err(|error| error.within_damaged(input_ref.place()))
     };
     let decoded =
@@ -256,7 +253,7 @@ fn recompress_open<'a>(
     warn_left_as_is(frames.left_as_is, progress);
     let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
     let outcome = match (state, conversion) {
-        (Some(state), _) => finish_state(state, &decoded, &input, base, sink.file(), options, progress)?.0,
+        (Some(state), _) => job.finish_state(state, &decoded, &input, sink.file())?.0,
         (None, Some(conversion)) => {
             verify_converted(&sink, &name, options, progress)?;
             conversion.outcome.clone()
@@ -292,6 +289,16 @@ fn recompress_open<'a>(
         elapsed: stopwatch.elapsed(),
         codec: options.codec.clone(),
     })
+}
+
+/// What all steps of recompressing need.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    options: &'a RecompressOptions,
+    /// The full archive below an incremental one, if it is given.
+    base: Option<&'a Base>,
+    base_slot: Option<u64>,
+    progress: &'a dyn Progress,
 }
 
 /// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it.

@@ -13,8 +13,8 @@ use slotpress_read::{
     SizeLimit, StateCheck, judge_storage_map, read_in_order,
 };
 
-use super::RecompressOptions;
-use super::convert::{Conversion, Fate};
+use super::Job;
+use super::convert::{Conversion, Treatment};
 use super::input::Input;
 use crate::archive::reframe::FramesOut;
 
@@ -28,24 +28,23 @@ pub struct Decoded {
 
 /// The decoding side: turns the source into frames of tar.
 pub struct Reading<'a> {
-    pub options: &'a RecompressOptions,
+    pub job: Job<'a>,
     pub threads: usize,
-    pub base_slot: Option<u64>,
     pub state: Option<&'a StateCheck>,
     /// Treatment of each entry if the archive is converted; else entries are kept.
     pub conversion: Option<&'a Conversion>,
     /// Counts what is read.
     pub reads: &'a dyn Progress,
-    pub progress: &'a dyn Progress,
 }
 
 impl Reading<'_> {
     /// Reads the whole source.
     pub fn run(&self, input: &mut Input<'_>, frames: &mut FramesOut<'_>) -> Result<Decoded> {
+        let Job { options, base_slot, progress, .. } = self.job;
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-        let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
+        let rules = ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
-        let size_limit = SizeLimit::new(self.options.check.max_bytes);
+        let size_limit = SizeLimit::new(options.check.max_bytes);
         let contents = KeptEntries::default();
         let reader = FirstPass { rules, size_limit: &size_limit, records: records.as_ref(), contents };
         let input_bytes = AtomicU64::default();
@@ -57,21 +56,16 @@ impl Reading<'_> {
         });
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
-        let mut reframing = Reframing { frames, conversion: self.conversion, fate: Fate::Goes, number: 0 };
-        let stream = input.stream(&self.options.io_policy, self.progress);
+        let mut reframing = Reframing { frames, conversion: self.conversion, treatment: Treatment::Omit, number: 0 };
+        let stream = input.stream(&options.io_policy, progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         self.check_index(input, &reader.contents)?;
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         let entries = reader.contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
-        Ok(Decoded {
-            entries,
-            bank,
-            map,
-            input_bytes: input.length_bytes().unwrap_or(input_bytes.into_inner()),
-            left_out,
-        })
+        let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
+        Ok(Decoded { entries, bank, map, input_bytes, left_out })
     }
 
     /// Without the state, the index is what tells that nothing is missing.
@@ -93,7 +87,7 @@ impl Reading<'_> {
         if let Some((_, map)) = &judged.bank {
             let findings = Findings::refusing(Rule::is_refused_of_source);
             let storages = judged.entries.storages();
-            judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
+            judge_storage_map(map, storages, self.job.base_slot, false, &findings).map_err(|error| match input {
                 Input::Stream { .. } => error.with_hint(Hint::GiveBase),
                 Input::File { archive, .. } if archive.name.is_none() => error.with_hint(Hint::GiveBase),
                 Input::File { .. } => error,
@@ -126,41 +120,37 @@ impl Contents for KeptEntries {
 struct Reframing<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
     conversion: Option<&'a Conversion>,
-    fate: Fate,
+    treatment: Treatment,
     number: u32,
 }
 
 impl EntrySink for Reframing<'_, '_> {
     fn begin(&mut self, number: u32, entry: &Entry, _: u64) -> Result<()> {
         self.number = number;
-        self.fate = match self.conversion {
-            Some(conversion) => conversion.fate(number, entry)?,
-            None if is_empty_storage(entry) => Fate::Goes,
-            None => Fate::Stays,
+        self.treatment = match self.conversion {
+            Some(conversion) => conversion.treatment(number, entry)?,
+            None if is_empty_storage(entry) => Treatment::Omit,
+            None => Treatment::Keep,
         };
-        match (self.fate, self.conversion) {
-            (Fate::Goes | Fate::Storage(StoragePart { begins: false, .. }), _) => Ok(()),
-            (Fate::Storage(StoragePart { entry, .. }), _) => self.frames.begin(&entry),
-            (Fate::BankFile(entry), Some(conversion)) => {
-                self.frames.begin(&entry)?;
+        let Some(entry) = self.treatment.begun(entry) else { return Ok(()) };
+        self.frames.begin(&entry)?;
+        match (self.treatment, self.conversion) {
+            (Treatment::BankFile(_), Some(conversion)) => {
                 conversion.bank.write(&mut |bytes| self.frames.content(bytes))
             }
-            (Fate::StatusCache(entry), Some(conversion)) => {
-                self.frames.begin(&entry)?;
-                self.frames.content(&conversion.status_cache_front)
-            }
-            _ => self.frames.begin(entry),
+            (Treatment::StatusCache(_), Some(conversion)) => self.frames.content(&conversion.status_cache_front),
+            _ => Ok(()),
         }
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        match self.fate {
-            Fate::Goes | Fate::BankFile(_) => Ok(()),
-            Fate::StatusCache(_) => {
+        match self.treatment {
+            Treatment::Omit | Treatment::BankFile(_) => Ok(()),
+            Treatment::StatusCache(_) => {
                 let replaced = STATUS_CACHE_COUNT_BYTES.saturating_sub(to_usize(offset_bytes));
                 self.frames.content(split_at_most(bytes, replaced).1)
             }
-            Fate::Stays | Fate::Storage(_) => match self.conversion {
+            Treatment::Keep | Treatment::Storage(_) => match self.conversion {
                 Some(conversion) => self.frames.content(&conversion.rent_epochs.put(self.number, offset_bytes, bytes)),
                 None => self.frames.content(bytes),
             },
@@ -168,12 +158,9 @@ impl EntrySink for Reframing<'_, '_> {
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        match self.fate {
-            Fate::Goes | Fate::Storage(StoragePart { ends: false, .. }) => Ok(()),
-            Fate::Storage(StoragePart { entry, .. }) | Fate::BankFile(entry) | Fate::StatusCache(entry) => {
-                self.frames.end(&entry)
-            }
-            Fate::Stays => self.frames.end(entry),
+        match self.treatment {
+            Treatment::Storage(StoragePart { ends: false, .. }) => Ok(()),
+            treatment => treatment.entry(entry).map_or(Ok(()), |entry| self.frames.end(&entry)),
         }
     }
 }

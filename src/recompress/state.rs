@@ -2,76 +2,68 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, Hint, Progress, Result};
+use slotpress_base::{Error, Hint, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
 use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, StateOutcome, Unpublished, read_again};
 
-use super::RecompressOptions;
+use super::Job;
 use super::base::{Base, Newest};
 use super::input::Input;
 use super::reading::Decoded;
 
-/// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
-/// programs put what is temporary.
-pub fn new_state_check(
-    input: &Input<'_>,
-    base: Option<&Base>,
-    written: Option<&Path>,
-    options: &RecompressOptions,
-) -> Result<StateCheck> {
-    let spill_dir = options.check.spill_dir(written.and_then(Path::parent));
-    let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
-    StateCheck::new(
-        options.check.memory_bytes,
-        &spill_dir,
-        bytes.saturating_mul(RATIO_TYPICAL),
-        Rule::is_refused_of_source,
-    )
-}
-
-/// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
-/// `written_file` where there is one, from the source where only that is one; and compares.
-pub fn finish_state(
-    mut state: StateCheck,
-    decoded: &Decoded,
-    input: &Input<'_>,
-    base: Option<(&Base, u64)>,
-    written_file: Option<&Unpublished>,
-    options: &RecompressOptions,
-    progress: &dyn Progress,
-) -> Result<(StateOutcome, StateCheck)> {
-    let threads = options.threads;
-    let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
-    let first_of_base = storages.len() as u32 + decoded.left_out as u32;
-    if let Some((base, base_slot)) = base {
-        state.everything_so_far_is_newer(threads)?;
-        let newest = Newest { base_slot, storages: &storages, map: &decoded.map };
-        base.add_to(&state, &newest, threads, progress)?;
+impl Job<'_> {
+    /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
+    /// programs put what is temporary.
+    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateCheck> {
+        let Self { options, base, .. } = self;
+        let spill_dir = options.check.spill_dir(written.and_then(Path::parent));
+        let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
+        let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
+        StateCheck::new(options.check.memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
     }
-    // Storages that were left out shift the numbers of the others.
-    let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
-        (Some(file), _) => (file.path().to_path_buf(), Some(file)),
-        (None, Input::File { archive, .. }) => (archive.path_buf(), None),
-        (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
-    };
-    let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
-        progress.stage("Subtracting", None);
-        let records = state.pass(task);
-        if wanted.iter().any(|number| *number < first_of_base) {
-            // Index and superseded records are read by pieces that share pages.
-            let _watch = options.io_policy.io_hint.watch([&path]);
-            let archive = match written_file {
-                Some(file) => Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.io_policy)?,
-                // A source is not known to be indexed rightly; what was just written is.
-                None => Archive::open(&path, IndexPolicy::Ignore, &options.io_policy)?,
-            };
-            read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
+
+    /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
+    /// `written_file` where there is one, from the source where only that is one; and compares.
+    pub fn finish_state(
+        self,
+        mut state: StateCheck,
+        decoded: &Decoded,
+        input: &Input<'_>,
+        written_file: Option<&Unpublished>,
+    ) -> Result<(StateOutcome, StateCheck)> {
+        let Self { options, base, progress, .. } = self;
+        let threads = options.threads;
+        let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
+        let first_of_base = storages.len() as u32 + decoded.left_out as u32;
+        if let Some(base) = base {
+            state.everything_so_far_is_newer(threads)?;
+            base.add_to(&state, &Newest { storages: &storages, map: &decoded.map }, self)?;
         }
-        base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))
-    });
-    outcome.map(|outcome| (outcome, state)).map_err(|error| error.within_damaged(input.place()))
+        // Storages that were left out shift the numbers of the others.
+        let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
+            (Some(file), _) => (file.path().to_path_buf(), Some(file)),
+            (None, Input::File { archive, .. }) => (archive.path_buf(), None),
+            (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
+        };
+        let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
+            progress.stage("Subtracting", None);
+            let records = state.pass(task);
+            if wanted.iter().any(|number| *number < first_of_base) {
+                // Index and superseded records are read by pieces that share pages.
+                let _watch = options.io_policy.io_hint.watch([&path]);
+                let archive = match written_file {
+                    Some(file) => Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.io_policy)?,
+                    // A source is not known to be indexed rightly; what was just written is.
+                    None => Archive::open(&path, IndexPolicy::Ignore, &options.io_policy)?,
+                };
+                read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
+            }
+            base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
+        });
+        outcome.map(|outcome| (outcome, state)).map_err(|error| error.within_damaged(input.place()))
+    }
 }
 
 fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
