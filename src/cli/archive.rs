@@ -176,18 +176,19 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
 }
 
 pub fn print_report(report: &ArchiveReport, ui: &Ui) {
-    let ArchiveReport { name, input_bytes, output_bytes, .. } = report;
+    let (name, input_bytes) = (&report.name, report.input_bytes);
     let path = shown_path(&report.path, name);
     if !ui.print_head("archive", report, &path) {
         return;
     }
     let codec = codec::show_codec(&report.codec, &report.frames);
     ui.print(&format!("  {}, {}, {codec}", kind_of(name), count_of(report.storages, "storage")));
-    let [output, input] = [*output_bytes, *input_bytes].map(show_bytes);
-    ui.print(&format!("  size     {output} from {input} (ratio {})", values::show_ratio(*input_bytes, *output_bytes)));
+    let [output, input] = [report.output_bytes, input_bytes].map(show_bytes);
+    let ratio = values::show_ratio(input_bytes, report.output_bytes);
+    ui.print(&format!("  size     {output} from {input} (ratio {ratio})"));
     print_root(report.root, ui);
     let workers = count_of(report.threads as u64, "worker");
-    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(*input_bytes, &report.elapsed)));
+    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(input_bytes, &report.elapsed)));
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
         ui.print(&format!("To check that it fits its full archive: slotpress verify FULL {path}"));

@@ -54,13 +54,14 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
 }
 
 pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
-    let Some(ReadBackReport { storages, accounts, checks, unknown, .. }) = read_back else { return };
-    let storages = values::count_of(*storages, "storage");
-    let accounts = accounts.map(|accounts| format!(", {}", values::count_of(accounts, "account"))).unwrap_or_default();
-    let checked = format!("read back: {storages}{accounts}; checked: {}", checks.join(", "));
-    let verdict = match unknown.is_empty() {
-        true => format!("GOOD: {checked}"),
-        false => format!("no failure was found; {checked}; not checked: {}", unknown.join("; ")),
+    let Some(report) = read_back else { return };
+    let storages = values::count_of(report.storages, "storage");
+    let accounts = report.accounts.map(|accounts| format!(", {}", values::count_of(accounts, "account")));
+    let (accounts, checks) = (accounts.unwrap_or_default(), report.checks.join(", "));
+    let checked = format!("read back: {storages}{accounts}; checked: {checks}");
+    let verdict = match report.unknown.as_slice() {
+        [] => format!("GOOD: {checked}"),
+        unknown => format!("no failure was found; {checked}; not checked: {}", unknown.join("; ")),
     };
     ui.print_wrapped("", &verdict);
 }

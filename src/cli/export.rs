@@ -11,8 +11,8 @@ use slotpress::ledger::{Address, find_bank_snapshot};
 use slotpress::stores::Store;
 use slotpress::tables::{AddressForm, DataPart, Filter, Format, Memcmp, Table};
 use slotpress::{
-    AccountsInput, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, IoContext, LedgerPaths,
-    Progress, Result, VisitOptions, export,
+    CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, IoContext, Progress, Result,
+    VisitOptions, export,
 };
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
@@ -284,9 +284,9 @@ fn preview(
 }
 
 fn print_report(report: &ExportReport, ui: &Ui) {
-    let ExportReport { manifest, facts, elapsed, .. } = report;
+    let facts = &report.facts;
     // Standard output is taken for rows.
-    let Some(manifest) = manifest else {
+    let Some(manifest) = &report.manifest else {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     };
     if !ui.print_head("export", report, manifest) {
@@ -301,5 +301,6 @@ fn print_report(report: &ExportReport, ui: &Ui) {
         let count = values::count_of(facts.unparsed_token_accounts, "account");
         ui.print(&format!("  {count} of token programs could not be parsed: see the table accounts"));
     }
-    ui.print(&format!("  elapsed {}, CPU load {:.0} %", values::show_duration(elapsed.wall), elapsed.cpu_percent()));
+    let (time, cpu_percent) = (values::show_duration(report.elapsed.wall), report.elapsed.cpu_percent());
+    ui.print(&format!("  elapsed {time}, CPU load {cpu_percent:.0} %"));
 }

@@ -122,54 +122,54 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
 }
 
 pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
-    let ArchiveInspection { path, name, bank, version, entries, file_bytes, writer, .. } = found;
-    let base_slot = name.as_ref().and_then(|name| name.base_slot);
+    let (entries, file_bytes) = (&found.entries, found.file_bytes);
     if ui.is_json() {
         return ui.print_report("inspect", found);
     }
-    ui.print_verbatim(&path.shown());
-    let kind = match base_slot {
+    ui.print_verbatim(&found.path.shown());
+    let kind = match found.name.as_ref().and_then(|name| name.base_slot) {
         Some(base) => format!("incremental archive on slot {base}"),
         None => "full archive".to_string(),
     };
-    field(ui, "kind", &format!("{kind}, snapshot version {version}"));
+    ui.print(&format!("  kind         {kind}, snapshot version {}", found.version));
     match found.name_matches {
         Some(true) => {}
         Some(false) => field(ui, "name", "does not match the contents: the bank file is of another slot or hash"),
         None => field(ui, "name", "not an archive's name: no validator would find it"),
     }
-    print_bank(bank, ui);
+    print_bank(&found.bank, ui);
     let storages = values::show_count(entries.storages);
     let [all, largest] = [entries.storage_bytes, entries.storage_bytes_max].map(values::show_bytes);
-    field(ui, "storages", &format!("{storages}, {all}, the largest {largest}"));
+    ui.print(&format!("  storages     {storages}, {all}, the largest {largest}"));
     let [bank, cache] = [entries.bank_file_bytes, entries.status_cache_bytes].map(values::show_bytes);
-    field(ui, "other files", &format!("bank file {bank}, status cache {cache}"));
-    let [file, tar] = [*file_bytes, entries.tar_bytes].map(values::show_bytes);
-    let ratio = values::show_ratio(entries.tar_bytes, *file_bytes);
-    field(ui, "size", &format!("{file} from {tar} of tar (ratio {ratio})"));
+    ui.print(&format!("  other files  bank file {bank}, status cache {cache}"));
+    let [file, tar] = [file_bytes, entries.tar_bytes].map(values::show_bytes);
+    let ratio = values::show_ratio(entries.tar_bytes, file_bytes);
+    ui.print(&format!("  size         {file} from {tar} of tar (ratio {ratio})"));
     if found.compression == Compression::Zstd {
         field(ui, "frames", &frames_text(found));
     }
-    let mut made_by = match writer {
-        Some(WrittenBy { name, settings, .. }) => format!("{name}, {settings}, with an index"),
-        None => "no index: decoded from the first byte to the last".to_string(),
+    let written = found.writer.as_ref();
+    let written = written.map(|WrittenBy { name, settings, .. }| format!("{name}, {settings}, with an index"));
+    let made_by = match (written, found.is_of_firedancer) {
+        (Some(by), true) => format!("{by}, of an archive of Firedancer's"),
+        (Some(by), false) => by,
+        (None, true) => format!("Firedancer; {NO_INDEX}"),
+        (None, false) => NO_INDEX.to_string(),
     };
-    match (writer, found.is_of_firedancer) {
-        (Some(_), true) => made_by += ", of an archive of Firedancer's",
-        (None, true) => made_by.insert_str(0, "Firedancer; "),
-        (_, false) => {}
-    }
     field(ui, "made by", &made_by);
     if let Some(root) = found.root {
-        field(ui, "root", &root.to_string());
+        ui.print(&format!("  root         {root}"));
     }
     let mut label = "clients";
-    let said = found.clients.iter().map(|reading| (reading.client, &reading.refusals)).collect();
-    for (name, refusals) in lines_of(said, &[]) {
+    let refusals_of = found.clients.iter().map(|reading| (reading.client, &reading.refusals)).collect();
+    for (name, refusals) in lines_of(refusals_of, &[]) {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
         field(ui, std::mem::take(&mut label), &format!("{name}: {verdict}"));
     }
 }
+
+const NO_INDEX: &str = "no index: decoded from the first byte to the last";
 
 fn frames_text(found: &ArchiveInspection) -> String {
     let frames = &found.frames;
@@ -195,22 +195,21 @@ fn frames_text(found: &ArchiveInspection) -> String {
 }
 
 pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
-    let layout = found.layout.as_str();
     if ui.is_json() {
         return ui.print_report("inspect", found);
     }
     ui.print_verbatim(&found.path.shown());
-    field(ui, "kind", &format!("bank snapshot, {layout}"));
+    ui.print(&format!("  kind         bank snapshot, {}", found.layout.as_str()));
     print_bank(&found.bank, ui);
     let storages = values::show_count(found.storages);
     let [kept, on_disk] = [found.storage_bytes, found.file_bytes].map(values::show_bytes);
-    field(ui, "storages", &format!("{storages}, {kept} without obsolete records, {on_disk} on disk"));
+    ui.print(&format!("  storages     {storages}, {kept} without obsolete records, {on_disk} on disk"));
     let storages = |count: u64| Some(values::count_of(count, "storage")).filter(|_| count > 0);
     if let Some(split) = storages(found.split_storages) {
-        field(ui, "split", &format!("{split} on disk, an append vec in an archive"));
+        ui.print(&format!("  split        {split} on disk, an append vec in an archive"));
     }
     if let Some(emptied) = storages(found.emptied_storages) {
-        field(ui, "emptied", &format!("{emptied} of which nothing remains"));
+        ui.print(&format!("  emptied      {emptied} of which nothing remains"));
     }
     if found.is_in_use == Some(true) {
         field(ui, "in use", "a validator or another slotpress holds the ledger's lock");
@@ -218,12 +217,13 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
 }
 
 fn print_bank(bank: &BankFile, ui: &Ui) {
-    field(ui, "slot", &format!("{}, epoch {}, block height {}", bank.slot, bank.epoch(), bank.block_height));
-    field(ui, "hash", &bank.snapshot_hash().to_string());
-    field(ui, "bank hash", &bank.hash.to_string());
-    field(ui, "parent", &format!("slot {}, {}", bank.parent_slot, bank.parent_hash));
+    let (slot, epoch, height) = (bank.slot, bank.epoch(), bank.block_height);
+    ui.print(&format!("  slot         {slot}, epoch {epoch}, block height {height}"));
+    ui.print(&format!("  hash         {}", bank.snapshot_hash()));
+    ui.print(&format!("  bank hash    {}", bank.hash));
+    ui.print(&format!("  parent       slot {}, {}", bank.parent_slot, bank.parent_hash));
     let [supply, transactions] = [bank.capitalization, bank.transaction_count].map(values::show_count);
-    field(ui, "supply", &format!("{supply} lamports; {transactions} transactions since genesis"));
+    ui.print(&format!("  supply       {supply} lamports; {transactions} transactions since genesis"));
 }
 
 pub fn field(ui: &Ui, name: &str, value: &str) {

@@ -63,12 +63,14 @@ fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Opti
         field(ui, "only owner", &owner_text(&owner));
     }
     let text = |records, bytes| format!("{}, {}", count_of(records, "record"), show_bytes(bytes));
-    let accounts = count_of(totals.accounts, "account");
-    field(ui, "accounts", &format!("{accounts}, {} in storages", show_bytes(totals.stored_bytes)));
+    let (accounts, bytes) = (count_of(totals.accounts, "account"), show_bytes(totals.stored_bytes));
+    ui.print(&format!("  accounts     {accounts}, {bytes} in storages"));
     field(ui, "tombstones", &text(totals.tombstones, totals.tombstone_bytes));
-    field(ui, "superseded", &format!("{}, by newer ones", text(found.superseded_records, found.superseded_bytes)));
+    let superseded = text(found.superseded_records, found.superseded_bytes);
+    ui.print(&format!("  superseded   {superseded}, by newer ones"));
     if let Some(obsolete) = &found.obsolete {
-        field(ui, "obsolete", &format!("{}, on disk only", text(obsolete.records, obsolete.bytes)));
+        let obsolete = text(obsolete.records, obsolete.bytes);
+        ui.print(&format!("  obsolete     {obsolete}, on disk only"));
     }
 
     ui.print("");
@@ -76,10 +78,7 @@ fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Opti
         let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
         vec![name, show_count(totals.accounts), show_bytes(totals.stored_bytes), format!("{share:.1}")]
     };
-    let named = |owner: &Address| match owner_name(owner) {
-        Some(name) => format!("{owner}\n  {name}"),
-        None => owner.to_string(),
-    };
+    let named = |owner: &Address| owner_name(owner).map_or(owner.to_string(), |name| format!("{owner}\n  {name}"));
     let shown = found.owners.iter().take(OWNER_ROWS_MAX);
     let mut rows: Vec<Vec<String>> = shown.map(|(owner, totals)| row(named(owner), totals)).collect();
     let mut rest = found.other_owners;
@@ -109,36 +108,34 @@ pub fn run_account(
 ) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
         let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
-        return Err(match ArchiveName::from_path(shown).and_then(|name| name.base_slot) {
-            Some(base) => error.with_hint(format!(
-                "an incremental archive holds what changed after its base: look into the full archive of slot {base} too"
-            )),
+        let base = ArchiveName::from_path(shown).and_then(|name| name.base_slot);
+        let hint = "an incremental archive holds what changed after its base: look into the full archive of slot";
+        return Err(match base {
+            Some(base) => error.with_hint(format!("{hint} {base} too")),
             None => error,
         });
     };
-    let FoundAccount { owner, lamports, is_executable, slot, storage_id, offset_bytes, .. } = found;
+    let (slot, storage_id, offset_bytes) = (found.slot, found.storage_id, found.offset_bytes);
     let data = &found.data[..found.data.len().min(usize::try_from(data_max).unwrap_or(usize::MAX))];
     let is_truncated = data.len() < found.data.len();
     if ui.is_json() {
-        let (data_base64, data_truncated) = (STANDARD.encode(data), is_truncated);
-        ui.print_report("account", &AccountFields { path: shown, found: &found, data_base64, data_truncated });
+        let data_base64 = STANDARD.encode(data);
+        let fields = AccountFields { path: shown, found: &found, data_base64, data_truncated: is_truncated };
+        ui.print_report("account", &fields);
         return Ok(());
     }
     ui.print(&pubkey.to_string());
     if found.is_closed() {
         field(ui, "state", "closed: its newest record has no lamports");
     }
-    field(ui, "owner", &owner_text(&owner));
-    field(ui, "balance", &format!("{} lamports", show_count(lamports)));
-    field(ui, "executable", if is_executable { "yes" } else { "no" });
-    field(ui, "slot", &slot.to_string());
-    field(ui, "storage", &format!("{slot}.{storage_id}, record at offset {offset_bytes}"));
-    let cut = if is_truncated {
-        format!(", of which the first {} (--data-limit)", show_count(data.len() as u64))
-    } else {
-        String::new()
-    };
-    field(ui, "data", &format!("{}{cut}", count_of(found.data.len() as u64, "byte")));
+    field(ui, "owner", &owner_text(&found.owner));
+    ui.print(&format!("  balance      {} lamports", show_count(found.lamports)));
+    field(ui, "executable", if found.is_executable { "yes" } else { "no" });
+    ui.print(&format!("  slot         {slot}"));
+    ui.print(&format!("  storage      {slot}.{storage_id}, record at offset {offset_bytes}"));
+    let [all, shown] = [found.data.len(), data.len()].map(|bytes| bytes as u64);
+    let cut = is_truncated.then(|| format!(", of which the first {} (--data-limit)", show_count(shown)));
+    field(ui, "data", &(count_of(all, "byte") + &cut.unwrap_or_default()));
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.print(&hex_row(number * 16, bytes));
     }

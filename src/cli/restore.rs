@@ -96,20 +96,19 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 }
 
 pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
-    for Space { dir, needed_bytes, free_bytes } in space {
-        let [needed, free] = [*needed_bytes, *free_bytes].map(values::show_bytes);
-        ui.print(&format!("  space    {about}{needed} needed, {free} free in {}", dir.shown()));
+    for one in space {
+        let [needed, free] = [one.needed_bytes, one.free_bytes].map(values::show_bytes);
+        ui.print(&format!("  space    {about}{needed} needed, {free} free in {}", one.dir.shown()));
     }
     let what = if state == ExistingState::DeleteFirst { "deleted first" } else { "moved aside at the end" };
     existing.iter().for_each(|path| ui.print(&format!("  replaces {}, {what}", path.shown())));
 }
 
 fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
-    let RestorePreview { archives, space, existing, .. } = preview;
     if ui.is_json() {
         ui.print_report("restore_preview", preview);
     } else if !ui.is_quiet() {
-        for archive in archives {
+        for archive in &preview.archives {
             ui.print_verbatim(&archive.path.shown());
             match &archive.name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
@@ -119,10 +118,10 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
             let [unpacked, length] = [archive.unpacked_bytes, archive.length_bytes].map(values::show_bytes);
             ui.print(&format!("  size     {about}{unpacked} from {length}"));
         }
-        print_space(space, "", existing, state, ui);
+        print_space(&preview.space, "", &preview.existing, state, ui);
         ui.print("Nothing was restored.");
     }
-    space.iter().try_for_each(Space::check)
+    preview.space.iter().try_for_each(Space::check)
 }
 
 /// Refuses a directory in place of an archive, with a hint for ledgers.

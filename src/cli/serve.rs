@@ -147,17 +147,13 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
                 ui.print(&format!("metrics on http://{metrics}/metrics"));
             }
         }
-        Event::Finished(finished) if ui.is_json() => {
-            ui.print_reports("served", &json!({ "time": time_now() }), &finished);
-        }
-        Event::Finished(finished) => ui.log(&format!("{} {}", time_now(), line(&finished))),
+        Event::Finished(finished) => log("served", &finished, line(&finished), ui),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
-        Event::Answered(answered) if ui.is_json() => {
-            ui.print_reports("answered", &json!({ "time": time_now() }), &answered);
-        }
-        Event::Answered(Answered { client, request, status, sent_bytes }) => {
-            let request = if request.is_empty() { "connection refused:" } else { &request };
-            ui.log(&format!("{} {client} {request} {status}, {}", time_now(), values::show_bytes(sent_bytes)));
+        Event::Answered(answered) => {
+            let Answered { client, request, status, sent_bytes } = &answered;
+            let request = if request.is_empty() { "connection refused:" } else { request };
+            let line = format!("{client} {request} {status}, {}", values::show_bytes(*sent_bytes));
+            log("answered", &answered, line, ui);
         }
         Event::Reloaded => ui.log("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.log("stopping"),
@@ -165,6 +161,14 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
         _ => {}
+    }
+}
+
+/// Logs an event with its time, as a line or as JSON.
+fn log(kind: &str, event: &impl Serialize, line: String, ui: &Ui) {
+    match ui.is_json() {
+        true => ui.print_reports(kind, &json!({ "time": time_now() }), event),
+        false => ui.log(&format!("{} {line}", time_now())),
     }
 }
 

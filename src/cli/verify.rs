@@ -173,12 +173,12 @@ fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs, ui:
                     Some(first) => failed(&path, &format!("{}: {}{more}", first.check.name(), first.message)),
                     None if ui.is_json() => {}
                     None if ui.is_quiet() => ui.print_verbatim(&path),
-                    None if !archive.is_full() && catalog.base_of(archive).is_none() => {
-                        ui.print_verbatim(&format!(
-                            "ok      {path}: frames and files only, its full archive is not here"
-                        ));
+                    None => {
+                        let is_alone = !archive.is_full() && catalog.base_of(archive).is_none();
+                        let checked =
+                            if is_alone { ": frames and files only, its full archive is not here" } else { "" };
+                        ui.print_verbatim(&format!("ok      {path}{checked}"));
                     }
-                    None => ui.print_verbatim(&format!("ok      {path}")),
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
@@ -279,8 +279,8 @@ fn print_clients(report: &VerifyReport, ui: &Ui) {
     if !report.asked.is_empty() {
         ui.print_wrapped("  asked for    ", &names_of(&report.asked).join(", "));
     }
-    let said = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
-    let lines = lines_of(said, &report.asked);
+    let verdicts = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
+    let lines = lines_of(verdicts, &report.asked);
     let width = lines.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
     for (name, (because, note)) in lines {
@@ -299,13 +299,11 @@ fn print_verdict(report: &VerifyReport, ui: &Ui) {
     let unknown: Vec<String> =
         unknown.filter_map(|check| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?))).collect();
     let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
-    match unknown.as_slice() {
-        [] => ui.print_wrapped("", &format!("GOOD: all checks passed; complete {complete}")),
-        unknown => {
-            let text = format!("no failure was found; complete {complete}; not checked: {}", unknown.join("; "));
-            ui.print_wrapped("", &text);
-        }
-    }
+    let text = match unknown.join("; ").as_str() {
+        "" => format!("GOOD: all checks passed; complete {complete}"),
+        unknown => format!("no failure was found; complete {complete}; not checked: {unknown}"),
+    };
+    ui.print_wrapped("", &text);
 }
 
 /// Prints what a passed state check does not prove: that the state is the cluster's.

@@ -55,11 +55,11 @@ hints! {
     LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
     MoreMemory: "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account",
     MoreMemoryForParts: "give more `memory_bytes`: a store takes at most 10,000 parts",
-    NameAccounts: "name every accounts path of the validator with `accounts`; a deleted storage cannot be replaced",
+    NameAccounts: "name every accounts path with `accounts`, as the validator does; a deleted storage cannot be replaced",
     NameLedger:
-        "give the validator's ledger directory; where the validator's snapshots are elsewhere, name that with `snapshots`",
+        "give the validator's ledger directory; where the validator runs with `snapshots`, give that too",
     MorePinBytes: "give more room for pins: `pin_bytes`",
-    OtherPins: "one `publish` serves all targets; to run a second one, give it another directory of `pins`",
+    OtherPins: "one `publish` serves all targets; to run a second one, give it other `pins`",
     PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",
     OtherDirectories:
         "remove the link or the mount, or choose directories on that file system with `snapshots` and `accounts`",
@@ -74,13 +74,13 @@ hints! {
     SpillToDisk:
         "give more `memory_bytes`, or a directory on a disk: `temporary_dir`, an output on a disk, or TMPDIR; \
          `CheckMode::Frames` goes without",
-    UseFetch: "`fetch` the whole archive; then use the file",
+    UseFetch: "`fetch` fetches the whole archive; then use the file",
     UseFind: "`find` shows what sources have",
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
     UseRecompress: "`recompress` makes one",
     UseVerify: "`verify` says what is damaged, and where",
     WriteIntoDirectory:
-        "write into a directory; or, if the reader of the pipe checks what it gets, ask for `CheckMode::Frames`",
+        "write into a directory; or, if the reader of the pipe checks what it gets, use `CheckMode::Frames`",
 }
 
 impl From<&'static str> for Hint {

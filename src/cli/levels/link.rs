@@ -12,7 +12,7 @@ use slotpress_base::quantity::{self, TimeUnit};
 
 use super::input::{CodecArgs, InputArgs, RepeatArgs};
 use super::page::ExportArgs;
-use super::report::{Advice, Report, Table, TableOf, Unit};
+use super::report::{Advice, Report, Table, TableOf, Unit, json};
 use super::{is_interrupted, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
@@ -164,7 +164,7 @@ fn times(link: &LinkReport) -> Table {
         .both("place", unit, "place_seconds", |row| row.times.seconds[3])
         .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
         .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(Way::StoreAndForward))
-        .data("slowest_stage", |row| row.times.slowest().as_str());
+        .data("slowest_stage", |row| json(&row.times.slowest()));
     // A price takes the place of the bytes on the terminal, which has no room for both.
     let egress = |row: &LinkRow| row.egress_bytes;
     let price = |row: &LinkRow| row.egress_price;
