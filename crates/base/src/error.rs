@@ -119,11 +119,8 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let error = Self::failed(format!("cannot {doing} {}: {}", path.shown(), plain(error))).caused_by(same(error));
-        match hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
+        let message = format!("cannot {doing} {}: {}", path.shown(), plain(error));
+        Self { hint: hint.map(Hint::from), ..Self::failed(message).caused_by(same(error)) }
     }
 
     /// Makes an error for an archive of unknown path that cannot be read.

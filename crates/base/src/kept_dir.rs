@@ -151,7 +151,7 @@ impl KeptDir {
     /// The disk fails; the name is invalid.
     pub fn found(&self, name: impl AsRef<OsStr>) -> Result<Option<Found>> {
         let name = name.as_ref();
-        let found = plain(name).and_then(|()| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
+        let found = plain(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
         match found {
             Ok(found) => Ok(Some(found.into())),
             Err(Errno::NOENT) => Ok(None),
@@ -166,7 +166,7 @@ impl KeptDir {
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
         let flags = DIR_FLAGS | OFlags::NOFOLLOW;
-        match plain(name).and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
+        match plain(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
             Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name)? => {
@@ -210,7 +210,9 @@ impl KeptDir {
         let name = name.as_ref();
         // Reduced by the umask.
         let mode = Mode::from_raw_mode(0o777);
-        plain(name).and_then(|()| rustix::fs::mkdirat(&self.dir, name, mode)).or_path("create", &self.path_of(name))?;
+        plain(name)
+            .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
+            .or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
         let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
         // A replacement would not be made by this user, or not be empty.
@@ -237,7 +239,7 @@ impl KeptDir {
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = plain(name).and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
+        let file = plain(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
         file.map(File::from).or_path("create", &self.path_of(name))
     }
 
@@ -249,7 +251,7 @@ impl KeptDir {
         let name = name.as_ref();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = plain(name)
-            .and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::empty()))
+            .and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()))
             .map(File::from)
             .or_path("open", &self.path_of(name))?;
         match file.metadata().or_path("read", &self.path_of(name))?.is_file() {
@@ -263,10 +265,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        plain(from)?;
-        plain(to)?;
-        rustix::fs::renameat(&self.dir, from, &to_dir.dir, to)
+        rustix::fs::renameat(&self.dir, plain(&from)?, &to_dir.dir, plain(&to)?)
     }
 
     /// Renames within this directory, unless the new name is taken.
@@ -274,9 +273,7 @@ impl KeptDir {
     /// # Errors
     /// The new name is taken, or the system refuses.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        plain(from)?;
-        plain(to)?;
+        let (from, to) = (plain(&from)?, plain(&to)?);
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
             // Some file systems (NFS, old overlays) lack the flag; a hard link also refuses an existing name.
             Err(Errno::INVAL | Errno::NOSYS) => {
@@ -312,8 +309,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        plain(name.as_ref())?;
-        rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::empty())
+        rustix::fs::unlinkat(&self.dir, plain(&name)?, AtFlags::empty())
     }
 
     /// Removes an empty directory.
@@ -321,8 +317,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        plain(name.as_ref())?;
-        rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::REMOVEDIR)
+        rustix::fs::unlinkat(&self.dir, plain(&name)?, AtFlags::REMOVEDIR)
     }
 
     /// Changes the owner of a file.
@@ -330,8 +325,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn give(&self, name: impl AsRef<OsStr>, uid: Uid, gid: Gid) -> rustix::io::Result<()> {
-        plain(name.as_ref())?;
-        rustix::fs::chownat(&self.dir, name.as_ref(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+        rustix::fs::chownat(&self.dir, plain(&name)?, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// All names in the directory, in no particular order.
@@ -371,11 +365,12 @@ pub fn changed(path: &Path) -> Error {
 }
 
 /// Refuses anything but a single path component.
-fn plain(name: &OsStr) -> rustix::io::Result<()> {
+fn plain(name: &(impl AsRef<OsStr> + ?Sized)) -> rustix::io::Result<&OsStr> {
+    let name = name.as_ref();
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
-        _ => Ok(()),
+        _ => Ok(name),
     }
 }
 

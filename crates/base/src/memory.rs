@@ -26,7 +26,6 @@ pub struct Limit {
 
 /// The limit with the fewest bytes left, if there is any.
 pub fn tightest_limit() -> Option<Limit> {
-    let root = Path::new("/");
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resource = |resource, field, name| {
         let used_bytes = kib_field(&status, field).unwrap_or(0);
@@ -34,10 +33,8 @@ pub fn tightest_limit() -> Option<Limit> {
         Some(Limit { name, left_bytes, is_of_addresses: field == "VmSize:" })
     };
     let groups = || {
-        let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let left_bytes = memberships.lines().filter_map(|line| left_in_groups(root, line)).min()?;
         let name = "the memory limit of the control group (MemoryMax of the service)";
-        Some(Limit { name, left_bytes, is_of_addresses: false })
+        Some(Limit { name, left_bytes: left_in_all_groups(Path::new("/"))?, is_of_addresses: false })
     };
     let limits = [
         resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
@@ -51,9 +48,13 @@ pub fn tightest_limit() -> Option<Limit> {
 fn available_bytes_below(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let available = kib_field(&meminfo, "MemAvailable:")?;
+    Some(left_in_all_groups(root).unwrap_or(u64::MAX).min(available))
+}
+
+/// Fewest bytes left in the control groups of this process.
+fn left_in_all_groups(root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let left = memberships.lines().filter_map(|line| left_in_groups(root, line)).min();
-    Some(left.unwrap_or(u64::MAX).min(available))
+    memberships.lines().filter_map(|line| left_in_groups(root, line)).min()
 }
 
 struct Names {

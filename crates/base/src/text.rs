@@ -95,10 +95,7 @@ pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error
 }
 
 pub fn optional_path<P: AsRef<Path>, S: Serializer>(path: &Option<P>, serializer: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => serializer.serialize_some(&path.as_ref().to_string_lossy()),
-        None => serializer.serialize_none(),
-    }
+    path.as_ref().map(|path| path.as_ref().to_string_lossy()).serialize(serializer)
 }
 
 pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -106,10 +103,7 @@ pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S
 }
 
 pub fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => serializer.serialize_some(&time.as_secs_f64()),
-        None => serializer.serialize_none(),
-    }
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
 pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {

@@ -52,13 +52,12 @@ impl Space {
     /// # Errors
     /// It does not.
     pub fn check(&self) -> Result<()> {
-        let Self { dir, needed_bytes, free_bytes } = self;
-        if free_bytes < needed_bytes {
-            let [needed, free] = [*needed_bytes, *free_bytes].map(quantity::bytes);
-            return Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", dir.shown()))
-                .with_hint("free some space, or choose a directory on another disk"));
+        if self.free_bytes >= self.needed_bytes {
+            return Ok(());
         }
-        Ok(())
+        let [needed, free] = [self.needed_bytes, self.free_bytes].map(quantity::bytes);
+        Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", self.dir.shown()))
+            .with_hint("free some space, or choose a directory on another disk"))
     }
 }
 
