@@ -114,11 +114,8 @@ impl Universe {
             Kind::Program => states::write_program(&mut draw, storage),
             Kind::Code => states::write_code(&mut draw, data_end, storage),
             Kind::Random => {
-                while storage.len() < data_end {
-                    let bytes = draw.changing.next().to_le_bytes();
-                    let room = (data_end - storage.len()).min(bytes.len());
-                    storage.extend_from_slice(&bytes[..room]);
-                }
+                storage.resize(data_end, 0);
+                draw.changing.fill(&mut storage[data_start..]);
             }
         }
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);

@@ -69,8 +69,7 @@ impl Bank<'_> {
         out.bytes(&self.leader(slot)?)?;
         out.u64s(&[0, 0])?;
         chain::write_fee_rate_governor(&mut out)?;
-        out.u64s(&[0])?;
-        out.u64s(&[epoch])?; // rent collector
+        out.u64s(&[0, epoch])?; // the epoch begins the rent collector
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         chain::write_rent(&mut out)?;
@@ -86,9 +85,7 @@ impl Bank<'_> {
         }
         out.u64s(&[0, slot])?;
         out.bytes(&[0; 64])?;
-        out.u64s(&[0; 5])?;
-        out.u64s(&[0, 0])?;
-
+        out.u64s(&[0; 7])?;
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
@@ -146,8 +143,7 @@ impl Bank<'_> {
         out.u64s(&[epoch])?;
         out.u32(0)?;
         write_stakes(out, &stakes, &voters, epoch - 1, true)?;
-        out.u64s(&[voters.iter().map(|voter| voter.stake).sum()])?;
-        out.u64s(&[voters.len() as u64])?;
+        out.u64s(&[voters.iter().map(|voter| voter.stake).sum(), voters.len() as u64])?;
         for voter in &voters {
             out.bytes(&voter.node)?;
             out.u64s(&[1])?;

@@ -63,13 +63,9 @@ impl StateDirectory {
     }
 
     pub fn add(&mut self, slot: u64, id: u32, storage: &Placed) -> Result<()> {
-        let (cut_bytes, list) = if self.is_full {
-            (storage.cut_full, &storage.list_full)
-        } else {
-            (storage.cut_newer, &storage.list_newer)
-        };
+        let CutRecords { cut_bytes, list } = if self.is_full { &storage.full } else { &storage.newer };
         let mut item = Vec::with_capacity(32 + list.len());
-        for field in [slot, u64::from(id), cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
+        for field in [slot, u64::from(id), *cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
             item.extend_from_slice(&field.to_le_bytes());
         }
         item.extend_from_slice(list);
@@ -137,27 +133,30 @@ impl StateDirectory {
 
 pub struct Placed {
     length: u64,
-    cut_full: u64,
-    cut_newer: u64,
-    list_full: Vec<u8>,
-    list_newer: Vec<u8>,
+    full: CutRecords,
+    newer: CutRecords,
+}
+
+/// Obsolete records of a storage in a state: bytes that they take, and the records in the format of the lists.
+#[derive(Default)]
+struct CutRecords {
+    cut_bytes: u64,
+    list: Vec<u8>,
 }
 
 impl Placed {
     /// Takes over a storage's obsolete records in the format of the lists, and drops its bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
-        let list = |is_full: bool| {
-            let mut out = Out(Vec::new());
-            let mut records = storage.obsolete.iter().filter(|record| record.in_full || !is_full);
-            records.try_for_each(|record| agave.write_obsolete(&mut out, record)).map(|()| out.0)
+        let cut = |is_full: bool| {
+            let (mut cut_bytes, mut out) = (0, Out(Vec::new()));
+            for record in storage.obsolete.iter().filter(|record| record.in_full || !is_full) {
+                cut_bytes += storage.cut_bytes(record);
+                agave.write_obsolete(&mut out, record)?;
+            }
+            Ok::<_, std::io::Error>(CutRecords { cut_bytes, list: out.0 })
         };
-        Ok(Self {
-            length: storage.length,
-            cut_full: storage.cut_bytes(true),
-            cut_newer: storage.cut_bytes(false),
-            list_full: list(true)?,
-            list_newer: if has_two_states { list(false)? } else { Vec::new() },
-        })
+        let newer = if has_two_states { cut(false)? } else { CutRecords::default() };
+        Ok(Self { length: storage.length, full: cut(true)?, newer })
     }
 }
 

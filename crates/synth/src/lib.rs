@@ -155,8 +155,7 @@ const STORAGE_KNOWN_BYTES: u64 = 128;
 /// The sizes are impossible.
 pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
-    let SynthOptions { size_bytes, seed, incremental_bytes, storage_count, mix, .. } = options;
-    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
+    let layout = layout_of(options);
     let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
@@ -189,11 +188,8 @@ const AT_FULL: &str = "at-full";
 
 fn check_options(options: &SynthOptions) -> Result<()> {
     if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
-        return Err(Error::usage(format!(
-            "a ledger has at least {}, and an incremental state {}",
-            quantity::bytes(SIZE_BYTES_MIN),
-            quantity::bytes(INCREMENTAL_BYTES_MIN)
-        )));
+        let [least, incremental] = [SIZE_BYTES_MIN, INCREMENTAL_BYTES_MIN].map(quantity::bytes);
+        return Err(Error::usage(format!("a ledger has at least {least}, and an incremental state {incremental}")));
     }
     let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
     if bytes > slotpress_format::archive::limits::UNPACKED_BYTES_MAX {
@@ -207,26 +203,24 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 }
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
-    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count, threads, agave, mix } = options;
-    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
+    let (out_dir, agave) = (&options.out_dir, options.agave);
+    let layout = layout_of(options);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
-    let has_two_states = incremental_bytes.is_some();
+    let has_two_states = options.incremental_bytes.is_some();
     let full_dir = if has_two_states { out_dir.join(AT_FULL) } else { out_dir.clone() };
-    let mut full = StateDirectory::create(&full_dir, *agave, true, layout.full_count())?;
-    let mut newer = match has_two_states {
-        true => Some(StateDirectory::create(out_dir, *agave, false, layout.count())?),
-        false => None,
-    };
+    let mut full = StateDirectory::create(&full_dir, agave, true, layout.full_count())?;
+    let newer = || StateDirectory::create(out_dir, agave, false, layout.count());
+    let mut newer = has_two_states.then(newer).transpose()?;
 
     let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
     progress.steps(&[Step::new("Making storages", Some(storage_bytes)), Step::new("Writing the bank", Some(0))]);
     progress.stage("Making storages", Some(storage_bytes));
-    let sums = Mutex::new(StateSums::zero());
+    let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
-    let pool = Pool::start(*threads)?;
-    let place_one = |at| place(&layout, at, *agave, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
+    let pool = Pool::start(options.threads)?;
+    let place_one = |at| place(&layout, at, agave, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
     for round in rounds(&layout) {
         let placed: Vec<(Placed, u64)> =
             pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
@@ -244,20 +238,25 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
 
     progress.stage("Writing the bank", None);
     written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
-    let StateSums { both, full: mut full_sums, newer: mut newer_sums } = sums.into_inner();
-    full_sums.add(&both);
-    newer_sums.add(&both);
-    let (state, bytes) = full.finish(&layout, &full_sums)?;
+    let mut sums = sums.into_inner();
+    sums.full.add(&sums.both);
+    sums.newer.add(&sums.both);
+    let (state, bytes) = full.finish(&layout, &sums.full)?;
     written_bytes += bytes;
     let mut states = vec![state];
     if let Some(newer) = newer {
         progress.check()?;
         written_bytes += place_stale_files(&layout, out_dir, layout.count())?;
-        let (state, bytes) = newer.finish(&layout, &newer_sums)?;
+        let (state, bytes) = newer.finish(&layout, &sums.newer)?;
         written_bytes += bytes;
         states.push(state);
     }
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
+}
+
+fn layout_of(options: &SynthOptions) -> Layout {
+    let counts = (options.storage_count, options.incremental_bytes);
+    Layout::new(options.seed, options.mix, options.size_bytes, counts.0, counts.1)
 }
 
 fn rounds(layout: &Layout) -> Vec<Range<u64>> {

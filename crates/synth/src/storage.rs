@@ -17,7 +17,7 @@ use super::universe::Origin;
 const PURPOSE_OLD: u64 = 201;
 const PURPOSE_PADDING: u64 = 202;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Sums {
     pub lattice: LatticeHash,
     pub capitalization: u64,
@@ -26,10 +26,6 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub fn zero() -> Self {
-        Self { lattice: LatticeHash::zero(), capitalization: 0, accounts: 0, data_bytes: 0 }
-    }
-
     pub fn add(&mut self, other: &Self) {
         self.lattice.add(&other.lattice);
         self.capitalization += other.capitalization;
@@ -46,7 +42,7 @@ impl Sums {
 }
 
 /// Sums of both states, divided by what they have in common.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct StateSums {
     pub both: Sums,
     pub full: Sums,
@@ -54,10 +50,6 @@ pub struct StateSums {
 }
 
 impl StateSums {
-    pub fn zero() -> Self {
-        Self { both: Sums::zero(), full: Sums::zero(), newer: Sums::zero() }
-    }
-
     pub fn add(&mut self, other: &Self) {
         self.both.add(&other.both);
         self.full.add(&other.full);
@@ -83,13 +75,9 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Bytes by which cutting the obsolete records of a state shortens the storage.
-    pub fn cut_bytes(&self, is_full: bool) -> u64 {
-        self.obsolete
-            .iter()
-            .filter(|record| record.in_full || !is_full)
-            .map(|record| stored_bytes(record.data_len).min(self.length - record.offset))
-            .sum()
+    /// Bytes by which cutting an obsolete record shortens the storage.
+    pub fn cut_bytes(&self, record: &Obsolete) -> u64 {
+        stored_bytes(record.data_len).min(self.length - record.offset)
     }
 }
 
@@ -100,7 +88,7 @@ fn stored_bytes(data_len: u64) -> u64 {
 pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
     let universe = &layout.universe;
     bytes.clear();
-    let mut sums = StateSums::zero();
+    let mut sums = StateSums::default();
     let mut obsolete = Vec::new();
     let is_incremental = layout.is_incremental(storage);
 
@@ -112,12 +100,8 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
         let mut mark = |by, in_full| {
-            obsolete.push(Obsolete {
-                offset: offset as u64,
-                data_len: shape.data_len,
-                slot: Layout::slot(by),
-                in_full,
-            });
+            let (offset, slot) = (offset as u64, Layout::slot(by));
+            obsolete.push(Obsolete { offset, data_len: shape.data_len, slot, in_full });
         };
         if let Some(change_in_state) = change_in_state(origin, shape) {
             if change_in_state.is_obsolete {
