@@ -125,7 +125,7 @@ impl Job<'_> {
     }
 
     fn read_accounts(self, archive: &Archive, input: &Input<'_>, written: Option<&Path>) -> Result<Conversion> {
-        let Self { options, base_slot, progress, .. } = self;
+        let (options, base_slot, progress) = (self.options, self.base_slot, self.progress);
         progress.stage("Surveying", input.length_bytes());
         let state = self.new_state_check(input, written)?.keeping_accounts();
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
@@ -190,7 +190,7 @@ impl Job<'_> {
     /// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
     /// of one of Firedancer's.
     fn rent_epochs_of(self, path: &Path, base_slot: u64) -> Result<RentEpochs> {
-        let Self { options, progress, .. } = self;
+        let (options, progress) = (self.options, self.progress);
         let read = || {
             let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
             let named = archive.name.as_ref().map_or(Some(base_slot), |name| name.base_slot);

@@ -182,10 +182,11 @@ fn recompress_open<'a>(
     )?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    if checks_state && matches!((&source, &sink.place), (Source::Stream(_), Place::Stream(_))) {
+    let is_pipe_to_pipe = matches!(source, Source::Stream(_)) && matches!(sink.place, Place::Stream(_));
+    if checks_state && is_pipe_to_pipe {
         return Err(pipe_to_pipe());
     }
-    let is_file_to_file = matches!((&source, &sink.place), (Source::File(_), Place::Kept(_) | Place::Unnamed(_)));
+    let is_file_to_file = matches!(source, Source::File(_)) && matches!(sink.place, Place::Kept(_) | Place::Unnamed(_));
     if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
     }
@@ -215,10 +216,7 @@ fn recompress_open<'a>(
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
     let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
     let sink_path = sink.path();
-    let conversion = match options.for_agave {
-        true => job.survey(&input, sink.file_path())?,
-        false => None,
-    };
+    let conversion = if options.for_agave { job.survey(&input, sink.file_path())? } else { None };
     let conversion = conversion.as_ref();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
     steps.extend(job.base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));

@@ -40,9 +40,9 @@ pub struct Reading<'a> {
 impl Reading<'_> {
     /// Reads the whole source.
     pub fn run(&self, input: &mut Input<'_>, frames: &mut FramesOut<'_>) -> Result<Decoded> {
-        let Job { options, base_slot, progress, .. } = self.job;
+        let options = self.job.options;
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-        let rules = ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings);
+        let rules = ArchiveRules::new(self.job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
         let size_limit = SizeLimit::new(options.check.max_bytes);
         let contents = KeptEntries::default();
@@ -57,7 +57,7 @@ impl Reading<'_> {
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let mut reframing = Reframing { frames, conversion: self.conversion, treatment: Treatment::Omit, number: 0 };
-        let stream = input.stream(&options.io_policy, progress);
+        let stream = input.stream(&options.io_policy, self.job.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         self.check_index(input, &reader.contents)?;
         let judged = self.judge(input, &reader.rules, read)?;

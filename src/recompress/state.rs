@@ -17,11 +17,10 @@ impl Job<'_> {
     /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
     /// programs put what is temporary.
     pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateCheck> {
-        let Self { options, base, .. } = self;
-        let spill_dir = options.check.spill_dir(written.and_then(Path::parent));
-        let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
+        let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
+        let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
-        StateCheck::new(options.check.memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
+        StateCheck::new(self.options.check.memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
     }
 
     /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
@@ -33,7 +32,7 @@ impl Job<'_> {
         input: &Input<'_>,
         written_file: Option<&Unpublished>,
     ) -> Result<(StateOutcome, StateCheck)> {
-        let Self { options, base, progress, .. } = self;
+        let (options, base, progress) = (self.options, self.base, self.progress);
         let threads = options.threads;
         let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
         let first_of_base = storages.len() as u32 + decoded.left_out as u32;

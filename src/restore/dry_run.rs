@@ -52,12 +52,12 @@ impl RestorePlan {
     /// An archive comes from standard input, where a sample would consume it; its root is not the expected one; it
     /// cannot be read. A lack of space is no error: see [`RestorePreview::space`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<RestorePreview> {
-        let Self { options, inputs, target, newer, .. } = self;
+        let (options, target) = (&self.options, &self.target);
         if options.paths().any(|path| is_standard_input(path)) {
             return Err(Error::usage("standard input cannot be previewed without consuming it"));
         }
         // An archive without an index is compared with its root when all of it has been read.
-        let compared = inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
+        let compared = self.inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
         for (archive, root) in compared.zip(&options.expect_roots) {
             judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
                 .map_err(|error| error.within_damaged(archive.path().shown()))?;
@@ -65,14 +65,14 @@ impl RestorePlan {
         progress.stage("Sampling", None);
         let threads = options.target.threads;
         let archives: Vec<ArchiveToRestore> =
-            inputs.archives().map(|archive| look_at(archive, threads, progress)).collect::<Result<_>>()?;
+            self.inputs.archives().map(|archive| look_at(archive, threads, progress)).collect::<Result<_>>()?;
         let is_copied = |archive: &&ArchiveToRestore| {
             options.target.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
         };
         let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
         let unpacked_bytes = archives.iter().map(|archive| archive.unpacked_bytes).sum();
         let space = target.space_for(unpacked_bytes, copied_bytes)?;
-        let existing = target.existing().chain(newer.iter().cloned()).collect();
+        let existing = target.existing().chain(self.newer.iter().cloned()).collect();
         Ok(RestorePreview { archives, space, existing })
     }
 }

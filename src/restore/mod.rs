@@ -43,7 +43,7 @@ use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::superseded::read_superseded;
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
-use crate::restore::unpack::{Shared, UnpackOptions, Unpacked, unpack};
+use crate::restore::unpack::{Unpacked, Unpacker};
 
 /// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
 ///
@@ -233,20 +233,19 @@ impl Run<'_> {
 
     /// Unpacks all archives, checks the state that they make up, and converts those that are Firedancer's.
     fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
-        let Self { target, options, progress } = self;
+        let (options, progress) = (self.options, self.progress);
         let is_tree = options.layout == RestoreLayout::Archive;
         let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
         let checks_state = options.check.checks_state(is_part)? || feed.is_any_converted();
         let state = checks_state.then(|| self.new_state_check(&feed.archives)).transpose()?;
         let mut assigner = Assigner::new(roots.len() as u16, is_tree);
-        let seen_slots = SeenSlots::default();
-        let size_limit = SizeLimit::new(options.check.max_bytes);
-        let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
+        let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
+        let unpacker = Unpacker { run: self, roots, seen_slots, size_limit, state: state.as_ref() };
         let mut parts: Vec<Part> = Vec::new();
         let mut names = Vec::new();
         for number in 0.. {
             if number == feed.archives.len() {
-                if !feed.open_next(&target.snapshots_dir, options, progress)? {
+                if !feed.open_next(&self.target.snapshots_dir, options, progress)? {
                     break;
                 }
                 check_archive(feed, number)?;
@@ -269,39 +268,30 @@ impl Run<'_> {
             }
             progress.stage("Restoring", archive.source.length_bytes());
             // The bank file, status cache and version of the newer archive are the ones that stay.
-            let bank_snapshot = target.create_partial_bank()?;
+            let bank_snapshot = self.target.create_partial_bank()?;
             let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
             let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
-            let unpack_options = UnpackOptions {
-                roots,
-                bank_snapshot: &bank_snapshot,
-                owner: target.owner,
-                threads: options.threads,
-                hashes,
-                is_tree,
-                is_converted,
-            };
             let first = assigner.storages().len() as u32;
             let full = parts.last().map(|full| &full.unpacked);
-            let unpacked = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-                .and_then(|one| match check_map(&one, full, base_slot) {
-                    Err(_)
-                        if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 =>
-                    {
-                        Err(swapped(archive.path(), feed.archives[1].path()).into())
+            let mut unpack_one = || -> Result<Unpacked, ReadError> {
+                let one = unpacker.unpack(archive, base_slot, &mut assigner, &bank_snapshot, hashes, is_converted)?;
+                let may_be_swapped = number == 0 && archive.name.is_none() && feed.archives.len() > 1;
+                match check_map(&one, full, base_slot) {
+                    Err(_) if may_be_swapped && is_incremental(&one) => {
+                        return Err(swapped(archive.path(), feed.archives[1].path()).into());
                     }
-                    result => Ok(result.map(|()| one)?),
-                })
-                .and_then(|one| Ok(check_chain(&one.bank, options).map(|()| one)?))
-                .and_then(|one| match is_hashed_in_passing {
-                    true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
-                    false => Ok(one),
-                })
-                .and_then(|one| match one.bank.is_of_firedancer() == is_converted || is_tree {
+                    result => result?,
+                }
+                check_chain(&one.bank, options)?;
+                if is_hashed_in_passing {
+                    check_root(one.root, number, &feed.expect_roots)?;
+                }
+                match one.bank.is_of_firedancer() == is_converted || is_tree {
                     true => Ok(one),
                     false => Err(Error::damaged("its bank file is not where Firedancer writes it").into()),
-                })
-                .map_err(|error| FailedRead::of(number, error))?;
+                }
+            };
+            let unpacked = unpack_one().map_err(|error| FailedRead::of(number, error))?;
             names.push(final_name(archive, &unpacked.bank, base_slot));
             let storages = first..assigner.storages().len() as u32;
             let placed = match (is_converted, &state) {
@@ -337,7 +327,7 @@ impl Run<'_> {
 
     /// Has superseded records read again from where they were placed.
     fn subtract(self, state: &StateCheck, task: Task<'_>, assigner: &Assigner, roots: &[PartialDir]) -> Result<()> {
-        let Self { options, progress, .. } = self;
+        let (options, progress) = (self.options, self.progress);
         progress.stage("Subtracting", None);
         let Task::Subtract(list) = task else { return Ok(()) };
         if list.has_duplicates() {
@@ -349,9 +339,9 @@ impl Run<'_> {
 
     /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
     fn new_state_check(self, archives: &[Archive]) -> Result<StateCheck> {
-        let Self { target, options, .. } = self;
+        let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
-        let spill_dir = options.check.spill_dir(Some(target.snapshots_dir.path()));
+        let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
         let state = StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)?;
         // Whether Firedancer wrote the incremental archive is not known yet.
         Ok(if options.layout == RestoreLayout::Boot { state.keeping_accounts() } else { state })

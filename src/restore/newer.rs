@@ -77,15 +77,12 @@ pub fn archives_in_the_way(
     };
     let mut moves = Vec::new();
     let is_moved = |one: &FoundArchive| (has_newer && one.name.slot > slot) || slots.encloses(&one.name);
-    for FoundArchive { dir, inner, name, found } in archives.into_iter().filter(is_moved) {
-        let name = OsString::from(name.to_string());
-        check_same_file_system(&dir.path_of(&name), &found, archives_dir)?;
-        let below = [replaced].into_iter().chain(inner).map(OsString::from).collect();
-        moves.push(Replaced {
-            from: Location::new(&dir, &name),
-            found,
-            to: Location::new_below(archives_dir, below, &name),
-        });
+    for archive in archives.into_iter().filter(is_moved) {
+        let from = Location::new(&archive.dir, archive.name.to_string());
+        check_same_file_system(&from.path(), &archive.found, archives_dir)?;
+        let below = [replaced].into_iter().chain(archive.inner).map(OsString::from).collect();
+        let to = Location::new_below(archives_dir, below, &from.name);
+        moves.push(Replaced { from, found: archive.found, to });
     }
     Ok(moves)
 }

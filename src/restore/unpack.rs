@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, IoContext, Owner, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
+use slotpress_base::{Error, IoContext, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::{
@@ -16,23 +16,14 @@ use slotpress_read::{
 
 use crate::restore::assign::{Assigner, Destination};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
+use crate::restore::{RestoreLayout, Run};
 
-#[derive(Clone, Copy, Debug)]
-pub struct UnpackOptions<'a> {
+/// What all archives of a restore are unpacked with.
+pub struct Unpacker<'a> {
+    pub run: Run<'a>,
     pub roots: &'a [PartialDir],
-    /// The partial directory for version, status cache and bank file.
-    pub bank_snapshot: &'a PartialDir,
-    pub owner: Owner,
-    pub threads: usize,
-    pub hashes: HashCheck,
-    pub is_tree: bool,
-    /// True if the archive is Firedancer's and is converted.
-    pub is_converted: bool,
-}
-
-pub struct Shared<'a> {
-    pub seen_slots: &'a SeenSlots,
-    pub size_limit: &'a SizeLimit,
+    pub seen_slots: SeenSlots,
+    pub size_limit: SizeLimit,
     pub state: Option<&'a StateCheck>,
 }
 
@@ -54,68 +45,65 @@ fn is_silent(rule: Rule) -> bool {
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
 }
 
-/// Unpacks an archive, by its index if it has one, else in order. An incremental archive builds on `base_slot`. With
-/// [`Shared::state`], records are hashed for the state check while they are written.
-pub fn unpack(
-    archive: &Archive,
-    base_slot: Option<u64>,
-    assigner: &mut Assigner,
-    shared: &Shared<'_>,
-    options: &UnpackOptions<'_>,
-    progress: &dyn Progress,
-) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { threads, hashes, is_tree, is_converted, .. } = *options;
-    let Shared { seen_slots, size_limit, state } = *shared;
-    let passing =
-        (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
-    let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-    let findings = Findings::refusing(match (is_tree, is_converted) {
-        (true, _) => is_refused_of_tree,
-        (false, true) => Rule::is_refused_of_source,
-        (false, false) => Rule::is_refused,
-    });
-    assigner.begin(is_converted);
-    let records = state.map(StateCheck::first_pass);
-    let contents = Unpacking {
-        assigner: Mutex::new(assigner),
-        destinations: RwLock::default(),
-        passing: passing.as_ref(),
-        options: *options,
-        is_shared: archive.tail.is_some(),
-        space: SpaceWatch::default(),
-        write_behind,
-    };
-    let reader = FirstPass {
-        rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
-        size_limit,
-        records: records.as_ref(),
-        contents,
-    };
-    let mut read = archive.read(&Pass { hashes, ..Pass::new(threads, progress) }, &reader)?;
-    write_behind.finish().or_path("write to", &options.bank_snapshot.path)?;
-    let judged = reader.rules.finish(archive, &mut read)?;
-    let broken = findings.broken_rules();
-    let is_made_good = |rule: &Rule| is_converted && rule.is_refused() && !rule.is_refused_of_source();
-    if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule) && !is_made_good(rule)) {
-        let path = archive.path().shown();
-        progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
-    }
-    match &judged.bank {
-        Some((bank, _)) => {
-            let bank = bank.clone();
-            drop(reader);
-            Ok(Unpacked { root: passing.map(PassingFrames::finish).transpose()?.flatten(), bank, judged })
+impl Unpacker<'_> {
+    /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into `bank_snapshot`.
+    /// An incremental archive builds on `base_slot`; one of Firedancer's `is_converted`. With a state check, records are hashed for it
+    /// while they are written.
+    pub fn unpack(
+        &self,
+        archive: &Archive,
+        base_slot: Option<u64>,
+        assigner: &mut Assigner,
+        bank_snapshot: &PartialDir,
+        hashes: HashCheck,
+        is_converted: bool,
+    ) -> Result<Unpacked, ReadError> {
+        let (options, progress) = (self.run.options, self.run.progress);
+        let passing =
+            (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
+        let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
+        let findings = Findings::refusing(match options.layout {
+            RestoreLayout::Archive => is_refused_of_tree,
+            RestoreLayout::Boot if is_converted => Rule::is_refused_of_source,
+            RestoreLayout::Boot => Rule::is_refused,
+        });
+        assigner.begin(is_converted);
+        let records = self.state.map(StateCheck::first_pass);
+        let contents = Unpacking {
+            unpacker: self,
+            bank_snapshot,
+            assigner: Mutex::new(assigner),
+            destinations: RwLock::default(),
+            passing: passing.as_ref(),
+            is_shared: archive.tail.is_some(),
+            space: SpaceWatch::default(),
+            write_behind,
+        };
+        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
+        let reader = FirstPass { rules, size_limit: &self.size_limit, records: records.as_ref(), contents };
+        let pass = Pass { hashes, ..Pass::new(options.threads, progress) };
+        let mut read = archive.read(&pass, &reader)?;
+        write_behind.finish().or_path("write to", &bank_snapshot.path)?;
+        let judged = reader.rules.finish(archive, &mut read)?;
+        let broken = findings.broken_rules();
+        let is_made_good = |rule: &Rule| is_converted && rule.is_refused() && !rule.is_refused_of_source();
+        if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule) && !is_made_good(rule)) {
+            let path = archive.path().shown();
+            progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
         }
         // The rules see to it that there is one.
-        None => Err(Error::damaged("the archive holds no bank file").into()),
+        let bank = judged.bank.as_ref().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.0.clone();
+        drop(reader);
+        Ok(Unpacked { root: passing.map(PassingFrames::finish).transpose()?.flatten(), bank, judged })
     }
 }
 
 struct Unpacking<'a> {
+    unpacker: &'a Unpacker<'a>,
+    bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
     passing: Option<&'a PassingFrames<'a>>,
-    options: UnpackOptions<'a>,
     /// True if several writers may write parts of one file.
     is_shared: bool,
     space: SpaceWatch,
@@ -161,22 +149,22 @@ impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
         self.end_current()?;
         let destination = self.unpacking.destinations.read().get(number as usize).copied();
-        let UnpackOptions { roots, bank_snapshot, owner, .. } = &self.unpacking.options;
+        let Unpacking { unpacker: Unpacker { run, roots, .. }, bank_snapshot, is_shared, .. } = *self.unpacking;
         let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
             Destination::Nothing => return Ok(()),
-            Destination::Version => (*bank_snapshot, "version".to_string()),
-            Destination::StatusCache => (*bank_snapshot, "status_cache".to_string()),
-            Destination::BankFile => (*bank_snapshot, BANK_FILE_PARTIAL.to_string()),
+            Destination::Version => (bank_snapshot, "version".to_string()),
+            Destination::StatusCache => (bank_snapshot, "status_cache".to_string()),
+            Destination::BankFile => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
             Destination::Storage(storage) => (&roots[usize::from(storage.root)], storage.file_name()),
         };
-        self.current = Some((dir.create_file(&name, owner, self.unpacking.is_shared)?, dir.path.join(&name)));
+        self.current = Some((dir.create_file(&name, &run.target.owner, is_shared)?, dir.path.join(&name)));
         Ok(())
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("unpacking");
         let Some((file, path)) = &self.current else { return Ok(()) };
-        let dir = &self.unpacking.options.bank_snapshot.path;
+        let dir = &self.unpacking.bank_snapshot.path;
         self.unpacking.space.before_writing(bytes.len() as u64, file, dir)?;
         file.write_all_at(bytes, offset_bytes).or_path("write", path)?;
         if self.written.is_empty() {
