@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use derive_setters::Setters;
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Error, Progress, Result, SpaceWatch, Stopwatch, text};
+use slotpress_base::{Elapsed, Error, IoContext, Progress, Result, SpaceWatch, Stopwatch, text};
 use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
 use slotpress_format::{Hash, Record, Root, TokenData};
 use slotpress_read::{
@@ -29,6 +29,8 @@ use filter::Filter;
 use parts::{ExportedFile, Parts, Room};
 use place::{ExportTo, Place};
 use table::{BATCH_BYTES_MAX, Batch, Rows, Table};
+
+const STANDARD_OUTPUT: &str = "standard output";
 
 /// Changes with the columns.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -369,7 +371,7 @@ impl Exporter<'_, '_> {
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
         self.streamed.1.fetch_add(text.len() as u64, Relaxed);
-        stream.write_all(text).map_err(|error| Error::io("write", Path::new("standard output"), &error))
+        stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
     }
 
     /// Writes what is left, and completes all files.
@@ -379,7 +381,7 @@ impl Exporter<'_, '_> {
         }
         let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
-            stream.lock().flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
+            stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
             return Ok(vec![TableFields { table: *table, rows, bytes, files: Vec::new() }]);
         }
@@ -467,11 +469,8 @@ impl StateWorker for Worker<'_, '_, '_> {
         let slot = exporter.begun.get().and_then(|begun| begun.slot_of(storage));
         let is_2022 = header.owner == TOKEN_2022;
         let is_parsed = filter.is_of_tokens() || exporter.options.tables.contains(&Table::TokenAccounts);
-        let token = match is_parsed && (is_2022 || header.owner == TOKEN) {
-            true => Some(TokenData::parse(data, is_2022)),
-            false => None,
-        };
-        let account = match token {
+        let is_token = is_parsed && (is_2022 || header.owner == TOKEN);
+        let account = match is_token.then(|| TokenData::parse(data, is_2022)) {
             Some(TokenData::Account(account)) => Some(account),
             Some(TokenData::Unknown) => {
                 exporter.unparsed.fetch_add(1, Relaxed);

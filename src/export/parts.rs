@@ -118,7 +118,7 @@ impl<'a> Parts<'a> {
                 to.bytes_written() as u64 + to.in_progress_size() as u64
             }
             (Form::Csv(to), Rows::Csv(text)) => {
-                to.write_all(&text).map_err(|error| Error::io("write", self.dir.path(), &error))?;
+                to.write_all(&text).or_path("write", self.dir.path())?;
                 to.bytes
             }
             _ => return Err(Error::failed("rows of one format came to a file of another")),
@@ -136,7 +136,7 @@ impl<'a> Parts<'a> {
             Format::Csv => {
                 let mut file = file;
                 let header = self.table.csv_header(self.options);
-                file.write_all(header.as_bytes()).map_err(|error| Error::io("write", self.dir.path(), &error))?;
+                file.write_all(header.as_bytes()).or_path("write", self.dir.path())?;
                 Form::Csv(file)
             }
             Format::Parquet => {
@@ -192,7 +192,7 @@ impl OpenPart<'_> {
             Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
         };
         let (part, bytes) = (file.name.clone(), file.bytes);
-        let sha256 = file.close().map_err(|error| Error::io("write", &dir.path_of(&part), &error))?;
+        let sha256 = file.close().or_path("write", &dir.path_of(&part))?;
         Ok(ExportedFile { path: String::new(), rows: self.rows, bytes, sha256, part })
     }
 }

@@ -119,23 +119,16 @@ fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) 
         return Ok(is_too_large.then(|| frames_in(*memory_bytes_max).max(2)));
     };
     if *sample_bytes > total_bytes {
-        return Err(Error::usage(format!(
-            "a sample of {} is larger than the input, which has {}",
-            bytes(*sample_bytes),
-            bytes(total_bytes)
-        ))
-        .with_hint("measure all of it"));
+        let [sample, total] = [*sample_bytes, total_bytes].map(bytes);
+        let message = format!("a sample of {sample} is larger than the input, which has {total}");
+        return Err(Error::usage(message).with_hint("measure all of it"));
     }
     // The content, and its compressed copy of at most about the same length.
     let needed_bytes = sample_bytes.saturating_mul(2);
     if let Some(available_bytes) = memory::available_bytes().filter(|available| *available < needed_bytes) {
-        return Err(Error::usage(format!(
-            "a sample of {} takes up to {} of memory, and {} are available",
-            bytes(*sample_bytes),
-            bytes(needed_bytes),
-            bytes(available_bytes)
-        ))
-        .with_hint("take a smaller sample"));
+        let [sample, needed, available] = [*sample_bytes, needed_bytes, available_bytes].map(bytes);
+        let message = format!("a sample of {sample} takes up to {needed} of memory, and {available} are available");
+        return Err(Error::usage(message).with_hint("take a smaller sample"));
     }
     match frames_in(*sample_bytes) {
         0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(

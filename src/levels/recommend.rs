@@ -157,11 +157,14 @@ fn is_offered(row: &LevelRow) -> bool {
 }
 
 fn by_cpu_time(row: &LevelRow) -> LevelRow {
-    let median = row.compress_cpu_seconds;
-    let scale = median / row.compress.median.max(1e-9);
-    let Summary { min, max, deviation, runs, .. } = row.compress;
-    let compress = Summary { median, min: min * scale, max: max * scale, deviation: deviation * scale, runs };
-    LevelRow { compress, ..row.clone() }
+    let mut row = row.clone();
+    let compress: &mut Summary = &mut row.compress;
+    let scale = row.compress_cpu_seconds / compress.median.max(1e-9);
+    compress.median = row.compress_cpu_seconds;
+    compress.min *= scale;
+    compress.max *= scale;
+    compress.deviation *= scale;
+    row
 }
 
 /// Rows that no other beats in both time and size, from the fastest to the smallest.

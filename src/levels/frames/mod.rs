@@ -77,42 +77,35 @@ pub fn measure_frames(
         total_bytes: input.total_bytes,
         sizes: Vec::new(),
     };
-    let result = fill(&mut report, input, codec, options, progress);
-    (report, result)
-}
-
-fn fill(
-    report: &mut FramesReport,
-    input: &Input,
-    codec: &FrameCodec,
-    options: &FramesOptions,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(options.min_time);
-    let stopwatch = Stopwatch::start_on_thread();
-    for size_bytes in sizes_of_use(input, &options.sizes) {
-        let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
-        let mut bench = Bench::new(pieces, &timed, progress).timing_each(options.first_pass_max);
-        let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
-        report.sizes.push(FrameSizeRow {
-            frame_size_bytes: size_bytes,
-            frames: measured.pieces,
-            row: LevelRow { peak_memory_bytes: measured.compress_memory_bytes, ..measured.row },
-            compress: measured.compress,
-            decompress: measured.decompress,
-        });
-    }
-    // This thread only computes. If it took more elapsed time than CPU time, it had to wait for a core, and some
-    // frame's time includes the wait.
-    let taken = stopwatch.elapsed();
-    let lost_percent = 100.0 - taken.cpu_percent();
-    if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
-        progress.warn(&format!(
+    let mut measure = || {
+        let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(options.min_time);
+        let stopwatch = Stopwatch::start_on_thread();
+        for size_bytes in sizes_of_use(input, &options.sizes) {
+            let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
+            let mut bench = Bench::new(pieces, &timed, progress).timing_each(options.first_pass_max);
+            let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
+            report.sizes.push(FrameSizeRow {
+                frame_size_bytes: size_bytes,
+                frames: measured.pieces,
+                row: LevelRow { peak_memory_bytes: measured.compress_memory_bytes, ..measured.row },
+                compress: measured.compress,
+                decompress: measured.decompress,
+            });
+        }
+        // This thread only computes. If it took more elapsed time than CPU time, it had to wait for a core, and some
+        // frame's time includes the wait.
+        let taken = stopwatch.elapsed();
+        let lost_percent = 100.0 - taken.cpu_percent();
+        if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
+            progress.warn(&format!(
             "{lost_percent:.0} % of the time was spent waiting for a core, since other programs run; averages and longest times \
              include it: stop the other programs, and measure again"
         ));
-    }
-    Ok(())
+        }
+        Ok(())
+    };
+    let result = measure();
+    (report, result)
 }
 
 /// Frame sizes up to the first one that holds the largest frame of the input.

@@ -113,16 +113,6 @@ pub enum Stage {
 impl Stage {
     /// All stages in their order.
     pub const ALL: [Self; 4] = [Self::Archive, Self::Send, Self::Decode, Self::Place];
-
-    /// Name of the stage in a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Archive => "archive",
-            Self::Send => "send",
-            Self::Decode => "decode",
-            Self::Place => "place",
-        }
-    }
 }
 
 /// Way in which the stages are combined.
