@@ -46,56 +46,176 @@ const METHODS: &str = "GET, HEAD, OPTIONS";
 pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts) -> Response<Content> {
     let server = &endpoint.server;
     let trusted = &server.options.trusted_proxies;
+    let mut exchange = Exchange { endpoint, server, client: peer, request };
     let mut response = match endpoint.purpose {
         Purpose::Metrics => respond_metrics(server, request).await,
         Purpose::Archives if is_trusted(peer.ip(), trusted) => {
-            let client = SocketAddr::new(client_behind(peer.ip(), &request.headers, trusted), 0);
-            match server.limits.admit_request(client.ip()) {
-                Ok(admission) => respond(endpoint, client, Some(Arc::new(admission)), request).await,
+            exchange.client = SocketAddr::new(client_behind(peer.ip(), &request.headers, trusted), 0);
+            match server.limits.admit_request(exchange.client.ip()) {
+                Ok(admission) => exchange.respond(Some(Arc::new(admission))).await,
                 Err(refusal) => {
                     server.metrics.refused(refusal);
-                    let response = plain(StatusCode::SERVICE_UNAVAILABLE, "Too many requests of one client.\n");
-                    logged(server, client, request, with(response, RETRY_AFTER, "5"))
+                    exchange.logged(try_again("Too many requests of one client.\n"))
                 }
             }
         }
-        Purpose::Archives => respond(endpoint, peer, None, request).await,
+        Purpose::Archives => exchange.respond(None).await,
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
     response
 }
 
-async fn respond(
-    endpoint: &Endpoint,
+/// A request of a client, at the endpoint that got it.
+#[derive(Clone, Copy)]
+struct Exchange<'a> {
+    endpoint: &'a Endpoint,
+    server: &'a Server,
     client: SocketAddr,
-    admission: Option<Arc<Admission>>,
-    request: &Parts,
-) -> Response<Content> {
-    let mut response = match request.method {
-        _ if !is_for_one_host(request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
-        Method::GET | Method::HEAD => route(endpoint, client, request).await,
-        Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
-        _ => not_allowed(),
-    };
-    if let Content::File(content) = response.body_mut() {
-        content.client = admission;
-    }
-    logged(&endpoint.server, client, request, without_body(request, response))
+    request: &'a Parts,
 }
 
-/// Counts an answer, and logs it unless it belongs to a transfer, which is logged at its end.
-fn logged(server: &Server, client: SocketAddr, request: &Parts, response: Response<Content>) -> Response<Content> {
-    let status = response.status().as_u16();
-    server.metrics.response(status);
-    let sent_bytes = match response.body() {
-        Content::File(_) => return response,
-        Content::Bytes(bytes) => bytes.len() as u64,
-    };
-    let request = cut(&format!("{} {}", request.method, request.uri.path()), LOGGED_CHARS_MAX);
-    let answered = Answered { client: client.ip().to_canonical(), request, status, sent_bytes };
-    // The log may be slow; no client waits for it.
-    let _ = server.log.try_send(Event::Answered(answered));
-    response
+impl Exchange<'_> {
+    async fn respond(self, admission: Option<Arc<Admission>>) -> Response<Content> {
+        let mut response = match self.request.method {
+            _ if !is_for_one_host(self.request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
+            Method::GET | Method::HEAD => self.route().await,
+            Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
+            _ => not_allowed(),
+        };
+        if let Content::File(content) = response.body_mut() {
+            content.client = admission;
+        }
+        self.logged(without_body(self.request, response))
+    }
+
+    /// Counts an answer, and logs it unless it belongs to a transfer, which is logged at its end.
+    fn logged(self, response: Response<Content>) -> Response<Content> {
+        let status = response.status().as_u16();
+        self.server.metrics.response(status);
+        let sent_bytes = match response.body() {
+            Content::File(_) => return response,
+            Content::Bytes(bytes) => bytes.len() as u64,
+        };
+        let request = format!("{} {}", self.request.method, self.request.uri.path());
+        let (client, request) = (self.client.ip().to_canonical(), cut(&request, LOGGED_CHARS_MAX));
+        let answered = Answered { client, request, status, sent_bytes };
+        // The log may be slow; no client waits for it.
+        let _ = self.server.log.try_send(Event::Answered(answered));
+        response
+    }
+
+    async fn route(self) -> Response<Content> {
+        let server = self.server;
+        let path = self.request.uri.path();
+        match path {
+            "/" => {
+                let (catalog, _) = server.look().await;
+                let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+                let (transfers, is_tls) = (server.transfers.list(), self.endpoint.certificates.is_some());
+                let html = page::page(&catalog, &transfers, host, is_tls, SystemTime::now());
+                let response = text("text/html; charset=utf-8", html);
+                page::HEADERS
+                    .iter()
+                    .fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
+            }
+            "/healthz" => match server.look().await {
+                (_, None) => text(PLAIN, "ok\n".into()),
+                (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
+            },
+            listing::PATH => {
+                let (catalog, _) = server.look().await;
+                let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
+                text("application/json", json)
+            }
+            listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
+                let (catalog, _) = server.look().await;
+                let choice = catalog.choice();
+                let is_full = path == listing::NEWEST_FULL;
+                match choice.and_then(|choice| if is_full { Some(choice.full) } else { choice.incremental }) {
+                    Some(archive) => {
+                        let response = with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
+                        let response = with(response, LOCATION, &format!("/{}", archive.name));
+                        with(response, CACHE_CONTROL, "no-cache")
+                    }
+                    None => missing(),
+                }
+            }
+            _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => self.genesis().await,
+            _ => self.archive().await,
+        }
+    }
+
+    async fn archive(self) -> Response<Content> {
+        let file_name = self.request.uri.path().strip_prefix('/').unwrap_or_default();
+        let (catalog, _) = self.server.look().await;
+        let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
+        let opened =
+            tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
+        let (archive, file, stat) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
+            // Lack of descriptors, missing permission or a broken disk: details do not concern clients.
+            Ok(Err(_)) | Err(_) => return try_again("The archive cannot be read.\n"),
+        };
+        // The opened file is sent: another one may have taken the name since the scan.
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
+        let (file_id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
+        let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
+        let hashes = archive.hashes.filter(|_| opened == archive);
+        let etag = Archive { hashes, ..opened }.etag();
+        let (name, content_type) = (archive.name.to_string(), archive.name.extension.content_type());
+        self.send(OpenFile { name, content_type, file, stat, etag })
+    }
+
+    /// Sends the genesis archive that `publish` puts beside archives.
+    async fn genesis(self) -> Response<Content> {
+        let dirs = self.server.options.dirs.clone();
+        let open = move || {
+            let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(ARCHIVE_NAME).ok())?;
+            let stat = rustix::fs::fstat(&file).ok()?;
+            Some((file, stat))
+        };
+        let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
+        let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
+        let (name, content_type) = (ARCHIVE_NAME.to_string(), "application/x-bzip2");
+        self.send(OpenFile { name, content_type, file, stat, etag })
+    }
+
+    /// Sends a file or a part of it, or answers by the conditions of the request.
+    fn send(self, open: OpenFile) -> Response<Content> {
+        let (server, request, stat) = (self.server, self.request, &open.stat);
+        let (modified_ns, length_bytes) = (scan::modified_ns(stat), u64::try_from(stat.st_size).unwrap_or_default());
+        let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
+        let version = Version { etag: open.etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
+        let (status, range) = match judge(&request.method, &request.headers, &version, SystemTime::now()) {
+            Verdict::Whole => (StatusCode::OK, 0..length_bytes),
+            Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            Verdict::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
+            Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
+            Verdict::Unsatisfiable => {
+                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
+                return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
+            }
+        };
+        let mut response = described(status, &version);
+        response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
+        response = with(response, CONTENT_TYPE, open.content_type);
+        // A proxy that compresses or cuts the file would invalidate its entity tag.
+        response = with(response, CACHE_CONTROL, "no-transform");
+        if status == StatusCode::PARTIAL_CONTENT {
+            let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
+            response = with(response, CONTENT_RANGE, &content_range);
+        }
+        if request.method == Method::GET && !range.is_empty() {
+            let is_whole = range == (0..length_bytes);
+            let running = server.transfers.start(open.name, self.client, range.clone(), is_whole);
+            let (id, io_hint) = (scan::file_id(stat), server.options.io_hint);
+            let shared = server.files.share(open.file, id, modified_ns, length_bytes, io_hint);
+            let reading = Arc::new(Reading::new(shared, range));
+            *response.body_mut() = Content::File(FileContent { reading, running, client: None });
+        }
+        response
+    }
 }
 
 /// Most characters of a request in the log.
@@ -128,73 +248,22 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 }
 
 async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
-    let told = server.facts.as_deref();
-    let response = match (&request.method, request.uri.path(), told) {
-        (&Method::GET | &Method::HEAD, "/metrics", _) => {
-            let metrics = match told {
-                Some(facts) => metrics::text(&facts.metrics()),
-                None => {
-                    server.look().await;
-                    server.metrics.text()
-                }
-            };
-            text(metrics::CONTENT_TYPE, metrics)
+    let response = match (request.uri.path(), server.facts.as_deref()) {
+        _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
+            with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD")
         }
-        (&Method::GET | &Method::HEAD, "/healthz", Some(facts)) => match facts.health() {
-            Ok(()) => text("text/plain; charset=utf-8", "ok\n".into()),
+        ("/metrics", Some(facts)) => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
+        ("/metrics", None) => {
+            server.look().await;
+            text(metrics::CONTENT_TYPE, server.metrics.text())
+        }
+        ("/healthz", Some(facts)) => match facts.health() {
+            Ok(()) => text(PLAIN, "ok\n".into()),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
         },
-        (&Method::GET | &Method::HEAD, ..) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
-        _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
+        _ => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
     };
     without_body(request, response)
-}
-
-async fn route(endpoint: &Endpoint, client: SocketAddr, request: &Parts) -> Response<Content> {
-    let server = &endpoint.server;
-    let path = request.uri.path();
-    match path {
-        "/" => {
-            let (catalog, _) = server.look().await;
-            let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-            let html = page::page(
-                &catalog,
-                &server.transfers.list(),
-                host,
-                endpoint.certificates.is_some(),
-                SystemTime::now(),
-            );
-            let response = text("text/html; charset=utf-8", html);
-            page::HEADERS.iter().fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
-        }
-        "/healthz" => match server.look().await {
-            (_, None) => text("text/plain; charset=utf-8", "ok\n".into()),
-            (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
-        },
-        listing::PATH => {
-            let (catalog, _) = server.look().await;
-            let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
-            text("application/json", json)
-        }
-        listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
-            let (catalog, _) = server.look().await;
-            let choice = catalog.choice();
-            let is_full = path == listing::NEWEST_FULL;
-            match choice.and_then(|choice| if is_full { Some(choice.full) } else { choice.incremental }) {
-                Some(archive) => {
-                    let response = with(
-                        with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0"),
-                        LOCATION,
-                        &format!("/{}", archive.name),
-                    );
-                    with(response, CACHE_CONTROL, "no-cache")
-                }
-                None => plain(StatusCode::NOT_FOUND, "There is no such archive.\n"),
-            }
-        }
-        _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => genesis(server, client, request).await,
-        _ => archive(server, client, request).await,
-    }
 }
 
 struct OpenFile {
@@ -209,87 +278,21 @@ fn missing() -> Response<Content> {
     plain(StatusCode::NOT_FOUND, "There is no such archive.\n")
 }
 
-async fn archive(server: &Server, client: SocketAddr, request: &Parts) -> Response<Content> {
-    let file_name = request.uri.path().strip_prefix('/').unwrap_or_default();
-    let (catalog, _) = server.look().await;
-    let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
-    let opened = tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
-    let (archive, file, stat) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
-        // Lack of descriptors, missing permission or a broken disk: details do not concern clients.
-        Ok(Err(_)) | Err(_) => {
-            return with(plain(StatusCode::SERVICE_UNAVAILABLE, "The archive cannot be read.\n"), RETRY_AFTER, "5");
-        }
-    };
-    // The opened file is sent: another one may have taken the name since the scan.
-    let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
-    let (file_id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
-    let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
-    let hashes = archive.hashes.filter(|_| opened == archive);
-    let etag = Archive { hashes, ..opened }.etag();
-    let (name, content_type) = (archive.name.to_string(), archive.name.extension.content_type());
-    send(server, client, request, OpenFile { name, content_type, file, stat, etag })
-}
-
-/// Sends the genesis archive that `publish` puts beside archives.
-async fn genesis(server: &Server, client: SocketAddr, request: &Parts) -> Response<Content> {
-    let dirs = server.options.dirs.clone();
-    let open = move || {
-        let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(ARCHIVE_NAME).ok())?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        Some((file, stat))
-    };
-    let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
-    let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
-    let (name, content_type) = (ARCHIVE_NAME.to_string(), "application/x-bzip2");
-    send(server, client, request, OpenFile { name, content_type, file, stat, etag })
-}
-
-/// Sends a file or a part of it, or answers by the conditions of the request.
-fn send(server: &Server, client: SocketAddr, request: &Parts, open: OpenFile) -> Response<Content> {
-    let OpenFile { name, content_type, file, stat, etag } = open;
-    let (modified_ns, length_bytes) = (scan::modified_ns(&stat), u64::try_from(stat.st_size).unwrap_or_default());
-    let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
-    let version = Version { etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
-    let (status, range) = match judge(&request.method, &request.headers, &version, SystemTime::now()) {
-        Verdict::Whole => (StatusCode::OK, 0..length_bytes),
-        Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Verdict::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
-        Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
-        Verdict::Unsatisfiable => {
-            let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
-            return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
-        }
-    };
-    let mut response = described(status, &version);
-    response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
-    response = with(response, CONTENT_TYPE, content_type);
-    // A proxy that compresses or cuts the file would invalidate its entity tag.
-    response = with(response, CACHE_CONTROL, "no-transform");
-    if status == StatusCode::PARTIAL_CONTENT {
-        let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
-        response = with(response, CONTENT_RANGE, &content_range);
-    }
-    if request.method == Method::GET && !range.is_empty() {
-        let is_whole = range == (0..length_bytes);
-        let running = server.transfers.start(name, client, range.clone(), is_whole);
-        let io_hint = server.options.io_hint;
-        let shared = server.files.share(file, scan::file_id(&stat), modified_ns, length_bytes, io_hint);
-        let reading = Arc::new(Reading::new(shared, range));
-        *response.body_mut() = Content::File(FileContent { reading, running, client: None });
-    }
-    response
-}
-
 fn described(status: StatusCode, version: &Version) -> Response<Content> {
     let response = with(empty(status), ETAG, &version.etag);
     let response = with(response, LAST_MODIFIED, &httpdate::fmt_http_date(version.modified));
     with(response, ACCEPT_RANGES, "bytes")
 }
 
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 fn plain(status: StatusCode, words: &str) -> Response<Content> {
-    filled(empty(status), "text/plain; charset=utf-8", words.to_string())
+    filled(empty(status), PLAIN, words.to_string())
+}
+
+/// Makes an answer to a client that may ask again in a moment.
+fn try_again(words: &str) -> Response<Content> {
+    with(plain(StatusCode::SERVICE_UNAVAILABLE, words), RETRY_AFTER, "5")
 }
 
 /// Makes an answer with dynamic content, which must not be cached.
