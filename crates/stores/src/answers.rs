@@ -124,8 +124,9 @@ pub struct Refused {
 async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, Box<Failure>> {
     let is_post = request.method() == Method::POST;
     let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
-    let response =
-        HttpService::call(http, request).await.map_err(|error| Box::new(Failure::Net(of_transport(url, &error))))?;
+    let response = HttpService::call(http, request)
+        .await
+        .map_err(|error| Box::new(Failure::Net(from_transport_error(url, &error))))?;
     let (head, body) = response.into_parts();
     let body = read(url, body).await.map_err(|error| Box::new(Failure::Net(error)))?;
     // The status of a completed upload is sent before the store knows whether it succeeds.
@@ -149,7 +150,7 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
 async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
     let mut bytes = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|error| of_transport(url, &error))?;
+        let frame = frame.map_err(|error| from_transport_error(url, &error))?;
         let Ok(data) = frame.into_data() else { continue };
         if (bytes.len() as u64).saturating_add(data.len() as u64) > ANSWER_BYTES_MAX {
             return Err(NetError::new(NetErrorKind::TooLong, url, "an answer of more than 8 MiB"));
@@ -159,7 +160,7 @@ async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError
     Ok(bytes)
 }
 
-fn of_transport(url: &Url, error: &HttpError) -> NetError {
+fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
         // It does not matter whether the request was sent: every request of a store can be repeated.
         Some(error) if error.is_body() || error.is_decode() => {

@@ -19,7 +19,7 @@ use slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url};
 
 use crate::answers::Connector;
 use crate::credentials::{Profile, anonymous};
-use crate::failure::of_store;
+use crate::failure::from_store_error;
 use crate::store::{Object, SMALL_BYTES_MAX, Small};
 use crate::{Condition, Metadata, Put, S3Options};
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-type Answer<T> = Result<T, NetError>;
+type NetResult<T> = Result<T, NetError>;
 
 impl Bucket {
     pub fn open(client: &Client, name: &str, options: &S3Options) -> Result<Self> {
@@ -79,16 +79,16 @@ impl Bucket {
         Ok(Self { s3, is_anonymous: options.anonymous })
     }
 
-    pub async fn signed(&self, method: &Method, url: &Url) -> Answer<Url> {
+    pub async fn signed(&self, method: &Method, url: &Url) -> NetResult<Url> {
         let signed = self.s3.signed_url(method.clone(), &key(url)?, SIGNED_FOR).await;
-        let mut signed = signed.map_err(|error| of_store(url, &error))?;
+        let mut signed = signed.map_err(|error| from_store_error(url, &error))?;
         if self.is_anonymous {
             signed.set_query(None);
         }
         Ok(signed)
     }
 
-    pub async fn list(&self, url: &Url) -> Answer<Vec<Object>> {
+    pub async fn list(&self, url: &Url) -> NetResult<Vec<Object>> {
         let prefix = url.path().trim_start_matches('/');
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let mut objects: Vec<Object> = Vec::new();
@@ -99,7 +99,7 @@ impl Bucket {
                 page_token: page_token.take(),
                 ..PaginatedListOptions::default()
             };
-            let page = self.s3.list_paginated(prefix, options).await.map_err(|error| of_store(url, &error))?;
+            let page = self.s3.list_paginated(prefix, options).await.map_err(|error| from_store_error(url, &error))?;
             objects
                 .extend(page.result.objects.into_iter().filter_map(|meta| object(&meta, prefix.unwrap_or_default())));
             if objects.len() > LISTED_MAX {
@@ -116,13 +116,13 @@ impl Bucket {
         Err(NetError::new(NetErrorKind::TooLong, url, format!("a list of more than {LIST_PAGES_MAX} pages")))
     }
 
-    pub async fn stat(&self, url: Url) -> Answer<Option<Object>> {
-        let Some(meta) = there(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
+    pub async fn stat(&self, url: Url) -> NetResult<Option<Object>> {
+        let Some(meta) = found_or_none(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
         Ok(object(&meta, parent(meta.location.as_ref())))
     }
 
-    pub async fn get_small(&self, url: Url, bytes_max: u64) -> Answer<Option<Small>> {
-        let Some(found) = there(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
+    pub async fn get_small(&self, url: Url, bytes_max: u64) -> NetResult<Option<Small>> {
+        let Some(found) = found_or_none(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
             return Ok(None);
         };
         let (e_tag, length_bytes) = (found.meta.e_tag.clone(), found.meta.size);
@@ -130,11 +130,17 @@ impl Bucket {
             let why = format!("has {length_bytes} bytes, more than the {bytes_max} that are read");
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));
         }
-        let bytes = found.bytes().await.map_err(|error| of_store(&url, &error))?;
+        let bytes = found.bytes().await.map_err(|error| from_store_error(&url, &error))?;
         Ok(Some(Small { bytes: bytes.to_vec(), e_tag }))
     }
 
-    pub async fn put_small(&self, url: &Url, bytes: &[u8], metadata: &Metadata, condition: &Condition) -> Answer<Put> {
+    pub async fn put_small(
+        &self,
+        url: &Url,
+        bytes: &[u8],
+        metadata: &Metadata,
+        condition: &Condition,
+    ) -> NetResult<Put> {
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
@@ -143,7 +149,7 @@ impl Bucket {
         let options = PutOptions { mode, attributes: attributes(metadata), ..PutOptions::default() };
         match self.s3.put_opts(&key(url)?, PutPayload::from(bytes.to_vec()), options).await {
             Ok(put) => Ok(Put::Done(put.e_tag)),
-            Err(error) => match of_store(url, &error) {
+            Err(error) => match from_store_error(url, &error) {
                 error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
                 // The file that should be unchanged is gone: it has changed.
                 error if error.kind() == NetErrorKind::Gone && matches!(condition, Condition::Unchanged(_)) => {
@@ -154,40 +160,40 @@ impl Bucket {
         }
     }
 
-    pub async fn delete(&self, url: Url) -> Answer<()> {
-        there(&url, self.s3.delete(&key(&url)?).await).map(drop)
+    pub async fn delete(&self, url: Url) -> NetResult<()> {
+        found_or_none(&url, self.s3.delete(&key(&url)?).await).map(drop)
     }
 
-    pub async fn begin(&self, url: Url, metadata: &Metadata) -> Answer<String> {
+    pub async fn begin(&self, url: Url, metadata: &Metadata) -> NetResult<String> {
         let options = PutMultipartOptions { attributes: attributes(metadata), ..PutMultipartOptions::default() };
-        self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| of_store(&url, &error))
+        self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| from_store_error(&url, &error))
     }
 
     /// Uploads a part, counted from 0, and returns its tag.
-    pub async fn part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> Answer<String> {
+    pub async fn part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> NetResult<String> {
         let put = self.s3.put_part(&key(url)?, &upload_id.to_string(), number, payload).await;
-        put.map(|part| part.content_id).map_err(|error| of_store(url, &error))
+        put.map(|part| part.content_id).map_err(|error| from_store_error(url, &error))
     }
 
-    pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> Answer<Option<String>> {
+    pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> NetResult<Option<String>> {
         let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
         let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
-        completed.map(|put| put.e_tag).map_err(|error| of_store(url, &error))
+        completed.map(|put| put.e_tag).map_err(|error| from_store_error(url, &error))
     }
 
-    pub async fn abort(&self, url: Url, upload_id: String) -> Answer<()> {
-        there(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
+    pub async fn abort(&self, url: Url, upload_id: String) -> NetResult<()> {
+        found_or_none(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
     }
 }
 
 /// Key of a URL; refuses characters with more than one encoding.
-fn key(url: &Url) -> Answer<Key> {
+fn key(url: &Url) -> NetResult<Key> {
     Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
 }
 
 /// Turns the error for a missing file into `None`.
-fn there<T>(url: &Url, answer: object_store::Result<T>) -> Answer<Option<T>> {
-    match answer.map_err(|error| of_store(url, &error)) {
+fn found_or_none<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Option<T>> {
+    match answer.map_err(|error| from_store_error(url, &error)) {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.kind() == NetErrorKind::Gone => Ok(None),
         Err(error) => Err(error),

@@ -93,7 +93,7 @@ impl Profile {
     pub fn credentials(self) -> Option<AwsCredentialProvider> {
         Some(match self.credentials? {
             Source::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
-            Source::Program(command) => Arc::new(Program { command, kept: Mutex::new(None) }),
+            Source::Program(command) => Arc::new(Program { command, cached: Mutex::new(None) }),
         })
     }
 }
@@ -112,7 +112,7 @@ fn read(path: Option<PathBuf>) -> Result<String> {
 
 struct Program {
     command: String,
-    kept: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+    cached: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
 }
 
 /// Omits the command, which may contain keys.
@@ -127,8 +127,8 @@ impl CredentialProvider for Program {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let mut kept = self.kept.lock().await;
-        if let Some((credential, expires)) = &*kept
+        let mut cached = self.cached.lock().await;
+        if let Some((credential, expires)) = &*cached
             && expires
                 .is_none_or(|expires| SystemTime::now().checked_add(RENEW_BEFORE).is_some_and(|soon| soon < expires))
         {
@@ -138,7 +138,7 @@ impl CredentialProvider for Program {
         let (credential, expires) =
             printed.map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(failed(why)) })?;
         let credential = Arc::new(credential);
-        *kept = Some((credential.clone(), expires));
+        *cached = Some((credential.clone(), expires));
         Ok(credential)
     }
 }

@@ -11,14 +11,14 @@ use crate::answers::{Failure, Refused};
 /// Stores refuse signatures if clocks differ by more than 15 minutes; half of that is reported as a possible reason.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
 
-pub fn of_store(url: &Url, error: &object_store::Error) -> NetError {
+pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     // Chains of causes are short; the limit guards against a loop.
     for _ in 0..16 {
         let Some(cause) = next else { break };
         match cause.downcast_ref::<Failure>() {
             Some(Failure::Net(error)) => return error.clone(),
-            Some(Failure::Refused(refused)) => return of_refusal(url, refused),
+            Some(Failure::Refused(refused)) => return from_error_response(url, refused),
             None => {}
         }
         if let Some(error) = cause.downcast_ref::<NetError>() {
@@ -40,42 +40,43 @@ fn last_cause(error: &object_store::Error) -> String {
 }
 
 /// Converts an error of preparing a store to a network error.
-pub fn as_net(url: &Url, error: &Error) -> NetError {
-    let made = NetError::new(NetErrorKind::Forbidden, url, error);
+pub fn to_net_error(url: &Url, error: &Error) -> NetError {
+    let net_error = NetError::new(NetErrorKind::Forbidden, url, error);
     match error.hint() {
-        Some(hint) => made.with_hint(hint.clone()),
-        None => made,
+        Some(hint) => net_error.with_hint(hint.clone()),
+        None => net_error,
     }
 }
 
-fn of_refusal(url: &Url, refused: &Refused) -> NetError {
+fn from_error_response(url: &Url, refused: &Refused) -> NetError {
     let bucket = url.host_str().unwrap_or_default();
     let status = refused.status.as_u16();
-    let said = match (refused.code.is_empty(), refused.message.is_empty()) {
+    let description = match (refused.code.is_empty(), refused.message.is_empty()) {
         (true, _) => format!("status {status}"),
         (false, true) => refused.code.clone(),
         (false, false) => format!("{}: {}", refused.code, refused.message),
     };
-    let not_again = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
+    let final_error = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
     match (refused.code.as_str(), status) {
         ("NoSuchUpload", _) => {
             NetError::new(NetErrorKind::Gone, url, "the store has dropped this upload (NoSuchUpload)")
         }
         ("InvalidPart" | "InvalidPartOrder", _) => {
-            let why = format!("the store has lost a part of this upload, or has another one in its place ({said})");
+            let why =
+                format!("the store has lost a part of this upload, or has another one in its place ({description})");
             NetError::new(NetErrorKind::Changed, url, why)
         }
-        ("NoSuchBucket", _) => not_again(format!("there is no bucket {bucket} ({said})"))
+        ("NoSuchBucket", _) => final_error(format!("there is no bucket {bucket} ({description})"))
             .with_hint("check the bucket's name, the endpoint and the region; slotpress creates no buckets"),
-        ("RequestTimeTooSkewed" | "RequestExpired", _) => clock_is_off(url, refused),
-        (_, 403) if refused.clocks_differ_by > CLOCKS_DIFFER_BY => clock_is_off(url, refused),
+        ("RequestTimeTooSkewed" | "RequestExpired", _) => clock_skew(url, refused),
+        (_, 403) if refused.clocks_differ_by > CLOCKS_DIFFER_BY => clock_skew(url, refused),
         ("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException", _) => {
-            not_again(format!("the credentials have expired ({said})")).with_hint(
+            final_error(format!("the credentials have expired ({description})")).with_hint(
                 "get new ones, then run the same again; those of a credential_process or of the machine are renewed",
             )
         }
         ("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "UnrecognizedClientException", _) => {
-            not_again(format!("the store does not know the credentials ({said})"))
+            final_error(format!("the store does not know the credentials ({description})"))
                 .with_hint("check the key and its secret, and that they belong to this endpoint")
         }
         (
@@ -86,37 +87,41 @@ fn of_refusal(url: &Url, refused: &Refused) -> NetError {
             | "IllegalLocationConstraintException",
             _,
         )
-        | (_, 301 | 307 | 308) => wrong_region(url, refused, &said),
-        ("", 400) if refused.region.is_some() => wrong_region(url, refused, &said),
-        (_, 401 | 403) => not_again(format!("the store does not allow it ({said})")).with_hint(Hint::GiveCredentials),
-        ("NoSuchKey", _) | (_, 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({said})")),
-        (_, 412) | ("ConditionalRequestConflict", _) => {
-            NetError::new(NetErrorKind::Changed, url, format!("another file is there ({said})"))
+        | (_, 301 | 307 | 308) => wrong_region(url, refused, &description),
+        ("", 400) if refused.region.is_some() => wrong_region(url, refused, &description),
+        (_, 401 | 403) => {
+            final_error(format!("the store does not allow it ({description})")).with_hint(Hint::GiveCredentials)
         }
-        ("NotImplemented", _) | (_, 405 | 501) => not_again(format!("the store cannot do that ({said})")),
+        ("NoSuchKey", _) | (_, 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({description})")),
+        (_, 412) | ("ConditionalRequestConflict", _) => {
+            NetError::new(NetErrorKind::Changed, url, format!("another file is there ({description})"))
+        }
+        ("NotImplemented", _) | (_, 405 | 501) => final_error(format!("the store cannot do that ({description})")),
         ("EntityTooLarge" | "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
-            not_again(format!("the store takes no more ({said})"))
+            final_error(format!("the store takes no more ({description})"))
         }
         // S3 sends 400 for a request that arrived too slowly, but it can be retried like any overload.
-        ("RequestTimeout", _) => NetError::status(url, 503, &said, refused.retry_after.as_deref()),
-        _ => NetError::status(url, status, &said, refused.retry_after.as_deref()),
+        ("RequestTimeout", _) => NetError::status(url, 503, &description, refused.retry_after.as_deref()),
+        _ => NetError::status(url, status, &description, refused.retry_after.as_deref()),
     }
 }
 
-fn clock_is_off(url: &Url, refused: &Refused) -> NetError {
+fn clock_skew(url: &Url, refused: &Refused) -> NetError {
     let minutes = refused.clocks_differ_by.as_secs().div_ceil(60);
     let why = format!("this machine's clock is {minutes} minutes off the store's ({})", refused.code);
     NetError::new(NetErrorKind::Forbidden, url, why)
         .with_hint("set the clock (chronyc makestep, timedatectl set-ntp true): signatures are good for 15 minutes")
 }
 
-fn wrong_region(url: &Url, refused: &Refused, said: &str) -> NetError {
+fn wrong_region(url: &Url, refused: &Refused, description: &str) -> NetError {
     let bucket = url.host_str().unwrap_or_default();
-    let made = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
+    let net_error = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
     match &refused.region {
-        Some(region) => made(format!("the bucket {bucket} is in the region {region}, which was not asked ({said})"))
-            .with_hint(format!("set the region: AWS_REGION={region}")),
-        None => made(format!("the bucket {bucket} is elsewhere ({said})"))
+        Some(region) => {
+            net_error(format!("the bucket {bucket} is in the region {region}, which was not asked ({description})"))
+                .with_hint(format!("set the region: AWS_REGION={region}"))
+        }
+        None => net_error(format!("the bucket {bucket} is elsewhere ({description})"))
             .with_hint("check the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)"),
     }
 }

@@ -71,7 +71,7 @@ impl S3Options {
     }
 
     fn bucket_for_net(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>, NetError> {
-        self.bucket(client, url).map_err(|error| crate::failure::as_net(url, &error))
+        self.bucket(client, url).map_err(|error| crate::failure::to_net_error(url, &error))
     }
 }
 

@@ -103,12 +103,12 @@ pub enum Put {
 #[warn(missing_docs)]
 pub struct Store {
     target: Target,
-    kind: Kind,
+    backend: Backend,
     options: StoreOptions,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum Backend {
     Dir(Directory),
     S3(Box<InBucket>),
 }
@@ -124,12 +124,12 @@ pub(crate) struct InBucket {
 
 impl InBucket {
     /// Repeats a request until it succeeds, or the store is given up.
-    pub fn ask<T, F: Future<Output = Result<T, NetError>>>(
+    pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
-        ask: impl Fn() -> F,
+        request: impl Fn() -> F,
     ) -> Result<T> {
-        Patience::new(self.options.give_up_after).ask(progress, || Ok(self.client.wait(progress, ask())?))
+        Patience::new(self.options.give_up_after).ask(progress, || Ok(self.client.wait(progress, request())?))
     }
 
     pub fn url_of(&self, name: &str) -> Url {
@@ -144,16 +144,16 @@ impl Store {
     /// # Errors
     /// The directory does not exist; the endpoint or the credentials in the environment are invalid.
     pub fn open(target: &Target, options: &StoreOptions, client: &Client) -> Result<Self> {
-        let kind = match target {
-            Target::Dir(dir) => Kind::Dir(Directory::open(dir)?),
-            Target::S3(url) => Kind::S3(Box::new(InBucket {
+        let backend = match target {
+            Target::Dir(dir) => Backend::Dir(Directory::open(dir)?),
+            Target::S3(url) => Backend::S3(Box::new(InBucket {
                 bucket: options.s3.bucket(client, url)?,
                 url: url.clone(),
                 client: client.with_stores(Arc::new(options.s3.clone())),
                 options: options.clone(),
             })),
         };
-        Ok(Self { target: target.clone(), kind, options: options.clone() })
+        Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
     /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix. `None` if the
@@ -164,22 +164,24 @@ impl Store {
     pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         check_name(name)?;
         let target = self.target.join(name);
-        let kind = match (&self.kind, &target) {
-            (Kind::Dir(dir), _) => match dir.below(name, makes)? {
-                Some(dir) => Kind::Dir(dir),
+        let backend = match (&self.backend, &target) {
+            (Backend::Dir(dir), _) => match dir.below(name, makes)? {
+                Some(dir) => Backend::Dir(dir),
                 None => return Ok(None),
             },
-            (Kind::S3(at), Target::S3(url)) => Kind::S3(Box::new(InBucket { url: url.clone(), ..(**at).clone() })),
-            (Kind::S3(_), Target::Dir(_)) => return Ok(None),
+            (Backend::S3(at), Target::S3(url)) => {
+                Backend::S3(Box::new(InBucket { url: url.clone(), ..(**at).clone() }))
+            }
+            (Backend::S3(_), Target::Dir(_)) => return Ok(None),
         };
-        Ok(Some(Self { target, kind, options: self.options.clone() }))
+        Ok(Some(Self { target, backend, options: self.options.clone() }))
     }
 
     /// The open directory, if the target is one.
     pub fn dir(&self) -> Option<&KeptDir> {
-        match &self.kind {
-            Kind::Dir(dir) => Some(&dir.0),
-            Kind::S3(_) => None,
+        match &self.backend {
+            Backend::Dir(dir) => Some(&dir.0),
+            Backend::S3(_) => None,
         }
     }
 
@@ -190,9 +192,9 @@ impl Store {
 
     /// Name of a file for messages.
     pub fn shown(&self, name: &str) -> String {
-        match &self.kind {
-            Kind::Dir(dir) => dir.shown(name),
-            Kind::S3(at) => shown(&at.url_of(name)),
+        match &self.backend {
+            Backend::Dir(dir) => dir.shown(name),
+            Backend::S3(at) => shown(&at.url_of(name)),
         }
     }
 
@@ -201,9 +203,9 @@ impl Store {
     /// # Errors
     /// The store refuses or fails; it has too many files.
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
-        match &self.kind {
-            Kind::Dir(dir) => dir.list(),
-            Kind::S3(at) => at.ask(progress, || at.bucket.list(&at.url)),
+        match &self.backend {
+            Backend::Dir(dir) => dir.list(),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.list(&at.url)),
         }
     }
 
@@ -213,9 +215,9 @@ impl Store {
     /// The store refuses or fails.
     pub fn stat(&self, name: &str, progress: &dyn Progress) -> Result<Option<Object>> {
         check_name(name)?;
-        match &self.kind {
-            Kind::Dir(dir) => dir.stat(name),
-            Kind::S3(at) => at.ask(progress, || at.bucket.stat(at.url_of(name))),
+        match &self.backend {
+            Backend::Dir(dir) => dir.stat(name),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.stat(at.url_of(name))),
         }
     }
 
@@ -226,9 +228,9 @@ impl Store {
     pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<Small>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
-        match &self.kind {
-            Kind::Dir(dir) => dir.get_small(name, bytes_max),
-            Kind::S3(at) => at.ask(progress, || at.bucket.get_small(at.url_of(name), bytes_max)),
+        match &self.backend {
+            Backend::Dir(dir) => dir.get_small(name, bytes_max),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.get_small(at.url_of(name), bytes_max)),
         }
     }
 
@@ -251,12 +253,12 @@ impl Store {
         if bytes.len() as u64 > SMALL_BYTES_MAX {
             return Err(Error::failed(format!("{} would have {} bytes: too many", self.shown(name), bytes.len())));
         }
-        let at = match &self.kind {
-            Kind::Dir(dir) => return dir.put_small(name, bytes, condition, progress),
-            Kind::S3(at) => at,
+        let at = match &self.backend {
+            Backend::Dir(dir) => return dir.put_small(name, bytes, condition, progress),
+            Backend::S3(at) => at,
         };
         let url = at.url_of(name);
-        let put = at.ask(progress, || at.bucket.put_small(&url, bytes, metadata, condition))?;
+        let put = at.with_retries(progress, || at.bucket.put_small(&url, bytes, metadata, condition))?;
         if put == Put::Refused
             && let Some(there) = self.get_small(name, SMALL_BYTES_MAX, progress)?
             && there.bytes == bytes
@@ -272,9 +274,9 @@ impl Store {
     /// The store refuses or fails.
     pub fn delete(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
-        match &self.kind {
-            Kind::Dir(dir) => dir.delete(name),
-            Kind::S3(at) => at.ask(progress, || at.bucket.delete(at.url_of(name))),
+        match &self.backend {
+            Backend::Dir(dir) => dir.delete(name),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.delete(at.url_of(name))),
         }
     }
 
@@ -284,9 +286,9 @@ impl Store {
     /// The file does not exist; the store refuses or fails.
     pub fn open_source(&self, name: &str, stop: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
-        Ok(match &self.kind {
-            Kind::Dir(dir) => Arc::new(dir.open_source(name)?),
-            Kind::S3(at) => Arc::new(UrlSource::open(&at.client, &at.url_of(name), stop)?),
+        Ok(match &self.backend {
+            Backend::Dir(dir) => Arc::new(dir.open_source(name)?),
+            Backend::S3(at) => Arc::new(UrlSource::open(&at.client, &at.url_of(name), stop)?),
         })
     }
 
@@ -305,9 +307,9 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<Upload> {
         check_name(name)?;
-        match &self.kind {
-            Kind::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
-            Kind::S3(at) => {
+        match &self.backend {
+            Backend::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
+            Backend::S3(at) => {
                 if !replace && self.stat(name, progress)?.is_some() {
                     return Err(already_exists(Path::new(&self.shown(name))));
                 }
@@ -325,9 +327,9 @@ impl Store {
     /// The parts do not fit into memory.
     pub fn resume(&self, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Upload>> {
         check_name(name)?;
-        match &self.kind {
-            Kind::Dir(_) => Ok(None),
-            Kind::S3(at) => Upload::resume(at, name, state, length_bytes),
+        match &self.backend {
+            Backend::Dir(_) => Ok(None),
+            Backend::S3(at) => Upload::resume(at, name, state, length_bytes),
         }
     }
 
@@ -337,9 +339,9 @@ impl Store {
     /// The store refuses or fails; an upload that is gone already is no error.
     pub fn abort(&self, name: &str, state: &UploadState, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
-        match &self.kind {
-            Kind::Dir(_) => Ok(()),
-            Kind::S3(at) => at.ask(progress, || at.bucket.abort(at.url_of(name), state.upload_id.clone())),
+        match &self.backend {
+            Backend::Dir(_) => Ok(()),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.abort(at.url_of(name), state.upload_id.clone())),
         }
     }
 

@@ -36,10 +36,10 @@ const WARNINGS_MAX: usize = 100;
 /// upload aborts it; one that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
 #[warn(missing_docs)]
-pub struct Upload(Kind);
+pub struct Upload(Backend);
 
 #[derive(Debug)]
-enum Kind {
+enum Backend {
     File(Box<FileUpload>),
     Parts(Box<PartsUpload>),
 }
@@ -47,7 +47,7 @@ enum Kind {
 #[warn(missing_docs)]
 impl Upload {
     pub(crate) fn into_dir(file: FileUpload) -> Self {
-        Self(Kind::File(Box::new(file)))
+        Self(Backend::File(Box::new(file)))
     }
 
     pub(crate) fn begin(
@@ -58,8 +58,8 @@ impl Upload {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
-        let upload_id = at.ask(progress, || at.bucket.begin(at.url_of(name), metadata))?;
-        Ok(Self(Kind::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new(), 0)?))))
+        let upload_id = at.with_retries(progress, || at.bucket.begin(at.url_of(name), metadata))?;
+        Ok(Self(Backend::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new(), 0)?))))
     }
 
     pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Self>> {
@@ -70,15 +70,19 @@ impl Upload {
         // The last part may be shorter than the others.
         let sent_bytes = state.done_bytes().min(length_bytes);
         let upload = PartsUpload::start(at, name, state.upload_id.clone(), parts, state.tags.clone(), sent_bytes)?;
-        Ok(Some(Self(Kind::Parts(Box::new(upload)))))
+        Ok(Some(Self(Backend::Parts(Box::new(upload)))))
+    }
+
+    fn parts(&self) -> Option<&PartsUpload> {
+        match &self.0 {
+            Backend::File(_) => None,
+            Backend::Parts(upload) => Some(upload),
+        }
     }
 
     /// Offset at which writing begins, after the bytes that an earlier process has sent.
     pub fn resumed_bytes(&self) -> u64 {
-        match &self.0 {
-            Kind::File(_) => 0,
-            Kind::Parts(upload) => upload.resumed_bytes,
-        }
+        self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
 
     /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes, checks whether an
@@ -88,33 +92,24 @@ impl Upload {
     /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user interrupts.
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
-            Kind::File(upload) => upload.write(bytes),
-            Kind::Parts(upload) => upload.write(bytes, progress),
+            Backend::File(upload) => upload.write(bytes),
+            Backend::Parts(upload) => upload.write(bytes, progress),
         }
     }
 
     /// Number of stored parts without gaps from the first on; `None` for a directory.
     pub fn part_count(&self) -> Option<usize> {
-        match &self.0 {
-            Kind::File(_) => None,
-            Kind::Parts(upload) => Some(upload.shared.sent.lock().count),
-        }
+        self.parts().map(|upload| upload.shared.sent.lock().count)
     }
 
     /// Tags of these parts, without the first `known`.
     pub fn tags_after(&self, known: usize) -> Vec<String> {
-        match &self.0 {
-            Kind::File(_) => Vec::new(),
-            Kind::Parts(upload) => upload.shared.sent.lock().after(known),
-        }
+        self.parts().map_or(Vec::new(), |upload| upload.shared.sent.lock().after(known))
     }
 
     /// State of the upload with the tags of all parts; `None` for a directory.
     pub fn state(&self) -> Option<UploadState> {
-        match &self.0 {
-            Kind::File(_) => None,
-            Kind::Parts(upload) => Some(upload.state()),
-        }
+        self.parts().map(PartsUpload::state)
     }
 
     /// Completes the file after everything was written. Returns its tag, if the store has tags.
@@ -123,8 +118,8 @@ impl Upload {
     /// See [`Upload::write`]; the name is taken, in a directory; the store lost what was sent.
     pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
         match self.0 {
-            Kind::File(upload) => upload.finish(),
-            Kind::Parts(mut upload) => upload.finish(progress),
+            Backend::File(upload) => upload.finish(),
+            Backend::Parts(mut upload) => upload.finish(progress),
         }
     }
 
@@ -135,11 +130,11 @@ impl Upload {
     /// See [`Upload::finish`].
     pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<Option<String>> {
         match self.0 {
-            Kind::File(upload) => upload.finish(),
-            Kind::Parts(mut upload) => {
+            Backend::File(upload) => upload.finish(),
+            Backend::Parts(mut upload) => {
                 let finished = upload.finish(progress);
                 if finished.as_ref().is_err_and(|error| !is_lost(error)) {
-                    keep(upload.leave());
+                    keep(upload.detach());
                 }
                 finished
             }
@@ -149,8 +144,8 @@ impl Upload {
     /// Ends, and keeps what was sent for another process.
     pub fn keep(self) -> Option<UploadState> {
         match self.0 {
-            Kind::File(_) => None,
-            Kind::Parts(mut upload) => Some(upload.leave()),
+            Backend::File(_) => None,
+            Backend::Parts(mut upload) => Some(upload.detach()),
         }
     }
 
@@ -173,11 +168,11 @@ struct PartsUpload {
     resumed_bytes: u64,
     length_bytes: u64,
     /// Parts passed to threads, including those of an earlier process.
-    begun_parts: u64,
+    started_parts: u64,
     filling: Vec<u8>,
-    to_threads: Option<Sender<(usize, PutPayload)>>,
+    parts_tx: Option<Sender<(usize, PutPayload)>>,
     threads: Vec<JoinHandle<()>>,
-    is_over: bool,
+    is_closed: bool,
 }
 
 /// State shared by the threads, which is also their [`Progress`].
@@ -229,7 +224,8 @@ impl Progress for Shared {
 impl Shared {
     fn send(&self, number: usize, payload: &PutPayload) -> Result<()> {
         panic_point("part sender");
-        let tag = self.at.ask(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
+        let tag =
+            self.at.with_retries(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
         self.sent.lock().add(number, tag);
         Ok(())
     }
@@ -256,7 +252,7 @@ impl PartsUpload {
         tags: Vec<String>,
         sent_bytes: u64,
     ) -> Result<Self> {
-        let begun_parts = tags.len() as u64;
+        let started_parts = tags.len() as u64;
         let shared = Arc::new(Shared {
             at: at.clone(),
             url: at.url_of(name),
@@ -272,11 +268,11 @@ impl PartsUpload {
             parts,
             resumed_bytes: sent_bytes,
             length_bytes: sent_bytes,
-            begun_parts,
+            started_parts,
             filling: Vec::new(),
-            to_threads: Some(sender),
+            parts_tx: Some(sender),
             threads: Vec::new(),
-            is_over: false,
+            is_closed: false,
         };
         for _ in 0..parts.in_flight {
             let (shared, receiver) = (upload.shared.clone(), receiver.clone());
@@ -307,21 +303,19 @@ impl PartsUpload {
 
     /// Passes the filled part to a thread as soon as one is idle.
     fn send(&mut self, progress: &dyn Progress) -> Result<()> {
-        if self.begun_parts >= PARTS_MAX {
+        if self.started_parts >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
-            return Err(Error::failed(format!(
-                "{}: longer than the {whole} that it was to have",
-                shown(&self.shared.url)
-            )));
+            let message = format!("{}: longer than the {whole} that it was to have", shown(&self.shared.url));
+            return Err(Error::failed(message));
         }
-        let mut next = (self.begun_parts as usize, PutPayload::from(mem::take(&mut self.filling)));
-        self.begun_parts = self.begun_parts.saturating_add(1);
+        let mut next = (self.started_parts as usize, PutPayload::from(mem::take(&mut self.filling)));
+        self.started_parts = self.started_parts.saturating_add(1);
         loop {
             self.check(progress)?;
-            let Some(to_threads) = &self.to_threads else { return Err(Error::interrupted()) };
-            match to_threads.send_timeout(next, STOP_CHECK) {
+            let Some(parts_tx) = &self.parts_tx else { return Err(Error::interrupted()) };
+            match parts_tx.send_timeout(next, STOP_CHECK) {
                 Ok(()) => return Ok(()),
-                Err(SendTimeoutError::Timeout(not_taken)) => next = not_taken,
+                Err(SendTimeoutError::Timeout(unsent)) => next = unsent,
                 // All threads have ended with an error.
                 Err(SendTimeoutError::Disconnected(_)) => {
                     self.check(progress)?;
@@ -348,40 +342,40 @@ impl PartsUpload {
         }
     }
 
-    fn leave(&mut self) -> UploadState {
+    fn detach(&mut self) -> UploadState {
         self.end_threads(&NoProgress);
-        self.is_over = true;
+        self.is_closed = true;
         self.state()
     }
 
     fn finish(&mut self, progress: &dyn Progress) -> Result<Option<String>> {
         // An upload has at least one part.
-        if !self.filling.is_empty() || self.begun_parts == 0 {
+        if !self.filling.is_empty() || self.started_parts == 0 {
             self.send(progress)?;
         }
-        self.to_threads = None;
+        self.parts_tx = None;
         while self.threads.iter().any(|thread| !thread.is_finished()) {
             progress::wait(progress, STOP_CHECK.min(Duration::from_millis(5)));
             self.check(progress)?;
         }
         self.check(progress)?;
         let state = self.state();
-        if state.tags.len() as u64 != self.begun_parts {
+        if state.tags.len() as u64 != self.started_parts {
             return Err(Error::failed(format!("{}: not all parts have arrived", shown(&self.shared.url))));
         }
         let tag = self.complete(&state.tags, progress)?;
-        self.is_over = true;
+        self.is_closed = true;
         Ok(tag)
     }
 
     /// Completes the upload. If the answer is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<Option<String>> {
         let Shared { at, url, upload_id, .. } = &*self.shared;
-        let completed = at.ask(progress, || at.bucket.complete(url, upload_id, tags));
+        let completed = at.with_retries(progress, || at.bucket.complete(url, upload_id, tags));
         let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
         let there = match &completed {
             Err(error) if !is_dropped(error) => return completed,
-            _ => at.ask(progress, || at.bucket.stat(url.clone()))?,
+            _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,
         };
         let has = match there {
             Some(there) if there.length_bytes == self.length_bytes => return Ok(there.e_tag),
@@ -396,7 +390,7 @@ impl PartsUpload {
 
     fn end_threads(&mut self, progress: &dyn Progress) {
         self.shared.stop.cancel();
-        self.to_threads = None;
+        self.parts_tx = None;
         for thread in mem::take(&mut self.threads) {
             // A panic was recorded as a failure.
             let _ = thread.join();
@@ -408,11 +402,11 @@ impl PartsUpload {
 impl Drop for PartsUpload {
     fn drop(&mut self) {
         self.end_threads(&NoProgress);
-        if self.is_over {
+        if self.is_closed {
             return;
         }
         let Shared { at, url, upload_id, .. } = &*self.shared;
-        let forget = async { timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone())).await };
-        let _ = at.client.wait(&NoProgress, async { Ok(forget.await) });
+        let abort = async { timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone())).await };
+        let _ = at.client.wait(&NoProgress, async { Ok(abort.await) });
     }
 }
