@@ -5,9 +5,11 @@ use std::io::BufReader;
 use std::path::Path;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, Interruptible, Progress, Result, ShowPath, open_file, panic_point, quantity};
+use slotpress_base::{Error, Interruptible, IoContext, Progress, Result, ShowPath, open_file, panic_point, quantity};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
+
+const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
 /// Runs `work` while another thread reads the status cache at `path`; one after the other if no thread can be started.
 pub fn while_reading<R>(
@@ -31,18 +33,18 @@ pub fn while_reading<R>(
 fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache> {
     panic_point("status cache");
     let file = open_file(path)?;
-    let length = file.metadata().map_err(|error| Error::io("read", path, &error))?.len();
+    let length = file.metadata().or_path("read", path)?.len();
     let what = format!("the status cache {}", path.shown());
     if length > ENTRY_BYTES_MAX {
         let [length, most] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
-        return Err(Error::damaged(format!("{what} has {length}, and no file of a snapshot has more than {most}"))
-            .with_hint("the bank snapshot is damaged: let the validator write another one"));
+        let message = format!("{what} has {length}, and no file of a snapshot has more than {most}");
+        return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
     // Any slot is accepted here (`u64::MAX`): the bank's slot is not known yet. `judge` compares it.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
-    cache.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
+    cache.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }
 
 /// Refuses a bank file or status cache that any client would refuse when booting from the archive, and a status cache
@@ -53,5 +55,5 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
     let judged = judge_documents(documents, Some(slot), &Findings::refusing(Rule::is_refused)).map(drop);
-    judged.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
+    judged.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }

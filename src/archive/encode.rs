@@ -108,9 +108,12 @@ pub fn is_zstd_level(level: i32) -> bool {
 }
 
 /// Compresses one frame after another, reusing its memory.
-pub struct FrameCompressor {
-    codec: Codec,
-    context: Option<CCtx<'static>>,
+pub struct FrameCompressor(Encoder);
+
+enum Encoder {
+    Zstd(CCtx<'static>),
+    Lz4,
+    Plain,
 }
 
 impl FrameCompressor {
@@ -119,8 +122,11 @@ impl FrameCompressor {
     /// # Errors
     /// If there is not enough memory for zstd's context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
-        let mut this = Self { codec: codec.clone(), context: None };
-        let Format::Zstd { level } = codec.format else { return Ok(this) };
+        let level = match codec.format {
+            Format::Zstd { level } => level,
+            Format::Lz4 => return Ok(Self(Encoder::Lz4)),
+            Format::None => return Ok(Self(Encoder::Plain)),
+        };
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
         for parameter in
@@ -128,8 +134,7 @@ impl FrameCompressor {
         {
             context.set_parameter(parameter).map_err(|code| zstd_error("set a parameter", code))?;
         }
-        this.context = Some(context);
-        Ok(this)
+        Ok(Self(Encoder::Zstd(context)))
     }
 
     /// Compresses `content` to one frame, which replaces the bytes in `to`.
@@ -139,20 +144,20 @@ impl FrameCompressor {
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();
-        match &mut self.context {
-            Some(context) => {
+        match &mut self.0 {
+            Encoder::Zstd(context) => {
                 to.reserve(compress_bound(content.len()));
                 context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
             }
-            None if self.codec.format == Format::Lz4 => lz4::append_blocks(content, to),
-            None => to.extend_from_slice(content),
+            Encoder::Lz4 => lz4::append_blocks(content, to),
+            Encoder::Plain => to.extend_from_slice(content),
         }
         Ok(())
     }
 
     /// Memory of zstd's context in bytes; 0 for other formats.
     pub fn context_bytes(&self) -> usize {
-        self.context.as_ref().map_or(0, CCtx::sizeof)
+        if let Encoder::Zstd(context) = &self.0 { context.sizeof() } else { 0 }
     }
 }
 

@@ -168,10 +168,8 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
 
 /// Takes the ledger's lock, and finds the bank snapshot.
 fn open_snapshot(options: &ArchiveOptions) -> Result<(BankSnapshot, Option<LedgerLock>)> {
-    let lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
-        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
-        false => None,
-    };
+    let is_ledger = options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive();
+    let lock = is_ledger.then(|| LedgerLock::acquire(&options.paths.ledger)).transpose()?;
     Ok((find_bank_snapshot(&options.paths, options.slot, options.threads)?, lock))
 }
 
@@ -364,18 +362,17 @@ fn check_base(
     let beside = archives_beside(options, sink.parent())?;
     let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
     let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
-    let places: Vec<String> =
-        sink.shown().into_iter().chain([options.paths.snapshots_dir().shown().to_string()]).collect();
-    let places = places.join(" or ");
-    match newest {
-        Some(newest) if newest == base_slot => Ok(()),
-        Some(newest) => Err(Error::failed(format!(
-            "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
-        ))
-        .with_hint(Hint::UseBaseSlot(newest))),
-        None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
-            .with_hint(Hint::ForceBase)),
-    }
+    let places = sink.shown().into_iter().chain([options.paths.snapshots_dir().shown()]);
+    let places = places.collect::<Vec<_>>().join(" or ");
+    let (message, hint) = match newest {
+        Some(newest) if newest == base_slot => return Ok(()),
+        Some(newest) => {
+            let found = format!("the newest full archive below slot {slot} in {places} is of slot {newest}");
+            (format!("{found}, not of the base slot {base_slot}"), Hint::UseBaseSlot(newest))
+        }
+        None => (format!("there is no full archive of slot {base_slot} in {places}"), Hint::ForceBase),
+    };
+    Err(Error::failed(message).with_hint(hint))
 }
 
 /// Lists archives in the output directory, if it is one, and in the validator's snapshots directory.
@@ -404,12 +401,11 @@ pub(crate) fn threads_within(
     let Some(memory_bytes) = memory_bytes else { return Ok(threads) };
     let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
     match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
-        0 => Err(Error::usage(format!(
-            "a memory limit of {} does not suffice for one worker, which takes {}",
-            bytes(memory_bytes),
-            bytes(worker_bytes + other_bytes)
-        ))
-        .with_hint("give more memory, smaller frames or a lower level")),
+        0 => {
+            let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(bytes);
+            let message = format!("a memory limit of {limit} does not suffice for one worker, which takes {needed}");
+            Err(Error::usage(message).with_hint("give more memory, smaller frames or a lower level"))
+        }
         workers => Ok(workers.min(threads)),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter};
+use slotpress_base::{Error, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
 use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
@@ -157,6 +157,8 @@ impl<'a> Sink<'a> {
 #[cfg(feature = "stores")]
 const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+const STANDARD_OUTPUT: &str = "standard output";
+
 pub(crate) enum OpenSink<'a> {
     File {
         file: Unpublished,
@@ -175,11 +177,9 @@ pub(crate) enum OpenSink<'a> {
 impl OpenSink<'_> {
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::File { file, .. } => file.path().to_path_buf(),
-            Self::Unnamed(file) => file.path().to_path_buf(),
             #[cfg(feature = "stores")]
             Self::Store { path, .. } => path.clone(),
-            Self::Stream(_) => PathBuf::from("standard output"),
+            _ => self.file_path().unwrap_or(Path::new(STANDARD_OUTPUT)).to_path_buf(),
         }
     }
 
@@ -218,7 +218,7 @@ impl OpenSink<'_> {
             },
             Self::Unnamed(_) => Ok(None),
             Self::Stream(stream) => {
-                stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
+                stream.flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
                 Ok(None)
             }
         }
