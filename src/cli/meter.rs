@@ -56,7 +56,7 @@ pub struct MeterReading {
     pub done: Option<f64>,
     /// True if `done` is the share of several steps.
     pub is_overall: bool,
-    pub left: Option<Duration>,
+    pub remaining: Option<Duration>,
     pub note: String,
 }
 
@@ -139,15 +139,15 @@ impl Meter {
             let done = steps[..step].iter().sum::<u64>() + input_bytes.min(steps[step]);
             Some((done, steps.iter().sum::<u64>(), state.steps_start?.elapsed()))
         });
-        let (done_bytes, all_bytes, since) = match (overall, state.total_bytes) {
+        let (done_bytes, all_bytes, elapsed_for_them) = match (overall, state.total_bytes) {
             // A step without a size, such as syncing, tells nothing about the time left.
             (_, None) => (0, 0, elapsed),
             (Some(overall), _) => overall,
             (None, Some(total)) => (input_bytes.min(total), total, elapsed),
         };
         let done = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
-        let is_known = |done: &f64| *done >= TIME_LEFT_PART && *done < 1.0 && since >= TIME_LEFT_AFTER;
-        let left = done.filter(is_known).map(|done| since.mul_f64((1.0 - done) / done));
+        let is_known = |done: &f64| *done >= TIME_LEFT_PART && *done < 1.0 && elapsed_for_them >= TIME_LEFT_AFTER;
+        let remaining = done.filter(is_known).map(|done| elapsed_for_them.mul_f64((1.0 - done) / done));
         MeterReading {
             name: state.name.clone(),
             step: state.step.map(|step| (step + 1, state.steps.len())),
@@ -157,7 +157,7 @@ impl Meter {
             total_bytes: state.total_bytes,
             done,
             is_overall: overall.is_some() && state.steps.len() > 1,
-            left,
+            remaining,
             note: state.note.clone(),
         }
     }
@@ -176,8 +176,8 @@ impl MeterReading {
         self.done.map(|done| format!("{} %", (done * 100.0) as u64))
     }
 
-    fn left(&self) -> Option<String> {
-        self.left.map(|left| format!("{} left", show_whole_seconds(left)))
+    fn remaining(&self) -> Option<String> {
+        self.remaining.map(|time| format!("{} left", show_whole_seconds(time)))
     }
 
     fn rate(&self) -> Option<String> {
@@ -206,9 +206,9 @@ impl MeterReading {
             words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
         };
         let elapsed = self.done.is_none().then(|| show_whole_seconds(self.elapsed));
-        let (percent, left) = (self.percent(), self.left());
+        let (percent, remaining) = (self.percent(), self.remaining());
         if columns + COLUMNS_FREE < COLUMNS_OF_BAR {
-            let parts = join(&[&percent, &elapsed, &left]);
+            let parts = join(&[&percent, &elapsed, &remaining]);
             let fits = |line: &String| line.chars().count() <= columns;
             let variants = [format!("{} {parts}", self.label()), format!("{} {parts}", self.name), parts];
             return variants.iter().find(|line| fits(line)).cloned().unwrap_or_else(|| cut(&variants[2], columns));
@@ -224,14 +224,14 @@ impl MeterReading {
         };
         // A note already contains the rate that matters.
         let (note, rate) = (self.note(), self.rate().filter(|_| self.note.is_empty()));
-        let what = note.clone().or_else(|| self.ratio());
+        let detail = note.clone().or_else(|| self.ratio());
         let variants = [
-            line(&bar, &[&percent, &bytes, &rate, &what, &elapsed, &left]),
-            line(&bar, &[&percent, &bytes, &rate, &note, &elapsed, &left]),
-            line(&bar, &[&percent, &rate, &note, &elapsed, &left]),
-            line(&None, &[&percent, &rate, &note, &elapsed, &left]),
+            line(&bar, &[&percent, &bytes, &rate, &detail, &elapsed, &remaining]),
+            line(&bar, &[&percent, &bytes, &rate, &note, &elapsed, &remaining]),
+            line(&bar, &[&percent, &rate, &note, &elapsed, &remaining]),
+            line(&None, &[&percent, &rate, &note, &elapsed, &remaining]),
             line(&None, &[&percent, &note, &elapsed]),
-            line(&None, &[&percent, &elapsed, &left]),
+            line(&None, &[&percent, &elapsed, &remaining]),
         ];
         let fitting = variants.iter().find(|line| line.chars().count() <= columns);
         fitting.cloned().unwrap_or_else(|| cut(&variants[variants.len() - 1], columns))
@@ -246,7 +246,7 @@ impl MeterReading {
             let of = if self.is_overall { " of all" } else { "" };
             line += &format!(" ({percent}{of})");
         }
-        for part in [self.rate(), self.note().or_else(|| self.ratio()), self.left()].into_iter().flatten() {
+        for part in [self.rate(), self.note().or_else(|| self.ratio()), self.remaining()].into_iter().flatten() {
             line += &format!(", {part}");
         }
         line
@@ -282,7 +282,7 @@ mod tests {
             total_bytes: Some(87 << 30),
             done: Some(0.45),
             is_overall: true,
-            left: Some(Duration::from_secs(122)),
+            remaining: Some(Duration::from_secs(122)),
             note: String::new(),
         }
     }
@@ -292,7 +292,7 @@ mod tests {
         let notes = ["", "45 % fetched, 1118.2 MiB/s, the network is slower"];
         let readings = notes.iter().flat_map(|note| {
             let known = MeterReading { note: note.to_string(), ..restoring() };
-            let unknown = MeterReading { done: None, left: None, total_bytes: None, ..known.clone() };
+            let unknown = MeterReading { done: None, remaining: None, total_bytes: None, ..known.clone() };
             [known, unknown, MeterReading { name: "Checking on held-out frames".into(), ..restoring() }]
         });
         for reading in readings {
@@ -333,7 +333,7 @@ mod tests {
         assert!(!meter.read().bar_line(80, true).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done, Some(0.5));
-        assert!(meter.read().left.is_none(), "half of a second's work tells nothing");
+        assert!(meter.read().remaining.is_none(), "half of a second's work tells nothing");
     }
 
     #[test]

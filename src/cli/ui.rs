@@ -317,7 +317,7 @@ impl Ui {
             total_bytes: reading.total_bytes,
             done_percent: reading.done.map(|done| (done * 1000.0).floor() / 10.0),
             elapsed_seconds: reading.elapsed.as_secs_f64(),
-            left_seconds: reading.left.map(|left| left.as_secs_f64().round()),
+            left_seconds: reading.remaining.map(|time| time.as_secs_f64().round()),
             note: Some(reading.note.as_str()).filter(|note| !note.is_empty()),
         })
     }
