@@ -312,16 +312,7 @@ pub fn export(
         facts.tables = tables;
         facts
     };
-    let manifest = match place {
-        None => None,
-        Some(place) => {
-            progress.check()?;
-            let named: Vec<_> = facts.tables.iter().map(|fields| (fields.table, fields.files.clone())).collect();
-            let mut text = text::json(&facts);
-            text.push('\n');
-            Some(place.publish(&named, facts.slot, text.as_bytes(), progress)?)
-        }
-    };
+    let manifest = place.map(|place| place.publish(&facts, progress)).transpose()?;
     Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })
 }
 

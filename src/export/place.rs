@@ -3,16 +3,19 @@
 //! What goes into a store is written to a scratch directory, and sent after the verdict: nothing is in the bucket before, a
 //! killed run leaves no parts of uploads there, and memory does not grow with the number of files.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, IoContext, KeptDir, Owner, Progress, Result, panic_point};
+use slotpress_base::{Error, IoContext, KeptDir, Owner, Progress, Result, panic_point, text};
 use slotpress_read::{Unpublished, WorkDir, check_output_dir, remove_stale_dirs_in};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
+#[cfg(feature = "stores")]
 use super::parts::ExportedFile;
 use super::table::Table;
+use super::{Manifest, TableFields};
 
 /// Directories that a killed run leaves.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
@@ -53,6 +56,10 @@ fn manifest_name(slot: u64) -> String {
     format!("_manifest-{slot}.json")
 }
 
+fn text_of(manifest: &Manifest) -> String {
+    text::json(manifest) + "\n"
+}
+
 fn exists(path: &Path) -> Error {
     Error::exists(path).with_hint("an export replaces nothing: remove what is there, or choose another output")
 }
@@ -81,34 +88,22 @@ impl<'a> Place<'a> {
     }
 
     /// The state was judged right: gives all files their names. Returns where the manifest is.
-    pub fn publish(
-        self,
-        tables: &[(Table, Vec<ExportedFile>)],
-        slot: u64,
-        manifest: &[u8],
-        progress: &dyn Progress,
-    ) -> Result<String> {
+    pub fn publish(self, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
         panic_point("export publisher");
+        progress.check()?;
         match &self.to {
-            To::Dir(dir) => self.publish_in(dir, tables, slot, manifest, progress),
+            To::Dir(dir) => self.publish_in(dir, manifest, progress),
             #[cfg(feature = "stores")]
-            To::Store(store) => self.send(store, tables, slot, manifest, progress),
+            To::Store(store) => self.send(store, manifest, progress),
             #[cfg(not(feature = "stores"))]
             To::Nowhere(()) => Ok(String::new()),
         }
     }
 
-    fn publish_in(
-        &self,
-        dir: &Arc<KeptDir>,
-        tables: &[(Table, Vec<ExportedFile>)],
-        slot: u64,
-        manifest: &[u8],
-        progress: &dyn Progress,
-    ) -> Result<String> {
-        let (work, partition) = (self.work.dir(), partition(slot));
-        let mut made = Vec::new();
-        for (table, files) in tables {
+    fn publish_in(&self, dir: &Arc<KeptDir>, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
+        let (work, slot) = (self.work.dir(), manifest.slot);
+        let (partition, mut made) = (partition(slot), Vec::new());
+        for TableFields { table, files, .. } in &manifest.tables {
             let whole = work.open_or_make_dir(table.name(), &mut || {})?;
             for file in files {
                 let name = file.path.rsplit('/').next().unwrap_or_default();
@@ -121,8 +116,8 @@ impl<'a> Place<'a> {
             made.push((*table, whole.itself()?));
         }
         let manifest_file = Unpublished::create_in(dir)?;
-        std::io::Write::write_all(&mut manifest_file.file(), manifest).or_path("write", manifest_file.path())?;
-        self.check_free(&tables.iter().map(|(table, _)| *table).collect::<Vec<_>>(), slot, progress)?;
+        manifest_file.file().write_all(text_of(manifest).as_bytes()).or_path("write", manifest_file.path())?;
+        check_free_below(dir, &made.iter().map(|(table, _)| *table).collect::<Vec<_>>(), slot)?;
         progress.check()?;
         let mut moved: Vec<(Table, KeptDir)> = Vec::new();
         let move_all = || {
@@ -148,20 +143,12 @@ impl<'a> Place<'a> {
     }
 
     #[cfg(feature = "stores")]
-    fn send(
-        &self,
-        store: &Store,
-        tables: &[(Table, Vec<ExportedFile>)],
-        slot: u64,
-        manifest: &[u8],
-        progress: &dyn Progress,
-    ) -> Result<String> {
+    fn send(&self, store: &Store, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
+        let (partition, name, tables) = (partition(manifest.slot), manifest_name(manifest.slot), &manifest.tables);
         let mut sent = Vec::new();
-        let partition = partition(slot);
         let mut send_all = || {
-            let total = tables.iter().flat_map(|(_, files)| files).map(|file| file.bytes).sum();
-            progress.stage("Sending", Some(total));
-            for (table, files) in tables {
+            progress.stage("Sending", Some(tables.iter().map(|fields| fields.bytes).sum()));
+            for TableFields { table, files, .. } in tables {
                 let below = below(store, *table, &partition)?;
                 for file in files {
                     let name = file.path.rsplit('/').next().unwrap_or_default();
@@ -169,12 +156,12 @@ impl<'a> Place<'a> {
                     sent.push((below.clone(), name.to_string()));
                 }
             }
-            for (table, _) in tables {
+            for TableFields { table, .. } in tables {
                 let below = below(store, *table, &partition)?;
                 put(&below, SUCCESS, &[], progress)?;
                 sent.push((below, SUCCESS.to_string()));
             }
-            put(store, &manifest_name(slot), manifest, progress)
+            put(store, &name, text_of(manifest).as_bytes(), progress)
         };
         if let Err(error) = send_all() {
             // The last that was put goes first: a part of an export must not look complete.
@@ -183,7 +170,7 @@ impl<'a> Place<'a> {
             }
             return Err(error);
         }
-        Ok(store.shown(&manifest_name(slot)))
+        Ok(store.shown(&name))
     }
 
     #[cfg(feature = "stores")]
