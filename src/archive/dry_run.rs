@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Error, KeptDir, Progress, Result, Space, text};
+use slotpress_base::{Error, Progress, Result, Space, text};
 use slotpress_format::{ArchiveName, name_parts};
-use slotpress_read::Plan;
 
 use super::sink::Place;
-use super::{ArchiveOptions, ArchivePlan, encode_planned, linked_frames};
+use super::{ArchivePlan, encode_planned, linked_frames};
 
 /// Number of frames in the sample, spread evenly: 128 MiB at the default frame size, a second or two on one core at
 /// level 1.
@@ -51,7 +50,7 @@ impl ArchivePlan<'_> {
         let Place::Kept(dir) = &self.sink.place else {
             return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
         };
-        let (sample_bytes, estimated_bytes) = estimate(&self.plan, &self.options, self.threads, progress)?;
+        let (sample_bytes, estimated_bytes) = self.estimate(progress)?;
         Ok(ArchivePreview {
             path: dir.path_of(self.name.to_string()),
             name: self.name.clone(),
@@ -62,35 +61,31 @@ impl ArchivePlan<'_> {
             free_bytes: Space::in_dir(dir, estimated_bytes)?.free_bytes,
         })
     }
-}
 
-/// Compresses a sample; returns its length before compression, and the estimated length of the archive.
-fn estimate(plan: &Plan, options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<(u64, u64)> {
-    let step = linked_frames(plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
-    let sample: Vec<_> = linked_frames(plan, options).step_by(step).collect();
-    let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
-    progress.stage("Sampling", Some(sample_bytes));
-    let mut output_bytes = 0u64;
-    encode_planned(plan, options, sample.into_iter(), threads, progress, &mut |frame| {
-        output_bytes += frame.bytes.len() as u64;
-        Ok(())
-    })?;
-    let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
-    Ok((sample_bytes, (plan.tar_bytes() as f64 * ratio) as u64))
-}
+    /// Fails if the estimated archive does not fit into the file system of the sink's directory. Compresses a sample only if
+    /// the uncompressed tar would not fit.
+    pub(super) fn check_room(&self, progress: &dyn Progress) -> Result<()> {
+        let Place::Kept(dir) = &self.sink.place else { return Ok(()) };
+        let space = Space::in_dir(dir, self.plan.tar_bytes())?;
+        match space.check() {
+            Ok(()) => Ok(()),
+            Err(_) => Space { needed_bytes: self.estimate(progress)?.1, ..space }.check(),
+        }
+    }
 
-/// Fails if the estimated archive does not fit into the directory's file system. Compresses a sample only if the
-/// uncompressed tar would not fit.
-pub fn check_room(
-    dir: &KeptDir,
-    plan: &Plan,
-    options: &ArchiveOptions,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let space = Space::in_dir(dir, plan.tar_bytes())?;
-    match space.check() {
-        Ok(()) => Ok(()),
-        Err(_) => Space { needed_bytes: estimate(plan, options, threads, progress)?.1, ..space }.check(),
+    /// Compresses a sample; returns its length before compression, and the estimated length of the archive.
+    fn estimate(&self, progress: &dyn Progress) -> Result<(u64, u64)> {
+        let (plan, options) = (&self.plan, &self.options);
+        let step = linked_frames(plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
+        let sample: Vec<_> = linked_frames(plan, options).step_by(step).collect();
+        let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
+        progress.stage("Sampling", Some(sample_bytes));
+        let mut output_bytes = 0u64;
+        encode_planned(plan, options, sample.into_iter(), self.threads, progress, &mut |frame| {
+            output_bytes += frame.bytes.len() as u64;
+            Ok(())
+        })?;
+        let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
+        Ok((sample_bytes, (plan.tar_bytes() as f64 * ratio) as u64))
     }
 }

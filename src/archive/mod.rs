@@ -32,7 +32,6 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::dry_run::check_room;
 use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
 use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
 use crate::archive::sink::{OpenSink, Place, Sink};
@@ -211,12 +210,10 @@ impl<'a> ArchivePlan<'a> {
     /// # Errors
     /// Like [`archive()`].
     pub fn execute(self, progress: &'a dyn Progress) -> Result<ArchiveReport> {
-        let Self { options, sink, plan, name, threads, stopwatch, _lock, _watch } = self;
-        warn_of_whole_storages(plan.whole_storages, progress);
+        warn_of_whole_storages(self.plan.whole_storages, progress);
         progress.check()?;
-        if let Place::Kept(dir) = &sink.place {
-            check_room(dir, &plan, &options, threads, progress)?;
-        }
+        self.check_room(progress)?;
+        let Self { options, sink, plan, name, threads, stopwatch, _lock, _watch } = self;
         let out_dir = sink.parent().map(Path::to_path_buf);
         let input_bytes = plan.tar_bytes();
         let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
