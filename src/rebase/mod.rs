@@ -268,7 +268,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     // What both are: a cluster's first bank has these.
     let cluster = |bank: &BankFile| (bank.genesis_creation_time, bank.ticks_per_slot);
     if cluster(old) != cluster(new) {
-        return Err(Error::failed("the archives are of different clusters: their chains began at different times"));
+        return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
     }
     if new.is_of_firedancer() {
         return Err(of_firedancer());
@@ -287,7 +287,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
 
 /// Error for a new state whose documents, or rent epochs of vote accounts, Agave would not take.
 fn of_firedancer() -> Error {
-    Error::failed("the new state is Firedancer's: what Agave needs for it is not in the archive")
+    Error::usage("the new state is Firedancer's: what Agave needs for it is not in the archive")
         .with_hint("convert it with `recompress` first")
 }
 

@@ -142,7 +142,7 @@ impl Storages<'_, '_> {
         let id = u32::try_from(count + 1).ok();
         let slot = new.checked_sub(count).filter(|slot| *slot > old);
         let (Some(slot), Some(id)) = (slot, id) else {
-            return Err(Error::failed(format!(
+            return Err(Error::usage(format!(
                 "there are {} slots above slot {old}, too few for a storage of 64 MiB in each to hold what changed",
                 new - old
             ))
