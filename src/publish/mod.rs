@@ -13,7 +13,9 @@ mod pins;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod preview;
 mod publisher;
+mod retry;
 mod target;
 mod upload;
 mod workers;
@@ -25,7 +27,8 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 pub use event::{Event, Published};
-pub use publisher::{preview, publish};
+pub use preview::preview;
+pub use publisher::publish;
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};

@@ -17,15 +17,16 @@ use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, Fault, judge_file, look_for_slot_time, scan_names, unix_ns};
 use slotpress_serve::supervisor;
 use slotpress_serve::tell::tell;
-use slotpress_stores::{Store, Target};
+use slotpress_stores::Target;
 
 use super::PublishOptions;
 use super::event::Event;
-use super::index::{IndexedStore, Ready};
+use super::index::Ready;
 use super::journal::{Identity, Journal, StateCheck};
 use super::metrics::Metrics;
 use super::pins::{PinDir, Pinned, Writers, WrittenBy, check_dirs};
 use super::plan::{ArchiveSet, Key, PlanOptions, Situation, epoch_ends, key};
+use super::retry::Retry;
 use super::target::{TargetContents, TargetWorker, Task, read_genesis};
 use super::upload::Making;
 use super::workers::{Background, Message, Workers, state_of};
@@ -37,17 +38,6 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Interval between checks whether the user has interrupted the run.
 const TICK: Duration = Duration::from_millis(50);
-
-/// Pause after the first failure of an operation; each further failure doubles it, up to the maximum.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(300);
-
-/// Attempts per operation in a run with `--once`.
-const ATTEMPTS_ONCE: u32 = 4;
-
-/// Failures of an archive's preparation after which others get their turn during its pauses. Not earlier, because
-/// preparing an older archive takes long and may be for nothing.
-const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Limit of archives remembered as reported, to report each only once. When it is reached, all are forgotten.
 const SKIPPED_MAX: usize = 1000;
@@ -116,71 +106,6 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
         background.is_over.store(true, Relaxed);
         result
     })
-}
-
-/// Lists the archives that a run would publish first, each with its targets. Changes nothing.
-///
-/// # Errors
-/// If a directory or a target cannot be read.
-pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
-    let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
-    let mut now = Situation { seen, ..Situation::default() };
-    let client = Client::new(&options.client)?;
-    check_dirs(options)?;
-    options.genesis.as_deref().map(read_genesis).transpose()?;
-    for target in &options.targets {
-        let store = Store::open(target, &options.stores, &client)?;
-        let index = IndexedStore::of(&store, "", false)?.map(|there| there.read(progress)).transpose()?;
-        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
-    }
-    let mut first = Vec::new();
-    while let Some(archive) = now.next_to_prepare(&PlanOptions::default()) {
-        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(has, _)| has.wants(&archive.name));
-        let wanting = wanting.map(|(has, target)| {
-            has.keys.insert(key(&archive.name));
-            target.to_string()
-        });
-        first.push((archive.name.clone(), wanting.collect()));
-    }
-    Ok(first)
-}
-
-/// Failures of an operation, and the time of its next attempt.
-#[derive(Clone, Debug, Default)]
-struct Retry {
-    failures: u32,
-    next: Option<Instant>,
-}
-
-impl Retry {
-    /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
-    fn failed(&mut self, is_once: bool) -> Option<Duration> {
-        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
-        self.failures = self.failures.saturating_add(1);
-        self.next = Some(Instant::now() + pause);
-        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
-    }
-
-    /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
-    fn refused(&mut self, is_once: bool) -> Option<Duration> {
-        if is_once {
-            self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
-        }
-        self.failed(is_once)
-    }
-
-    fn is_due(&self) -> bool {
-        self.next.is_none_or(|next| next <= Instant::now())
-    }
-
-    /// True if a run with `--once` makes no further attempt.
-    fn is_given_up(&self, is_once: bool) -> bool {
-        is_once && self.failures >= ATTEMPTS_ONCE
-    }
-
-    fn lets_others_go(&self, is_once: bool) -> bool {
-        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
-    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -669,32 +594,4 @@ fn unix_seconds() -> u64 {
 fn is_refusal(error: &Error) -> bool {
     error.kind() == ErrorKind::Exists
         || NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Forbidden)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
-        let mut retry = Retry::default();
-        assert_eq!(retry.refused(false), Some(RETRY_FIRST));
-        assert_eq!(retry.refused(false), Some(RETRY_FIRST * 2));
-        assert!(!retry.is_given_up(true));
-        assert_eq!((retry.refused(true), retry.is_given_up(true)), (None, true));
-    }
-
-    #[test]
-    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
-        let mut retry = Retry::default();
-        for failures in 1..=ATTEMPTS_ONCE {
-            assert_eq!(retry.failed(true).is_some(), failures < ATTEMPTS_ONCE);
-            assert_eq!(retry.lets_others_go(false), failures >= FAILURES_BEFORE_OTHERS);
-            assert_eq!(retry.lets_others_go(true), failures >= FAILURES_BEFORE_OTHERS);
-            assert!(!retry.is_due());
-        }
-        retry.next = None;
-        assert!(retry.is_due() && !retry.lets_others_go(false), "its pause is over");
-        assert!(retry.lets_others_go(true), "it is given up");
-    }
 }

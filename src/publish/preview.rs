@@ -1,0 +1,40 @@
+//! What a run would publish.
+
+use slotpress_base::{Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_net::Client;
+use slotpress_read::scan_names;
+use slotpress_stores::Store;
+
+use super::PublishOptions;
+use super::index::IndexedStore;
+use super::pins::check_dirs;
+use super::plan::{PlanOptions, Situation, key};
+use super::target::read_genesis;
+
+/// Lists the archives that a run would publish first, each with its targets. Changes nothing.
+///
+/// # Errors
+/// If a directory or a target cannot be read.
+pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
+    let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
+    let mut now = Situation { seen, ..Situation::default() };
+    let client = Client::new(&options.client)?;
+    check_dirs(options)?;
+    options.genesis.as_deref().map(read_genesis).transpose()?;
+    for target in &options.targets {
+        let store = Store::open(target, &options.stores, &client)?;
+        let index = IndexedStore::of(&store, "", false)?.map(|there| there.read(progress)).transpose()?;
+        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
+    }
+    let mut first = Vec::new();
+    while let Some(archive) = now.next_to_prepare(&PlanOptions::default()) {
+        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(has, _)| has.wants(&archive.name));
+        let wanting = wanting.map(|(has, target)| {
+            has.keys.insert(key(&archive.name));
+            target.to_string()
+        });
+        first.push((archive.name.clone(), wanting.collect()));
+    }
+    Ok(first)
+}

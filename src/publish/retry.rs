@@ -1,0 +1,80 @@
+//! When an operation that failed is tried again.
+
+use std::time::{Duration, Instant};
+
+/// Pause after the first failure of an operation; each further failure doubles it, up to the maximum.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// Attempts per operation in a run with `--once`.
+const ATTEMPTS_ONCE: u32 = 4;
+
+/// Failures of an archive's preparation after which others get their turn during its pauses. Not earlier, because
+/// preparing an older archive takes long and may be for nothing.
+const FAILURES_BEFORE_OTHERS: u32 = 3;
+
+/// Failures of an operation, and the time of its next attempt.
+#[derive(Clone, Debug, Default)]
+pub struct Retry {
+    pub failures: u32,
+    next: Option<Instant>,
+}
+
+impl Retry {
+    /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
+    pub fn failed(&mut self, is_once: bool) -> Option<Duration> {
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(Instant::now() + pause);
+        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
+    }
+
+    /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
+    pub fn refused(&mut self, is_once: bool) -> Option<Duration> {
+        if is_once {
+            self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
+        }
+        self.failed(is_once)
+    }
+
+    pub fn is_due(&self) -> bool {
+        self.next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// True if a run with `--once` makes no further attempt.
+    pub fn is_given_up(&self, is_once: bool) -> bool {
+        is_once && self.failures >= ATTEMPTS_ONCE
+    }
+
+    pub fn lets_others_go(&self, is_once: bool) -> bool {
+        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
+        let mut retry = Retry::default();
+        assert_eq!(retry.refused(false), Some(RETRY_FIRST));
+        assert_eq!(retry.refused(false), Some(RETRY_FIRST * 2));
+        assert!(!retry.is_given_up(true));
+        assert_eq!((retry.refused(true), retry.is_given_up(true)), (None, true));
+    }
+
+    #[test]
+    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
+        let mut retry = Retry::default();
+        for failures in 1..=ATTEMPTS_ONCE {
+            assert_eq!(retry.failed(true).is_some(), failures < ATTEMPTS_ONCE);
+            assert_eq!(retry.lets_others_go(false), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(retry.lets_others_go(true), failures >= FAILURES_BEFORE_OTHERS);
+            assert!(!retry.is_due());
+        }
+        retry.next = None;
+        assert!(retry.is_due() && !retry.lets_others_go(false), "its pause is over");
+        assert!(retry.lets_others_go(true), "it is given up");
+    }
+}
