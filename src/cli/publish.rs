@@ -86,6 +86,14 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
+    /// Number of newest rebased archives to keep on each target; they go with their full archive, too [default: --rebase-onto]
+    #[arg(long, value_name = "N", help_heading = "Targets", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_rebased: Option<u64>,
+    /// When nothing else is to be done, also make incremental archives of the newest state on this many older full archives of a
+    /// target (see rebase); each reads both archives twice, in a target that is a directory
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
+          value_parser = clap::value_parser!(u64).range(0..=16))]
+    rebase_onto: u64,
     /// Also keep what was published within this time, for example 7d
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Targets")]
     keep_within: Option<Duration>,
@@ -185,8 +193,10 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.checks_pairs = args.check_pairs;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
-    options.keep =
-        Keep::new(args.keep_full as usize, args.keep_incremental as usize).within(args.keep_within.unwrap_or_default());
+    options.keep = Keep::new(args.keep_full as usize, args.keep_incremental as usize)
+        .rebased(args.keep_rebased.unwrap_or(args.rebase_onto) as usize)
+        .within(args.keep_within.unwrap_or_default());
+    options.rebase_onto = args.rebase_onto as usize;
     options.grace = args.grace;
     options.keep_slots = args.keep_slot.iter().copied().collect();
     options.keeps_epoch_ends = args.keep_epoch_ends;

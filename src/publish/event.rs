@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use slotpress_base::{Error, text};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::{ArchiveName, Hash, Root};
 
 use super::journal::StateCheck;
 
@@ -26,13 +26,13 @@ pub enum Event {
     Pinned {
         name: ArchiveName,
     },
-    /// An archive was left out, because it cannot be pinned or there is no room.
+    /// An archive was left out: it cannot be pinned or rebased, or there is no room.
     Skipped {
         name: ArchiveName,
         #[serde(rename = "reason")]
         why: String,
     },
-    /// An archive was checked and recompressed, and is ready to be published.
+    /// An archive was checked and recompressed, or rebased, and is ready to be published.
     Prepared {
         name: ArchiveName,
         state: StateCheck,
@@ -40,6 +40,8 @@ pub enum Event {
         bytes: u64,
         /// Root hash; `None` if its frames are not hashed.
         root: Option<Root>,
+        /// For rebased archives: hash of the full archive that this one goes on.
+        rebased_on: Option<Hash>,
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
@@ -87,6 +89,8 @@ pub struct Published {
     pub bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
+    /// For rebased archives: hash of the full archive that this one goes on.
+    pub rebased_on: Option<Hash>,
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
@@ -123,6 +127,7 @@ impl Event {
                     ("PUBLISH_STATE", published.state.as_str().into()),
                     ("PUBLISH_KEPT", u8::from(published.is_kept).to_string()),
                     ("PUBLISH_ROOT", published.root.map_or(String::new(), |root| root.to_string())),
+                    ("PUBLISH_REBASED_ON", published.rebased_on.map_or(String::new(), |hash| hash.to_string())),
                 ];
                 Some((false, of_name(&published.name, &facts)))
             }

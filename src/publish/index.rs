@@ -15,7 +15,7 @@ use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArc
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
 use super::journal::StateCheck;
-use super::plan::ArchiveSet;
+use super::plan::{ArchiveSet, Key, key};
 
 /// File name of the index. Its path is the one at which `slotpress serve` offers its list.
 const INDEX: &str = "archives";
@@ -87,7 +87,12 @@ impl Index {
     }
 
     pub fn published(&self) -> ArchiveSet {
-        ArchiveSet::of(self.archives().map(|archive| &archive.name))
+        let rebased = self.archives().filter(|archive| archive.rebased_on.is_some()).map(|archive| key(&archive.name));
+        ArchiveSet { rebased: rebased.collect(), ..ArchiveSet::of(self.archives().map(|archive| &archive.name)) }
+    }
+
+    pub fn find(&self, is_it: impl Fn(&Key) -> bool) -> Option<&ArchiveName> {
+        self.archives().map(|archive| &archive.name).find(|name| is_it(&key(name)))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -97,7 +102,7 @@ impl Index {
     pub fn newest(&self) -> Newest {
         let of = |is_full: bool| {
             let all = self.archives().filter(|archive| archive.name.base_slot.is_none() == is_full);
-            let newest = all.max_by_key(|archive| archive.name.slot)?;
+            let newest = all.filter(|archive| archive.rebased_on.is_none()).max_by_key(|archive| archive.name.slot)?;
             let since = Duration::from_secs(newest.modified_unix_seconds.unwrap_or_default());
             let at = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
             Some(PublishedSlot { slot: newest.name.slot, at })

@@ -94,7 +94,7 @@ impl Series {
         registry.register("bytes", help, self.published_bytes.clone());
         let help = "Damaged archives, archives left out, failures of targets, others";
         registry.register("failures", help, self.failures.clone());
-        let help = "Seconds spent checking and recompressing, and publishing";
+        let help = "Seconds spent checking and recompressing, rebasing, and publishing";
         registry.register("stage_seconds", help, self.stage_seconds.clone());
         let help = "Bytes of archives pinned against the purge";
         registry.register("pinned_bytes", help, self.pinned_bytes.clone());
@@ -125,6 +125,7 @@ impl Metrics {
             self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
+            Event::Prepared { rebased_on: Some(_), elapsed, .. } => stage("rebase", elapsed),
             Event::Prepared { elapsed, .. } => stage("prepare", elapsed),
             Event::Published(published) => {
                 stage("publish", &published.elapsed);

@@ -2,8 +2,8 @@
 //! puts them on targets, and prunes there; continuously, or once.
 //!
 //! `plan` decides what to do, and does no I/O. The calling thread scans directories, pins archives and assigns work;
-//! one thread prepares archives, and one thread per target publishes them. A run may be killed at any time: the next
-//! run finds the open work in the directory of pins, in the journal there, and on the targets.
+//! one thread prepares archives, one rebases them, and one thread per target publishes them. A run may be killed at any
+//! time: the next run finds the open work in the directory of pins, in the journal there, and on the targets.
 
 mod event;
 mod index;
@@ -15,6 +15,7 @@ mod plan;
 mod plan_tests;
 mod preview;
 mod publisher;
+mod rebasing;
 mod retry;
 mod target;
 mod upload;
@@ -87,6 +88,9 @@ pub struct PublishOptions {
     pub pin_bytes: Option<u64>,
     /// Number and age of archives to keep on each target.
     pub keep: Keep,
+    /// Number of older full archives on each target onto which its newest one is rebased. The archives are read in a target
+    /// that is a directory; `keep` limits how many results stay.
+    pub rebase_onto: usize,
     /// Time for which a published archive is never deleted, because downloads of it may be running.
     pub grace: Duration,
     /// Slots around which archives are kept apart, in `kept/`.
@@ -150,6 +154,7 @@ impl PublishOptions {
             every: EVERY_DEFAULT,
             pin_bytes: None,
             keep: Keep::new(KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT),
+            rebase_onto: 0,
             grace: GRACE_DEFAULT,
             keep_slots: BTreeSet::new(),
             keeps_epoch_ends: false,

@@ -18,13 +18,17 @@ pub fn key(name: &ArchiveName) -> Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<Key>,
+    /// Those of them that `rebase` made: never the newest.
+    pub rebased: BTreeSet<Key>,
     /// True if the target has not answered: nothing is prepared for it.
     pub is_silent: bool,
+    /// True if it is a directory: what is to be rebased can be read there.
+    pub is_dir: bool,
 }
 
 impl ArchiveSet {
     pub fn of<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
-        Self { keys: names.into_iter().map(key).collect(), is_silent: false }
+        Self { keys: names.into_iter().map(key).collect(), ..Self::default() }
     }
 
     fn newest_full(&self) -> Option<u64> {
@@ -32,7 +36,7 @@ impl ArchiveSet {
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
-        self.keys.iter().filter(|key| key.0 == Some(base)).map(|(_, slot, _)| *slot).max()
+        self.keys.difference(&self.rebased).filter(|key| key.0 == Some(base)).map(|(_, slot, _)| *slot).max()
     }
 
     /// True if the target lacks this archive and would become newer by it. An incremental archive must be based on the
@@ -40,7 +44,7 @@ impl ArchiveSet {
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest_full = self.newest_full();
         match name.base_slot {
-            _ if self.is_silent => false,
+            _ if self.is_silent || self.keys.contains(&key(name)) => false,
             None => newest_full.is_none_or(|newest| newest < name.slot),
             Some(base) => {
                 newest_full == Some(base) && self.newest_incremental_on(base).is_none_or(|newest| newest < name.slot)
@@ -49,7 +53,21 @@ impl ArchiveSet {
     }
 
     fn with<'a>(&self, ready: impl Iterator<Item = &'a ArchiveName>) -> Self {
-        Self { keys: self.keys.iter().copied().chain(ready.map(key)).collect(), ..*self }
+        Self { keys: self.keys.iter().copied().chain(ready.map(key)).collect(), ..self.clone() }
+    }
+
+    /// Rebased states that the target lacks: the newest full archive on each of the `onto` newest older ones.
+    pub fn lacked_rebased(&self, onto: usize) -> BTreeSet<Key> {
+        let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none() && !self.is_silent);
+        let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
+        let older = fulls.map(|(_, slot, _)| *slot).filter(|slot| slot < new).take(onto);
+        older.map(|old| (Some(old), *new, *hash)).filter(|key| !self.keys.contains(key)).collect()
+    }
+
+    /// True if it is a directory with both full archives of which this rebased state is made.
+    pub fn can_rebase(&self, (base, slot, hash): &Key) -> bool {
+        let is_base = |key: &Key| key.0.is_none() && Some(key.1) == *base;
+        self.is_dir && self.keys.contains(&(None, *slot, *hash)) && self.keys.iter().any(is_base)
     }
 }
 
@@ -58,6 +76,8 @@ pub struct Situation {
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
     pub ready: Vec<ArchiveName>,
+    /// States in `ready` that were rebased here: a target has the full archive.
+    pub rebased: BTreeSet<Key>,
     pub targets: Vec<ArchiveSet>,
     /// States in `kept/` of each target.
     pub kept: Vec<ArchiveSet>,
@@ -77,6 +97,7 @@ pub struct PlanOptions {
     pub keep_slots: BTreeSet<u64>,
     pub pin_bytes: Option<u64>,
     pub checks_pairs: bool,
+    pub rebase_onto: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,9 +118,16 @@ impl Situation {
         self.ready.iter().map(key).collect()
     }
 
+    /// What a target has once everything ready is published.
+    fn later(&self, target: &ArchiveSet) -> ArchiveSet {
+        let mut later = target.with(self.ready.iter());
+        later.rebased.extend(&self.rebased);
+        later
+    }
+
     /// The newest archive of a kind that a target will still want after everything ready is published.
     fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
-        let later: Vec<ArchiveSet> = self.targets.iter().map(|target| target.with(self.ready.iter())).collect();
+        let later: Vec<ArchiveSet> = self.targets.iter().map(|target| self.later(target)).collect();
         let is_wanted = |key: &Key, archive: &Archive| {
             archive.is_full() == is_full && !but.contains(key) && later.iter().any(|it| it.wants(&archive.name))
         };
@@ -122,7 +150,8 @@ impl Situation {
     /// pinned, not.
     fn to_keep(&self, options: &PlanOptions, is_pinned_only: bool) -> BTreeSet<Key> {
         let kept = self.kept.iter().flat_map(|kept| kept.keys.iter().copied());
-        let known: BTreeSet<Key> = self.candidates().into_keys().chain(self.ready_keys()).chain(kept).collect();
+        let ready = self.ready_keys().into_iter().filter(|key| !self.rebased.contains(key));
+        let known: BTreeSet<Key> = self.candidates().into_keys().chain(ready).chain(kept).collect();
         let brackets = options.keep_slots.iter().map(|slot| bracket(*slot, &known));
         let wanted = brackets.filter(|bracket| is_pinned_only || bracket.is_complete).flat_map(|bracket| bracket.keys);
         wanted.filter(|key| self.kept.iter().any(|kept| !kept.keys.contains(key))).collect()
@@ -147,7 +176,7 @@ impl Situation {
         let mut needed = Vec::from_iter(self.preparing);
         if options.checks_pairs {
             let of_next = self.preparing.and_then(|(base, ..)| base);
-            let fulls = self.targets.iter().filter_map(|target| target.with(self.ready.iter()).newest_full());
+            let fulls = self.targets.iter().filter_map(|target| self.later(target).newest_full());
             let bases = [of_next, fulls.max()];
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
@@ -190,7 +219,8 @@ impl Situation {
     }
 
     fn newest_ready(&self, target: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
-        let wanted = self.ready.iter().filter(|name| name.base_slot.is_none() == is_full && target.wants(name));
+        let is_wanted = |name: &&ArchiveName| name.base_slot.is_none() == is_full && target.wants(name);
+        let wanted = self.ready.iter().filter(is_wanted).filter(|name| !self.rebased.contains(&key(name)));
         wanted.max_by_key(|name| name.slot)
     }
 
@@ -199,10 +229,38 @@ impl Situation {
         self.ready.iter().find(|name| keep.contains(&key(name)) && !kept.keys.contains(&key(name)))
     }
 
+    /// True if a target has the full archive of a state.
+    pub fn has_full_of(&self, (_, slot, hash): &Key) -> bool {
+        self.targets.iter().any(|target| target.keys.contains(&(None, *slot, *hash)))
+    }
+
+    /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready for it.
+    fn lacked_rebased(&self, target: &ArchiveSet, options: &PlanOptions) -> BTreeSet<Key> {
+        target.with(self.newest_ready(target, true).into_iter()).lacked_rebased(options.rebase_onto)
+    }
+
+    /// Rebased states to be made; none while a newer full archive is there to be prepared.
+    pub fn to_rebase(&self, options: &PlanOptions) -> BTreeSet<Key> {
+        if self.next_full().is_some() {
+            return BTreeSet::new();
+        }
+        let lacked = self.targets.iter().flat_map(|target| self.lacked_rebased(target, options));
+        let ready = self.ready_keys();
+        let can_be_made = |key: &Key| self.targets.iter().any(|target| target.can_rebase(key));
+        lacked.filter(|key| can_be_made(key) && !ready.contains(key) && !self.refused.contains(key)).collect()
+    }
+
+    /// Chooses a rebased archive for a target that has nothing else to publish.
+    pub fn next_rebased(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
+        let lacked = self.lacked_rebased(self.targets.get(target)?, options);
+        self.ready.iter().find(|name| lacked.contains(&key(name)) && self.rebased.contains(&key(name)))
+    }
+
     /// Ready archives that can be deleted: not the newest of their kind, or wanted by no target.
     pub fn unneeded(&self, options: &PlanOptions) -> Vec<&ArchiveName> {
         let mut wanted = self.to_keep(options, false);
         for target in &self.targets {
+            wanted.extend(self.lacked_rebased(target, options).intersection(&self.rebased));
             let full = self.newest_ready(target, true);
             let incremental = self.newest_ready(&target.with(full.into_iter()), false);
             wanted.extend(full.into_iter().chain(incremental).map(key));

@@ -1,7 +1,9 @@
 //! Decisions of the plan in made-up situations.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use slotpress_format::ledger::names::*;
 use slotpress_read::catalog::Archive;
 
@@ -136,4 +138,141 @@ fn ends_of_epochs() {
     assert_eq!(epoch_ends(&(900..=999), 0), [899, 999].into());
     assert_eq!(epoch_ends(&(900..=999), 930), [999].into());
     assert_eq!(epoch_ends(&(0..=99), 0), [99].into());
+}
+
+const ONTO_TWO: usize = 2;
+
+fn onto(rebase_onto: usize) -> PlanOptions {
+    PlanOptions { rebase_onto, ..options() }
+}
+
+fn dir(names: &[ArchiveName]) -> ArchiveSet {
+    ArchiveSet { is_dir: true, ..published(names) }
+}
+
+fn keys(names: &[ArchiveName]) -> BTreeSet<Key> {
+    names.iter().map(key).collect()
+}
+
+#[test]
+fn the_newest_full_archive_is_rebased_onto_older_ones() {
+    let fulls = [full(100), full(200), full(300)];
+    let mut now = situation(&fulls, vec![dir(&fulls)]);
+    assert_eq!(now.to_rebase(&onto(0)), keys(&[]));
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[on(200, 300)]));
+    assert_eq!(now.to_rebase(&onto(16)), keys(&[on(200, 300), on(100, 300)]));
+    now.targets = vec![dir(&[&fulls[..], &[on(200, 300)]].concat())];
+    assert_eq!(now.to_rebase(&onto(ONTO_TWO)), keys(&[on(100, 300)]), "what a validator made is as good");
+    now.ready = vec![on(100, 300)];
+    now.rebased = keys(&now.ready);
+    assert_eq!(now.to_rebase(&onto(ONTO_TWO)), keys(&[]));
+    assert_eq!(now.next_rebased(0, &onto(ONTO_TWO)), Some(&on(100, 300)));
+    assert_eq!((now.next_to_publish(0), now.unneeded(&onto(ONTO_TWO)).len()), (None, 0));
+    assert_eq!(now.next_rebased(0, &onto(1)), None, "only one is asked for");
+    assert_eq!(now.unneeded(&onto(1)), [&on(100, 300)]);
+    now.ready.clear();
+    now.refused = keys(&[on(100, 300)]);
+    assert_eq!(now.to_rebase(&onto(ONTO_TWO)), keys(&[]));
+}
+
+#[test]
+fn the_next_full_archive_drops_what_is_rebased() {
+    let mut now = situation(&[full(300)], vec![dir(&[full(100), full(200)])]);
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[]), "it is seen");
+    now.ready = vec![full(300), on(100, 200)];
+    now.rebased = keys(&[on(100, 200)]);
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[]), "the directory does not have it yet");
+    assert_eq!(now.unneeded(&onto(1)), [&on(100, 200)]);
+    now.targets = vec![dir(&[full(100), full(200), full(300)])];
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[on(200, 300)]));
+}
+
+#[test]
+fn only_a_directory_with_both_full_archives_is_read() {
+    let (fulls, lags) = ([full(100), full(200)], published(&[full(100)]));
+    let mut now = situation(&fulls, vec![published(&fulls), dir(&[full(200)])]);
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[]));
+    now.targets = vec![published(&fulls), dir(&fulls), lags];
+    now.ready = vec![full(200)];
+    assert_eq!(now.to_rebase(&onto(1)), keys(&[on(100, 200)]));
+    now.ready.push(on(100, 200));
+    now.rebased = keys(&[on(100, 200)]);
+    let next = |at| now.next_to_publish(at).or_else(|| now.next_rebased(at, &onto(1)));
+    assert_eq!([0, 1, 2].map(next), [Some(&on(100, 200)), Some(&on(100, 200)), Some(&full(200))]);
+}
+
+#[test]
+fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
+    let mut now = situation(&[on(100, 200)], vec![dir(&[full(100), full(200)])]);
+    assert_eq!(prepared(&now, &onto(1)), None);
+    now.ready = vec![on(100, 200)];
+    assert_eq!((now.next_to_publish(0), now.next_rebased(0, &onto(1))), (None, None));
+    assert_eq!(now.unneeded(&onto(1)), [&on(100, 200)]);
+}
+
+/// Also where its full archive is the newest again, because a newer one was removed.
+#[test]
+fn a_rebased_archive_is_never_the_newest() {
+    let has = |names: &[ArchiveName]| ArchiveSet { rebased: keys(&[on(100, 200)]), ..dir(names) };
+    let mut now = situation(&[on(100, 150)], vec![has(&[full(100), on(100, 200)])]);
+    assert_eq!(prepared(&now, &options()), Some(on(100, 150)));
+    assert!(!now.targets[0].wants(&on(100, 200)), "it is there");
+    now = situation(&[on(200, 210)], vec![has(&[full(100), full(200), on(100, 200)])]);
+    assert_eq!(prepared(&now, &options()), Some(on(200, 210)));
+}
+
+/// Full archives of slots 10, 20, … by the bits of a number.
+fn fulls_of(bits: u8) -> Vec<ArchiveName> {
+    (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| full(10 * (bit + 1))).collect()
+}
+
+/// Few archives, so that they relate to each other.
+fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
+    let incremental = (1u64..9, 1u64..9).prop_map(|(base, more)| on(10 * base, 10 * base + more));
+    (any::<u8>(), prop::collection::vec(incremental, 0..6))
+        .prop_map(|(bits, incrementals)| [fulls_of(bits), incrementals].concat())
+}
+
+proptest! {
+    /// Each rebase that is made gets to the targets, none is made twice, and what else is done stays as it is.
+    #[test]
+    fn rebased_archives_change_nothing_else(
+        seen in some_archives(),
+        ready in some_archives(),
+        targets in prop::collection::vec((some_archives(), any::<bool>()), 1..4),
+        keep_slot in 0u64..90,
+        count in 0usize..4,
+    ) {
+        let targets = targets.iter().map(|(has, is_dir)| ArchiveSet { is_dir: *is_dir, ..published(has) }).collect();
+        let plain = Situation { ready, ..situation(&seen, targets) };
+        let options = PlanOptions { keep_slots: [keep_slot].into(), ..onto(count) };
+        let mut now = plain.clone();
+        while let Some(next) = now.to_rebase(&options).last().copied() {
+            let (base, slot, _) = next;
+            prop_assert!(now.targets.iter().any(|target| target.can_rebase(&next)));
+            prop_assert!(base < Some(slot) && now.rebased.insert(next), "made twice: {next:?}");
+            now.ready.push(on(base.unwrap_or_default(), slot));
+        }
+        let publish = |now: &mut Situation, at: usize| {
+            let next = now.next_rebased(at, &options).map(key);
+            next.map(|next| (now.targets[at].keys.insert(next), now.targets[at].rebased.insert(next)))
+        };
+        for is_published in [false, true] {
+            let (made, plainly) = (now.next_to_prepare(&options), plain.next_to_prepare(&options));
+            prop_assert_eq!((made, now.pins(&options)), (plainly, plain.pins(&options)));
+            let unneeded = |of: &Situation| keys(&of.unneeded(&options).into_iter().cloned().collect::<Vec<_>>());
+            let ordinary: BTreeSet<Key> = unneeded(&now).difference(&now.rebased).copied().collect();
+            prop_assert_eq!(ordinary, unneeded(&plain));
+            for at in 0..now.targets.len() {
+                prop_assert_eq!(now.next_to_publish(at), plain.next_to_publish(at));
+                prop_assert_eq!(now.next_to_keep(at, &options), plain.next_to_keep(at, &options));
+                let mut left = count;
+                while !is_published && publish(&mut now, at).is_some() {
+                    prop_assert!(left > 0, "more than {count}");
+                    left -= 1;
+                }
+            }
+        }
+        prop_assert!(now.to_rebase(&options).is_empty());
+    }
 }

@@ -9,7 +9,8 @@ use slotpress_stores::Store;
 use super::PublishOptions;
 use super::index::IndexedStore;
 use super::pins::check_dirs;
-use super::plan::{PlanOptions, Situation, key};
+use super::plan::{ArchiveSet, PlanOptions, Situation, key};
+use super::rebasing;
 use super::target::read_genesis;
 
 /// Lists the archives that a run would publish first, each with its targets. Changes nothing.
@@ -21,11 +22,13 @@ pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<
     let mut now = Situation { seen, ..Situation::default() };
     let client = Client::new(&options.client)?;
     check_dirs(options)?;
+    rebasing::check_settings(options)?;
     options.genesis.as_deref().map(read_genesis).transpose()?;
     for target in &options.targets {
         let store = Store::open(target, &options.stores, &client)?;
         let index = IndexedStore::of(&store, "", false)?.map(|there| there.read(progress)).transpose()?;
-        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
+        let published = index.map(|index| index.published()).unwrap_or_default();
+        now.targets.push(ArchiveSet { is_dir: store.dir().is_some(), ..published });
     }
     let mut first = Vec::new();
     while let Some(archive) = now.next_to_prepare(&PlanOptions::default()) {
@@ -35,6 +38,12 @@ pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<
             target.to_string()
         });
         first.push((archive.name.clone(), wanting.collect()));
+    }
+    let plan_options = PlanOptions { rebase_onto: options.rebase_onto, ..PlanOptions::default() };
+    for rebased in now.to_rebase(&plan_options).iter().rev() {
+        let all = now.targets.iter().zip(&options.targets);
+        let wanting = all.filter(|(has, _)| has.lacked_rebased(options.rebase_onto).contains(rebased));
+        first.push((rebasing::name_of(rebased, options), wanting.map(|(_, target)| target.to_string()).collect()));
     }
     Ok(first)
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath};
+use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile};
 use slotpress_net::{Client, NetError, NetErrorKind};
 use slotpress_read::catalog::Archive;
@@ -26,6 +26,7 @@ use super::journal::{Identity, Journal, StateCheck};
 use super::metrics::Metrics;
 use super::pins::{PinDir, Pinned, Writers, WrittenBy, check_dirs};
 use super::plan::{ArchiveSet, Key, PlanOptions, Situation, epoch_ends, key};
+use super::rebasing::{self, RebaseOrder, Rebasing};
 use super::retry::Retry;
 use super::target::{TargetContents, TargetWorker, Task, read_genesis};
 use super::upload::Making;
@@ -53,6 +54,7 @@ const HINT_NEVER: &str = "put archives and pins on one file system, with reflink
 /// failure, of kind [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     check_dirs(options)?;
+    rebasing::check_settings(options)?;
     let genesis = options.genesis.as_deref().map(read_genesis).transpose()?;
     let pins = PinDir::open(options)?;
     let journal = pins.journal()?;
@@ -91,6 +93,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 ready: Catalog::default(),
                 failing: BTreeMap::new(),
                 making: None,
+                rebasing: Rebasing::default(),
                 looking: Retry::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
@@ -134,6 +137,7 @@ struct Publisher<'a> {
     failing: BTreeMap<Key, Retry>,
     /// The archive being prepared, shared with the threads that send it meanwhile.
     making: Option<Arc<Making>>,
+    rebasing: Rebasing,
     looking: Retry,
     has_begun_incremental: bool,
     writers: Writers,
@@ -271,6 +275,7 @@ impl Publisher<'_> {
             keep_slots,
             pin_bytes: self.options.pin_bytes,
             checks_pairs: self.options.checks_pairs,
+            rebase_onto: self.options.rebase_onto,
         }
     }
 
@@ -299,6 +304,7 @@ impl Publisher<'_> {
             let refused = self.now.seen.iter().filter(|archive| entries.has_refused(archive));
             refused.map(|archive| key(&archive.name)).chain(self.skipped.iter().map(|(key, _)| *key)).collect()
         });
+        self.now.refused.extend(&self.rebasing.refused);
         let there = self.now.seen.iter().chain(&self.now.pinned);
         let there: BTreeSet<Key> = there.map(|archive| key(&archive.name)).collect();
         self.failing.retain(|key, _| there.contains(key));
@@ -308,12 +314,16 @@ impl Publisher<'_> {
             true => self.has_begun_incremental.then_some(Duration::ZERO),
             false => begun.map(|begun| Duration::from_secs(unix_seconds().saturating_sub(begun))),
         };
-        let published = |target: &TargetState| {
-            let is_silent = !target.is_known && target.retry.failures == 0;
-            ArchiveSet { is_silent, ..target.contents.published.clone() }
+        let published = |(state, target): (&TargetState, &Target)| {
+            let is_silent = !state.is_known && state.retry.failures == 0;
+            let is_dir = matches!(target, Target::Dir(_));
+            ArchiveSet { is_silent, is_dir, ..state.contents.published.clone() }
         };
-        let both = self.targets.iter().map(|target| (published(target), target.contents.kept.clone()));
-        (self.now.targets, self.now.kept) = both.unzip();
+        self.now.targets = self.targets.iter().zip(&self.options.targets).map(published).collect();
+        self.now.kept = self.targets.iter().map(|target| target.contents.kept.clone()).collect();
+        let rebased = self.ready.archives().iter().filter(|archive| archive.is_rebased());
+        let rebased = rebased.map(|archive| key(&archive.name)).filter(|key| self.now.has_full_of(key));
+        self.now.rebased = rebased.collect();
         Ok(())
     }
 
@@ -388,13 +398,25 @@ impl Publisher<'_> {
     fn is_done(&self) -> bool {
         let options = self.plan_options();
         let is_over = |at: usize, target: &TargetState| {
-            let has_all = || self.now.next_to_publish(at).is_none() && self.now.next_to_keep(at, &options).is_none();
+            let has_all = || self.next_for(at, &options).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || target.is_known && has_all())
         };
-        let next = self.now.next_to_prepare(&options);
-        let has_no_room = |next: Archive| self.now.pins(&options).no_room.contains(&next.name);
-        let is_prepared = self.now.preparing.is_none() && next.is_none_or(has_no_room);
-        is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
+        let is_rebased = self.rebasing.running.is_none() && self.now.to_rebase(&options).is_empty();
+        let are_over = || self.targets.iter().enumerate().all(|(at, target)| is_over(at, target));
+        is_rebased && self.is_all_prepared(&options) && are_over()
+    }
+
+    fn is_all_prepared(&self, options: &PlanOptions) -> bool {
+        let next = self.now.next_to_prepare(options);
+        let has_no_room = |next: Archive| self.now.pins(options).no_room.contains(&next.name);
+        self.now.preparing.is_none() && next.is_none_or(has_no_room)
+    }
+
+    /// Chooses the next archive for a target, and whether it goes into `kept/`.
+    fn next_for(&self, at: usize, options: &PlanOptions) -> Option<(&ArchiveName, bool)> {
+        let next = self.now.next_to_publish(at).map(|name| (name, false));
+        let next = next.or_else(|| self.now.next_to_keep(at, options).map(|name| (name, true)));
+        next.or_else(|| self.now.next_rebased(at, options).map(|name| (name, false)))
     }
 
     /// Deletes ready archives that are no longer needed, and assigns work to idle threads.
@@ -411,6 +433,7 @@ impl Publisher<'_> {
             }
         }
         self.prepare_next(&options)?;
+        self.rebase_next(&options)?;
         (0..self.targets.len()).for_each(|at| self.publish_next(at, &options));
         Ok(())
     }
@@ -443,13 +466,31 @@ impl Publisher<'_> {
         Ok(())
     }
 
+    /// Interrupts a rebase that is no longer wanted. Begins the next one if nothing is to be prepared, and no working target
+    /// lacks a full archive.
+    fn rebase_next(&mut self, options: &PlanOptions) -> Result<()> {
+        let wanted = self.now.to_rebase(options);
+        self.rebasing.keep_to(&wanted.union(&self.now.rebased).copied().collect(), self.progress);
+        let Some(next) = self.rebasing.next(&wanted) else { return Ok(()) };
+        let lacks_full = |at: usize| self.now.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
+        let mut working = (0..).zip(&self.targets).filter(|(_, target)| target.retry.failures == 0);
+        if !self.is_all_prepared(options) || working.any(|(at, _)| lacks_full(at)) {
+            return Ok(());
+        }
+        let Some(from) = self.now.targets.iter().position(|target| target.can_rebase(&next)) else { return Ok(()) };
+        let order = RebaseOrder { name: rebasing::name_of(&next, self.options), from, cancel: CancelToken::default() };
+        self.journal.change(|entries| entries.states.insert(order.name.to_string(), StateCheck::Checked))?;
+        self.progress.detail(&format!("rebasing: {}", order.name));
+        self.rebasing.running = self.workers.rebase.try_send(order.clone()).is_ok().then_some(order);
+        Ok(())
+    }
+
     fn publish_next(&mut self, at: usize, options: &PlanOptions) {
         let Some(target) = self.targets.get(at) else { return };
         if target.is_busy || !target.retry.is_due() || target.retry.is_given_up(self.options.is_once) {
             return;
         }
-        let next = self.now.next_to_publish(at).map(|name| (name, false));
-        let task = match next.or_else(|| self.now.next_to_keep(at, options).map(|name| (name, true))) {
+        let task = match self.next_for(at, options) {
             _ if !target.is_known => Some(Task::Look),
             Some((name, is_kept)) => self.ready_of(name).map(|ready| Task::Publish { ready: Box::new(ready), is_kept }),
             None => self.making.clone().filter(|making| self.wants_head_start(at, making)).map(Task::HeadStart),
@@ -511,6 +552,13 @@ impl Publisher<'_> {
                 }
                 ready.map(drop)
             }
+            Message::Rebased { name, result, elapsed } => {
+                self.rebasing.running = None;
+                match result {
+                    Ok(()) => self.prepared(&name, elapsed).map(drop),
+                    Err(error) => self.not_rebased(name, error),
+                }
+            }
             Message::Target { at, result } => {
                 let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
                 (target.is_busy, target.sends) = (false, None);
@@ -540,7 +588,8 @@ impl Publisher<'_> {
         let ready = self.ready_of(name);
         if let Some(Ready { archive, state, .. }) = &ready {
             let (bytes, root) = (archive.size_bytes, archive.hashes.map(|hashes| hashes.root));
-            self.tell(Event::Prepared { name: archive.name.clone(), state: *state, bytes, root, elapsed });
+            let (name, rebased_on) = (archive.name.clone(), archive.rebased_on());
+            self.tell(Event::Prepared { name, state: *state, bytes, root, rebased_on, elapsed });
         }
         Ok(ready)
     }
@@ -577,6 +626,26 @@ impl Publisher<'_> {
         }
         let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once);
         self.tell_failure(error, None, retry);
+        Ok(())
+    }
+
+    fn not_rebased(&mut self, name: ArchiveName, error: Error) -> Result<()> {
+        self.journal.change(|entries| entries.forget(&name))?;
+        match error.kind() {
+            ErrorKind::Interrupted => {}
+            // The same archives would fail again.
+            ErrorKind::Usage => {
+                self.rebasing.refused.insert(key(&name));
+                self.tell(Event::Skipped { name, why: error.to_string() });
+            }
+            _ => {
+                let retry = self.rebasing.failing.entry(key(&name)).or_default().failed_costly(self.options.is_once);
+                if retry.is_none() {
+                    self.rebasing.refused.insert(key(&name));
+                }
+                self.tell_failure(error.within(name), None, retry);
+            }
+        }
         Ok(())
     }
 }

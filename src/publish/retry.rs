@@ -24,9 +24,20 @@ impl Retry {
     /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
     pub fn failed(&mut self, is_once: bool) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        self.pause_for(pause);
+        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
+    }
+
+    /// Records a failure of work that reads a lot: attempts are few, and far apart unless the run is to end.
+    pub fn failed_costly(&mut self, is_once: bool) -> Option<Duration> {
+        let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
+        self.pause_for(pause);
+        (self.failures < ATTEMPTS_ONCE).then_some(pause)
+    }
+
+    fn pause_for(&mut self, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.next = Some(Instant::now() + pause);
-        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
     /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
@@ -73,6 +84,9 @@ mod tests {
             assert_eq!(retry.lets_others_go(true), failures >= FAILURES_BEFORE_OTHERS);
             assert!(!retry.is_due());
         }
+        assert_eq!(Retry::default().failed_costly(true), Some(RETRY_FIRST));
+        assert_eq!(Retry::default().failed_costly(false), Some(RETRY_MAX));
+        assert_eq!(retry.failed_costly(false), None);
         retry.next = None;
         assert!(retry.is_due() && !retry.lets_others_go(false), "its pause is over");
         assert!(retry.lets_others_go(true), "it is given up");

@@ -151,6 +151,7 @@ impl TargetWorker<'_> {
             bytes: ready.archive.size_bytes,
             state: ready.state,
             root: ready.archive.hashes.map(|hashes| hashes.root),
+            rebased_on: ready.archive.rebased_on(),
             elapsed: start.elapsed(),
         }));
         Ok(())

@@ -1,4 +1,4 @@
-//! The threads of publishing: one prepares archives, one per target publishes, one runs the operator's hooks. They
+//! The threads of publishing: one prepares archives, one rebases, one per target publishes, one runs the operator's hooks. They
 //! report to the planning thread by [`Message`].
 
 use std::fs::File;
@@ -22,6 +22,7 @@ use super::PublishOptions;
 use super::event::Event;
 use super::journal::StateCheck;
 use super::pins::PinDir;
+use super::rebasing::{self, RebaseOrder};
 use super::target::{TargetContents, TargetWorker, Task};
 use super::upload::Making;
 use crate::archive::sink::Sink;
@@ -45,6 +46,7 @@ const HOOK_TICK: Duration = Duration::from_millis(20);
 pub enum Message {
     Event(Event),
     Prepared { source: ArchiveName, result: Result<ArchiveName>, elapsed: Duration },
+    Rebased { name: ArchiveName, result: Result<()>, elapsed: Duration },
     Target { at: usize, result: Result<TargetContents> },
 }
 
@@ -72,6 +74,7 @@ pub struct Workers {
     /// To the preparing thread: a pinned archive, its full archive if that is pinned too, and the state shared with
     /// senders.
     pub prepare: SyncSender<(ArchiveName, Option<ArchiveName>, Arc<Making>)>,
+    pub rebase: SyncSender<RebaseOrder>,
     pub targets: Vec<SyncSender<Box<(Task, TargetContents)>>>,
     hooks: SyncSender<Event>,
 }
@@ -92,6 +95,15 @@ impl Workers {
                 let start = Instant::now();
                 let result = guarded(|| prepare(pins, &source, base.as_ref(), &making, options, background));
                 let _ = send.send(Message::Prepared { source, result, elapsed: start.elapsed() });
+            }
+        })?;
+        let (rebase, orders) = sync_channel::<RebaseOrder>(1);
+        let send = messages.clone();
+        spawn(scope, move || {
+            for order in orders {
+                let start = Instant::now();
+                let result = guarded(|| rebasing::make(&order, pins, targets, background));
+                let _ = send.send(Message::Rebased { name: order.name, result, elapsed: start.elapsed() });
             }
         })?;
         let mut to_targets = Vec::new();
@@ -120,7 +132,7 @@ impl Workers {
                 }
             }
         })?;
-        Ok(Self { prepare: prepare_orders, targets: to_targets, hooks })
+        Ok(Self { prepare: prepare_orders, rebase, targets: to_targets, hooks })
     }
 
     /// Queues a hook for this event, if there is one; returns false if too many are waiting.

@@ -7,6 +7,7 @@ pub mod works {
     mod fleet;
     pub mod lives;
     mod once;
+    pub mod rebased;
 }
 mod refused {
     mod archives;
@@ -14,5 +15,6 @@ mod refused {
 }
 pub mod survives {
     mod kills;
+    mod rebases;
     pub mod stores;
 }

@@ -139,6 +139,22 @@ fn the_validators_own_directory() {
     assert!(stage.published().is_empty());
 }
 
+/// Rebasing needs a directory: what it reads twice is not fetched from a bucket. What was pruned would be made again.
+#[test]
+fn nothing_is_rebased_with_buckets_alone_or_to_be_pruned() {
+    let stage = Stage::with_pair();
+    let (dir, mirror) = (stage.snapshots(), stage.mirror());
+    for (target, kept, says) in [
+        ("s3://bucket/prefix", "1", "no target is a directory"),
+        (text(&mirror), "0", "1 rebased archives are to be made of a full one, but only 0 stay"),
+    ] {
+        let arguments = ["publish", text(&dir), "--to", target, "--rebase-onto", "1", "--keep-rebased", kept];
+        let (code, _, said) = run_json(&arguments, None);
+        assert!(code == 2 && said.contains(says), "{said}");
+        assert!(!stage.pins().exists());
+    }
+}
+
 /// At once, and before anything is read: with what to do.
 #[test]
 fn a_target_that_is_missing() {

@@ -51,13 +51,17 @@ impl Running {
         self.lines.lock().expect("unlocked").clone()
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub fn wait_for_published(&self, name: &str) {
         wait_for(name, || of_type(&self.lines(), "published").iter().any(|line| line["name"] == name));
     }
 
     /// Asks it to stop; it must end well.
     pub fn stop(mut self) -> Vec<Value> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("signalled");
+        kill_process(self.pid(), Signal::TERM).expect("signalled");
         assert_eq!(exit_code(&mut self.child), Some(0));
         self.reader.take().expect("a reader").join().expect("read");
         self.lines()

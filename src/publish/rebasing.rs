@@ -1,0 +1,114 @@
+//! Makes rebased archives: what brings nodes from an older full archive of a target to the newest one. On a thread of its own,
+//! because one takes long; at the lowest priority, because nobody waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
+use slotpress_format::ArchiveName;
+use slotpress_read::NamedArchive;
+use slotpress_stores::{Store, Target};
+
+use super::PublishOptions;
+use super::index::IndexedStore;
+use super::pins::PinDir;
+use super::plan::{Key, key};
+use super::retry::Retry;
+use super::target::TargetWorker;
+use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
+use crate::archive::sink::Sink;
+use crate::rebase::{RebaseInput, RebaseOptions, rebase};
+
+/// A rebased archive to be made.
+#[derive(Clone, Debug)]
+pub struct RebaseOrder {
+    pub name: ArchiveName,
+    /// Number of the target that has both full archives.
+    pub from: usize,
+    pub cancel: CancelToken,
+}
+
+/// What is being rebased, and what failed.
+#[derive(Debug, Default)]
+pub struct Rebasing {
+    pub running: Option<RebaseOrder>,
+    pub failing: BTreeMap<Key, Retry>,
+    /// States that cannot be made, or failed too often: a few for each full archive.
+    pub refused: BTreeSet<Key>,
+}
+
+impl Rebasing {
+    /// Interrupts the running rebase if its result is no longer wanted, and forgets failures of others.
+    pub fn keep_to(&mut self, wanted: &BTreeSet<Key>, progress: &dyn Progress) {
+        self.failing.retain(|key, _| wanted.contains(key));
+        let unwanted = self.running.iter().filter(|order| !wanted.contains(&key(&order.name)));
+        for order in unwanted.filter(|order| !order.cancel.is_interrupted()) {
+            progress.detail(&format!("{} is not made: a newer full archive is there", order.name));
+            order.cancel.cancel();
+        }
+    }
+
+    /// The next state to make: on the newest full archive first, because most nodes have that.
+    pub fn next(&self, wanted: &BTreeSet<Key>) -> Option<Key> {
+        let mut due = wanted.iter().rev().filter(|key| self.failing.get(key).is_none_or(Retry::is_due));
+        due.next().filter(|_| self.running.is_none()).copied()
+    }
+}
+
+/// Checks the settings before anything is done.
+pub fn check_settings(options: &PublishOptions) -> Result<()> {
+    let (onto, kept) = (options.rebase_onto, options.keep.rebased);
+    if onto > kept {
+        // What is pruned would be made again.
+        let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");
+        return Err(Error::usage(message).with_hint("keep as many as are made"));
+    }
+    if onto > 0 && !options.targets.iter().any(|target| matches!(target, Target::Dir(_))) {
+        let message = "nothing can be rebased: both full archives are read twice, and no target is a directory";
+        return Err(Error::usage(message).with_hint("add a directory as a target: what is made there goes to all"));
+    }
+    Ok(())
+}
+
+/// Compression of rebased archives: zstd, because others have no place for the note that `rebase` made them.
+fn codec(options: &PublishOptions) -> Codec {
+    match &options.recompress.codec {
+        codec if matches!(codec.format, Format::Zstd { .. }) => codec.clone(),
+        codec => Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(codec.layout),
+    }
+}
+
+pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> ArchiveName {
+    ArchiveName { base_slot, slot, hash, extension: codec(options).extension() }
+}
+
+/// Makes a rebased archive of two full ones of a target, and puts it among those that are ready.
+pub fn make(order: &RebaseOrder, pins: &PinDir, targets: &[TargetWorker<'_>], progress: &dyn Progress) -> Result<()> {
+    panic_point("rebasing");
+    if let Err(error) = stand_back(NICENESS_MAX) {
+        progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
+    }
+    let progress = &order.cancel.with(progress);
+    let gone = || Error::failed("its full archives are not there any more");
+    let TargetWorker { target, client, options, .. } = targets.get(order.from).ok_or_else(gone)?;
+    let store = Store::open(target, &options.stores, client)?;
+    let index = IndexedStore::of(&store, "", false)?.ok_or_else(gone)?.read(progress)?;
+    let open = |is_it: &dyn Fn(&Key) -> bool| {
+        let name = index.find(is_it).ok_or_else(gone)?;
+        let source = store.open_source(&name.to_string(), order.cancel.clone())?;
+        Ok::<_, Error>(NamedArchive::from_source(source, Some(name.clone())))
+    };
+    let new = open(&|key| *key == (None, order.name.slot, order.name.hash))?;
+    let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == order.name.base_slot)?;
+    let recompress = &options.recompress;
+    let how = RebaseOptions::default()
+        .codec(codec(options))
+        .frame_size_bytes(recompress.frame_size_bytes)
+        .threads(recompress.threads)
+        .memory_bytes(recompress.memory_bytes)
+        .check(recompress.check.clone())
+        .io_policy(recompress.io_policy.clone());
+    let file = pins.new_ready()?;
+    let input = RebaseInput { new: &new, incremental: None, onto: &onto };
+    let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
+    file.publish(&made.name.to_string(), true).map(drop)
+}

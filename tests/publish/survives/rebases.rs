@@ -1,0 +1,116 @@
+//! Rebasing that fails, is interrupted or killed: nothing of it appears, and the next run goes on.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::strace::trace;
+use crate::common::*;
+use crate::publish::stage::*;
+use crate::publish::works::lives::Running;
+use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, with_two_full_archives};
+
+/// A run that rebases for some ten seconds, and makes no other files.
+fn slow_rebase() -> (Stage, Running) {
+    let stage = with_two_full_archives();
+    stage.once_succeeds(&[]);
+    let running = Running::start(&stage, &["--as-is", "--rebase-onto", "1", "--max-rate", "64KiB"]);
+    wait_for("a rebase", || names_in(&stage.pins().join("ready")).len() == 1);
+    (stage, running)
+}
+
+/// The niceness of a process's threads.
+fn niceness(pid: Pid) -> Vec<i32> {
+    let threads = names_in(Path::new(&format!("/proc/{}/task", pid.as_raw_nonzero())));
+    let stat = |thread| fs::read_to_string(format!("/proc/{}/task/{thread}/stat", pid.as_raw_nonzero())).ok();
+    let nice = |stat: String| stat.rsplit(')').next().and_then(|fields| fields.split(' ').nth(17)?.parse().ok());
+    threads.into_iter().filter_map(stat).filter_map(nice).collect()
+}
+
+#[test]
+fn killed_at_the_lowest_priority() {
+    let (stage, running) = slow_rebase();
+    let niceness = niceness(running.pid());
+    assert!(niceness.contains(&19) && niceness.contains(&0), "{niceness:?}");
+    kill_process(running.pid(), Signal::KILL).expect("killed");
+    drop(running);
+    assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])]);
+    stage.once_succeeds(&ONTO_ONE);
+    assert_is_listed(&stage.mirror());
+    stage.assert_nothing_is_pinned();
+}
+
+/// What comes next is no newer state of the same cluster, which is said once.
+#[test]
+fn the_next_full_archive_comes_first() {
+    let (stage, running) = slow_rebase();
+    stage.write(&fixture(FULL_3500));
+    wait_for("the end of the rebase", || names_in(&stage.pins().join("ready")).is_empty());
+    running.stop();
+    let said = stage.once_succeeds(&ONTO_ONE);
+    assert_eq!(latest(&stage.mirror()), [FULL_3500]);
+    assert_eq!(stage.published().len(), 3, "{said:?}");
+    let skipped = of_type(&said, "publish_skipped");
+    let why = skipped[0]["reason"].as_str().expect("a reason");
+    assert!(skipped.len() == 1 && why.contains("of different clusters"), "{skipped:?}");
+}
+
+#[test]
+fn stopped() {
+    let (stage, running) = slow_rebase();
+    assert_eq!(of_type(&running.stop(), "publish_failed").len(), 0);
+    assert_eq!(names_in(&stage.pins().join("ready")), [""; 0]);
+}
+
+#[test]
+fn killed_at_system_calls() {
+    needs!("strace");
+    const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync";
+    const KILLS: usize = 8;
+    let stage = with_two_full_archives();
+    let arguments = |stage: &Stage| [stage.arguments(&ONTO_ONE), vec!["--once".into()]].concat();
+    let whole = trace(&arguments(&stage), CALLS, None);
+    assert!(whole.output.status.success(), "{:?}", whole.output);
+    for call in whole.calls.iter().step_by(whole.calls.len().div_ceil(KILLS)) {
+        let moment = format!("{} {}", call.name, call.number);
+        let stage = with_two_full_archives();
+        trace(&arguments(&stage), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));
+        assert!(latest(&stage.mirror()).len() == 1, "{moment}");
+        stage.once_succeeds(&ONTO_ONE);
+        assert_is_listed(&stage.mirror());
+        let left = names_in(&stage.mirror());
+        assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
+        stage.assert_nothing_is_pinned();
+    }
+}
+
+#[test]
+fn a_panic_while_rebasing() {
+    let stage = with_two_full_archives();
+    let mut command = slotpress();
+    command.args(stage.arguments(&ONTO_ONE)).arg("--once").env("FAULTS_PANIC_AT", "rebasing");
+    let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.contains("an injected panic"), "{stderr}");
+    assert_is_listed(&stage.mirror());
+}
+
+/// A full archive of the target is damaged: it is read a few times, and then no more.
+#[test]
+fn a_damaged_full_archive() {
+    let stage = with_two_full_archives();
+    let path = stage.mirror().join(FULL_26);
+    let mut bytes = fs::read(&path).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    let output = stage.once(&ONTO_ONE);
+    let said = lines(&output);
+    assert_eq!(output.status.code(), Some(3), "{said:?}");
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!((failed.len(), failed[3]["retry_seconds"].is_null()), (4, true), "{failed:?}");
+    assert_eq!(latest(&stage.mirror()), [name(&chain()[2])]);
+    assert_eq!(stage.published().len(), 2);
+    stage.assert_nothing_is_pinned();
+}
