@@ -36,4 +36,6 @@ mod serve;
 #[cfg(feature = "stores")]
 mod stores;
 mod synth;
+#[cfg(all(feature = "serve", feature = "stores"))]
+mod validator;
 mod verify;

@@ -1,0 +1,253 @@
+//! A cluster of one: its network namespace, its keys and its genesis, and the validators in it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+use super::keys::Key;
+use crate::common::servers::Running;
+use crate::common::*;
+use crate::publish::stage::Stage;
+
+/// Archives are made at these intervals; a validator makes one every 100,000 slots, and every 100.
+pub const FULL_SLOTS: u64 = 200;
+pub const INCREMENTAL_SLOTS: u64 = 50;
+
+/// Accounts in the genesis that nothing ever changes, of 1 KiB each.
+const IDLE_ACCOUNTS: u32 = 4000;
+
+/// Slots of an epoch: short, so that some end while the test runs.
+const EPOCH_SLOTS: &str = "512";
+
+/// With this feature, an epoch would end without any validator: none has the key that it asks for.
+const DEACTIVATED: &str = "VAT9huvhPjRN9cyrPytq9rwvEJ3J4ADtjdncgZRyANJ";
+
+const FIRST_GOSSIP: u16 = 8001;
+pub const FIRST_RPC: u16 = 8899;
+
+/// Waits longer than other tests do: for what takes a validator minutes.
+pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(start.elapsed() < limit, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// For starting, catching up and stopping: far longer than any of them takes.
+pub const MINUTES: Duration = Duration::from_secs(600);
+
+/// Moves this thread, and all that it starts, into a network of its own with nothing but a loopback device. The namespace has no
+/// name any more, and so it ends with the last process in it.
+fn enter_a_network_of_its_own() {
+    let name = format!("slotpress-test-{}", std::process::id());
+    let ip = |arguments: &[&str]| succeeds(Command::new("ip").args(arguments));
+    ip(&["netns", "add", &name]);
+    let namespace = File::open(Path::new("/run/netns").join(&name));
+    ip(&["netns", "del", &name]);
+    let namespace = namespace.expect("a namespace");
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
+    ip(&["link", "set", "lo", "up"]);
+}
+
+pub fn succeeds(command: &mut Command) -> Vec<u8> {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+pub struct Cluster {
+    /// The archives of the first validator, and what is published of them.
+    pub stage: Stage,
+    program: PathBuf,
+    identity: Key,
+    vote: Key,
+    /// Accounts with lamports that the test moves.
+    pub faucet: Key,
+    pub visitor: Key,
+}
+
+impl Cluster {
+    pub fn new() -> Self {
+        let program = std::env::var_os("AGAVE_VALIDATOR").map(PathBuf::from).expect("AGAVE_VALIDATOR names a program");
+        enter_a_network_of_its_own();
+        // On disk: blocks take gigabytes.
+        let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
+        let dir = stage.dir.path();
+        let [identity, vote, stake, faucet, visitor] =
+            ["identity", "vote", "stake", "faucet", "visitor"].map(|name| Key::new(dir, name));
+        let idle: String = (0..IDLE_ACCOUNTS)
+            .map(|number| {
+                let hash = blake3::hash(&number.to_le_bytes());
+                // Hexadecimal digits are digits of base 64, too.
+                let parts =
+                    (0u8..20).map(|part| blake3::hash(&[hash.as_bytes(), &[part][..]].concat()).to_hex().to_string());
+                let data: String = parts.collect();
+                let owner = "11111111111111111111111111111111";
+                let address = bs58::encode(hash.as_bytes()).into_string();
+                format!(
+                    "{address}: {{balance: 10000000000, owner: \"{owner}\", data: \"{data}\", executable: false}}\n"
+                )
+            })
+            .collect();
+        fs::write(dir.join("idle.yml"), idle).expect("written");
+        succeeds(
+            Command::new(program.with_file_name("solana-genesis"))
+                .args(["--cluster-type", "development", "--hashes-per-tick", "sleep", "--inflation", "full"])
+                .args(["--slots-per-epoch", EPOCH_SLOTS, "--deactivate-feature", DEACTIVATED])
+                .args(["--bootstrap-validator-lamports", "500000000000"])
+                .args(["--bootstrap-validator-stake-lamports", "500000000000"])
+                .args(["--faucet-lamports", "500000000000000", "--faucet-pubkey", &faucet.address])
+                .args(["--bootstrap-validator", &identity.address, &vote.address, &stake.address])
+                .arg("--primordial-accounts-file")
+                .arg(dir.join("idle.yml"))
+                .arg("--ledger")
+                .arg(dir.join("first")),
+        );
+        Self { stage, program, identity, vote, faucet, visitor }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.stage.dir.path().join(name)
+    }
+
+    /// What a new ledger of this cluster needs.
+    pub fn put_genesis_into(&self, ledger: &Path) {
+        for file in ["genesis.bin", "genesis.tar.bz2"] {
+            fs::copy(self.at("first").join(file), ledger.join(file)).expect("copied");
+        }
+    }
+
+    /// The validator that votes and makes blocks.
+    pub fn start_first(&self, ledger: &Path, flags: &[String]) -> Node {
+        let ports = (FIRST_GOSSIP, FIRST_RPC);
+        let mut command = self.command(ledger, &self.identity, ports);
+        command.args(["--vote-account", &self.vote.address, "--full-rpc-api", "--no-wait-for-vote-to-start-leader"]);
+        Node::start(command.args(flags), &self.program, ledger, FIRST_RPC)
+    }
+
+    /// One that follows it. It has a key of its own, and the least RPC service.
+    pub fn start_follower(&self, ledger: &Path, flags: &[String]) -> Node {
+        let identity = Key::new(self.stage.dir.path(), &format!("{}-identity", name(ledger)));
+        let mut command = self.command(ledger, &identity, (FIRST_GOSSIP + 100, FIRST_RPC + 100));
+        command.args(["--no-voting", "--no-genesis-fetch", "--known-validator", &self.identity.address]);
+        command.args(["--entrypoint", &format!("127.0.0.1:{FIRST_GOSSIP}")]);
+        // `--no-snapshot-fetch` is among the flags that slotpress names.
+        Node::start(command.args(flags), &self.program, ledger, FIRST_RPC + 100)
+    }
+
+    fn command(&self, ledger: &Path, identity: &Key, (gossip, rpc): (u16, u16)) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--identity").arg(&identity.file).arg("--log").arg(log(ledger));
+        command.args(["--bind-address", "127.0.0.1", "--allow-private-addr", "--no-port-check", "--no-xdp"]);
+        command.args(["--no-poh-speed-test", "--no-os-network-limits-test"]);
+        command.args(["--gossip-port", &gossip.to_string(), "--rpc-port", &rpc.to_string()]);
+        command.args(["--dynamic-port-range", &format!("{}-{}", gossip + 1, gossip + 60)]);
+        command.args(["--full-snapshot-interval-slots", &FULL_SLOTS.to_string()]);
+        command.args(["--snapshot-interval-slots", &INCREMENTAL_SLOTS.to_string()]);
+        command.env("RUST_LOG", "warn,solana_runtime=info,agave_snapshots=info,solana_core::validator=info");
+        command
+    }
+}
+
+fn log(ledger: &Path) -> PathBuf {
+    ledger.with_extension("log")
+}
+
+fn log_text(ledger: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log(ledger)).unwrap_or_default()).into_owned()
+}
+
+/// The hashes of all banks that a validator has frozen, by its log.
+pub fn bank_hashes(ledger: &Path) -> BTreeMap<u64, String> {
+    let text = log_text(ledger);
+    let frozen = text.lines().filter_map(|line| line.split_once("bank frozen: ")?.1.split_once(" hash: "));
+    frozen.filter_map(|(slot, rest)| Some((slot.parse().ok()?, rest.split(' ').next()?.to_string()))).collect()
+}
+
+/// A running validator.
+pub struct Node {
+    running: Running,
+    program: PathBuf,
+    pub ledger: PathBuf,
+    pub rpc_port: u16,
+    started: Instant,
+}
+
+impl Node {
+    fn start(command: &mut Command, program: &Path, ledger: &Path, rpc_port: u16) -> Self {
+        let out = || File::options().create(true).append(true).open(ledger.with_extension("out")).expect("open");
+        let child = command.stdin(Stdio::null()).stdout(out()).stderr(out()).spawn().expect("started");
+        let (ledger, program) = (ledger.to_path_buf(), program.to_path_buf());
+        Self { running: Running(child), program, ledger, rpc_port, started: Instant::now() }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.rpc_port)
+    }
+
+    /// What its RPC service answers: a result, or an error.
+    pub fn asks(&self, method: &str, parameters: Value) -> Option<Result<Value, Value>> {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
+        let answer = minreq::post(self.url()).with_timeout(20).with_json(&call).ok()?.send().ok()?;
+        let mut answer: Value = answer.json().ok()?;
+        Some(if answer["error"].is_null() { Ok(answer["result"].take()) } else { Err(answer["error"].take()) })
+    }
+
+    pub fn ask(&self, method: &str, parameters: Value) -> Option<Value> {
+        self.asks(method, parameters)?.ok()
+    }
+
+    pub fn slot(&self, commitment: &str) -> Option<u64> {
+        self.ask("getSlot", json!([{"commitment": commitment}]))?.as_u64()
+    }
+
+    /// Waits for it, as long as it runs.
+    pub fn within<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> T {
+        within(MINUTES, what, || {
+            if let Some(status) = self.running.0.try_wait().expect("a child") {
+                panic!("the validator ended while the test waited for {what}, {status}: {}", self.last_words());
+            }
+            find(self)
+        })
+    }
+
+    fn last_words(&self) -> String {
+        let words = ["out", "log"].map(|extension| {
+            let text = fs::read(self.ledger.with_extension(extension)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(15)..].join("\n")
+        });
+        words.join("\n")
+    }
+
+    pub fn log_text(&self) -> String {
+        log_text(&self.ledger)
+    }
+
+    pub fn bank_hashes(&self) -> BTreeMap<u64, String> {
+        bank_hashes(&self.ledger)
+    }
+
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Stops it gracefully.
+    pub fn exit(mut self) -> PathBuf {
+        succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(["exit", "--force"]));
+        let status = within(MINUTES, "the validator's end", || self.running.0.try_wait().expect("a child"));
+        assert!(status.success(), "{status}: {}", self.last_words());
+        self.ledger.clone()
+    }
+}
