@@ -243,9 +243,11 @@ impl Node {
         self.started.elapsed()
     }
 
-    /// Stops it gracefully.
+    /// Stops it gracefully. The program that asks for it would wait until nothing has the process's number any more, and so for
+    /// this test.
     pub fn exit(mut self) -> PathBuf {
-        succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(["exit", "--force"]));
+        let exit = ["exit", "--force", "--no-wait-for-exit"];
+        succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));
         let status = within(MINUTES, "the validator's end", || self.running.0.try_wait().expect("a child"));
         assert!(status.success(), "{status}: {}", self.last_words());
         self.ledger.clone()
