@@ -28,6 +28,11 @@ pub const FAST_SLOT: u64 = 200_000;
 
 /// An RPC server at a slot that knows peers.
 pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
+    rpc_that_tells(slot, Some(peers), genesis)
+}
+
+/// The same, or one that is not asked for peers: Agave's, without `--full-rpc-api`.
+pub fn rpc_that_tells(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
         if request.method != "POST" {
             return answer(stream, "404 Not Found", &[], b"");
@@ -44,13 +49,13 @@ pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
                 {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},
             ]),
             "getHighestSnapshotSlot" => json!({"full": 1000, "incremental": 2000}),
-            "getClusterNodes" => json!(peers),
+            "getClusterNodes" if peers.is_some() => json!(peers),
             _ => {
                 return answer(
                     stream,
                     "200 OK",
                     &[],
-                    br#"{"jsonrpc":"2.0","id":1,"error":{"message":"no such method"}}"#,
+                    br#"{"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"},"id":1}"#,
                 );
             }
         };

@@ -247,3 +247,20 @@ fn the_screen_and_the_json() {
     let output = slotpress().arg("find").output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Agave's RPC service answers the question for peers only with `--full-rpc-api`. It is a source itself all the same.
+#[test]
+fn an_rpc_server_that_tells_no_peers() {
+    let archives = peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
+    let tells_none = rpc_that_tells(2000, None, GENESIS);
+    let tells = rpc(2000, vec![node(&archives.address.to_string(), 1)], GENESIS);
+    for (servers, notes) in [(vec![&tells_none, &tells], 1), (vec![&tells], 0)] {
+        let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
+        let report = find(&client(), &options, &NoProgress).expect("found");
+        assert_eq!(ranked(&report).len(), 1);
+        let told: Vec<&String> = report.relaxed.iter().filter(|note| note.contains("tells no peers")).collect();
+        assert_eq!(told.len(), notes, "{told:?}");
+        assert!(told.iter().all(|note| note.contains(&tells_none.address.to_string())), "{told:?}");
+        assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");
+    }
+}

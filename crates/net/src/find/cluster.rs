@@ -88,7 +88,7 @@ pub fn ask(
     };
     known.facts.genesis_hash = expected;
     for url in &servers {
-        match ask_one(client, url, &mut known, &mut nodes, progress) {
+        match ask_one(client, url, &mut known, &mut nodes, relaxed, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
                 relaxed.push(format!("an RPC server was left out: {error}"));
@@ -114,6 +114,7 @@ fn ask_one(
     url: &Url,
     known: &mut Known,
     nodes: &mut Vec<Node>,
+    relaxed: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<()> {
     let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
@@ -150,10 +151,15 @@ fn ask_one(
         (facts.highest_full_slot, facts.highest_incremental_slot) =
             slots.max((facts.highest_full_slot, facts.highest_incremental_slot));
     }
-    if let Ok(Value::Array(list)) = call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
-        let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
-        // A node that cannot be read is left out, not the list.
-        nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
+    match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
+        Ok(Value::Array(list)) => {
+            let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
+            // A node that cannot be read is left out, not the list.
+            nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
+        }
+        Ok(_) => relaxed.push(format!("an RPC server tells no peers: {}", bad("getClusterNodes: no list"))),
+        // Agave's, without `--full-rpc-api`.
+        Err(error) => relaxed.push(format!("an RPC server tells no peers: {error}")),
     }
     progress.check()
 }
