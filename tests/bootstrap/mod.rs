@@ -36,8 +36,8 @@ use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
 /// A mirror that has the newest full archive, and what brings an older one to its state; the older one is not there.
-struct Mirror {
-    server: Server,
+pub struct Mirror {
+    pub server: Server,
     olds: TempDir,
     old: String,
     new: String,
@@ -45,7 +45,7 @@ struct Mirror {
 }
 
 impl Mirror {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let (dir, olds) = (temp_dir(), temp_dir());
         let [old, new] = two_full_archives("agave-4.2.2", dir.path());
         let rebased = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));

@@ -159,6 +159,7 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     let url = server.url("");
     let (full, other) = (server.url(&format!("/{FULL_26}")), "http://127.0.0.1:9");
     printed.run(&["find", "--source", &url, "--source", other]);
+    printed.run(&["find", "--source", &crate::bootstrap::Mirror::start().server.url("")]);
     printed.run(&["inspect", &full]);
     printed.run(&["fetch", &url, "-o", &at("from-server")]);
     printed.run(&["bootstrap", &url, "--ledger", &at("booted-from-server")]);

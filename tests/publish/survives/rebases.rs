@@ -32,7 +32,7 @@ fn niceness(pid: Pid) -> Vec<i32> {
 fn killed_at_the_lowest_priority() {
     let (stage, running) = slow_rebase();
     let niceness = niceness(running.pid());
-    assert!(niceness.contains(&19) && niceness.contains(&0), "{niceness:?}");
+    assert!(niceness.contains(&19) && niceness.iter().any(|nice| *nice < 19), "{niceness:?}");
     kill_process(running.pid(), Signal::KILL).expect("killed");
     drop(running);
     assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])]);
