@@ -50,7 +50,7 @@ pub enum Writer {
     Firedancer,
 }
 
-/// Settings for [`publish()`] and [`preview`].
+/// Settings for [`publish()`] and [`preview()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {

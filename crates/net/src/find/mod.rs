@@ -11,7 +11,7 @@ mod options;
 pub mod rank;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 pub use ask::patient_offers;
@@ -22,7 +22,7 @@ use rank::{Facts, ages_by_time, pair_up};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity};
-use slotpress_format::{Hash, SlotTime, SlotTimeSource};
+use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Place, Remote, SourceArg};
 
@@ -143,17 +143,20 @@ pub struct OnOlder {
 
 impl OnOlder {
     fn of_all(offers: &[(Offer, String, bool)]) -> Vec<Self> {
-        let mut newest: BTreeMap<(&str, Reverse<Option<u64>>, Option<Hash>), &Offer> = BTreeMap::new();
-        for (offer, source, _) in offers.iter().filter(|(offer, ..)| !offer.is_full() && !offer.is_local()) {
-            let of_source = offers.iter().filter(|(other, from, _)| from == source && other.is_full());
-            let is_older = of_source.map(|(full, ..)| full.name.slot).max() != offer.name.base_slot;
-            let place = (source.as_str(), Reverse(offer.name.base_slot), offer.rebased_on);
-            if is_older && newest.get(&place).is_none_or(|other| other.name.slot < offer.name.slot) {
-                newest.insert(place, offer);
-            }
-        }
-        let on_older = newest.into_iter().take(REFUSED_MAX);
-        on_older.map(|((source, ..), offer)| Self { source: source.to_string(), incremental: offer.clone() }).collect()
+        let is_on_older = |(offer, source, _): &&(Offer, String, bool)| {
+            let fulls = offers.iter().filter(|(other, from, _)| from == source && other.is_full());
+            let newest = fulls.map(|(full, ..)| full.name.slot).max();
+            !offer.is_full() && !offer.is_local() && newest != offer.name.base_slot
+        };
+        let on_older = offers.iter().filter(is_on_older);
+        let mut on_older: Vec<Self> =
+            on_older.map(|(offer, source, _)| Self { source: source.clone(), incremental: offer.clone() }).collect();
+        let base =
+            |one: &Self| (one.source.clone(), Reverse(one.incremental.name.base_slot), one.incremental.rebased_on);
+        on_older.sort_by_cached_key(|one| (base(one), Reverse(one.incremental.name.slot)));
+        on_older.dedup_by_key(|one| base(one));
+        on_older.truncate(REFUSED_MAX);
+        on_older
     }
 }
 
