@@ -86,7 +86,7 @@ for rate in "${rates[@]}"; do
             sync -f "$work/out"
             awk -v a="$start" -v b="$(now)" 'BEGIN {printf "%.3f\n", b-a}' >>"$work/$rate-$candidate"
             sed -n 's/.*"after_last_byte_seconds":\([0-9.]*\).*/\1/p' "$work/log" >>"$work/$rate-$candidate-after"
-            grep -o '"fetched_bytes":[0-9]*' "$work/log" | awk -F: '{sum += $2} END {print sum+0}' >"$work/$rate-$candidate-bytes"
+            { grep -o '"fetched_bytes":[0-9]*' "$work/log" || true; } | awk -F: '{sum += $2} END {print sum+0}' >"$work/$rate-$candidate-bytes"
             awk 'END {print $1/1024}' "$work/memory" >>"$work/$rate-$candidate-memory"
         done
     done

@@ -41,10 +41,16 @@ slotpress rebase NEW_FULL NEW_INCREMENTAL --onto OLD_FULL -o /mnt/archives
 slotpress rebase https://mirror.example/snapshot-2-HASH.tar.zst \
     --onto snapshot-1-HASH.tar.zst --dry-run
 
+export:
+slotpress export FULL INCREMENTAL -o /mnt/tables
+slotpress export FULL -o s3://BUCKET/tables --table token-accounts
+
 bootstrap:
 slotpress bootstrap http://HOST:8899 --ledger /mnt/ledger \
     --trust http://MY-OTHER-NODE:8899
 slotpress bootstrap --cluster mainnet-beta --ledger /mnt/ledger --dry-run
+# with the full archive of yesterday: fetches what a mirror has on it
+slotpress bootstrap http://MIRROR --ledger /mnt/ledger --base OLD_FULL
 
 fetch:
 slotpress fetch http://HOST:8899 -o /mnt/archives
