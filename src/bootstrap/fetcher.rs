@@ -110,7 +110,7 @@ pub struct Fetcher<'a> {
     rejected: RejectedArchives,
     /// Full archives of this node that are of use only with an incremental archive.
     bases: Vec<ArchiveName>,
-    base_in_use: Option<ArchiveName>,
+    base_in_use: Option<PathBuf>,
     /// False once one of them failed: the others are not tried.
     uses_bases: bool,
     current: Option<CurrentDownload>,
@@ -274,9 +274,10 @@ impl<'a> Fetcher<'a> {
                 .with_hint("try again in a minute, or name another trusted server"));
         }
         match &self.base_in_use {
-            Some(base) if obtained.is_none() => {
-                Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive on {base} any more")))
-            }
+            Some(base) if obtained.is_none() => Err(Error::new(
+                ErrorKind::Network,
+                format!("no source has an incremental archive on {} any more", base.shown()),
+            )),
             _ => Ok(obtained),
         }
     }
@@ -306,7 +307,10 @@ impl<'a> Fetcher<'a> {
         Ok(match request {
             ArchiveRequest::Full => {
                 let full = self.context.full_of(&self.offers, &self.bases)?;
-                self.base_in_use = Some(full.name.clone()).filter(|name| full.is_local() && self.bases.contains(name));
+                self.base_in_use = match &full.place {
+                    Places::Local(path) if self.bases.contains(&full.name) => Some(path.clone()),
+                    _ => None,
+                };
                 let newest = choose::newest_name(&self.offers, &full.name, expected);
                 let mut vouching = trust::require(client, trusted, &newest, self.progress)?;
                 if newest != full.name && self.base_in_use.is_none() {
@@ -484,9 +488,11 @@ impl<'a> Fetcher<'a> {
     /// # Errors
     /// `error`, if the run ends with it.
     pub fn leave_base(&mut self, error: Error) -> Result<()> {
-        let may_help = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Network);
-        let base = self.base_in_use.take().filter(|_| may_help && !self.progress.is_interrupted());
-        let Some(base) = base else { return Err(error) };
+        let Some(base) = self.base_in_use.take() else { return Err(error) };
+        let may_help = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Network) || !base.exists();
+        if !may_help || self.progress.is_interrupted() {
+            return Err(error);
+        }
         let mut in_vain = String::new();
         if let Some(CurrentDownload { source, download, .. }) = self.current.take() {
             if let Some(fetched) = download.map(|download| download.file().done_bytes()).filter(|fetched| *fetched > 0)
@@ -504,7 +510,8 @@ impl<'a> Fetcher<'a> {
         if !self.offers.iter().any(Offer::is_full) {
             return Err(error);
         }
-        self.progress.warn(&format!("{error}: {base} is not used any more{in_vain}; a full archive is fetched"));
+        self.progress
+            .warn(&format!("{error}: {} is not used any more{in_vain}; a full archive is fetched", base.shown()));
         Ok(())
     }
 
