@@ -433,7 +433,7 @@ impl<'a> Fetcher<'a> {
         self.offers.retain(|offer| offer.name != name || offer.shown() != place);
         self.remove_rejected();
         let is_wanted = |offer: &Offer| match request {
-            ArchiveRequest::Full => offer.name.base_slot.is_none(),
+            ArchiveRequest::Full => offer.is_full(),
             ArchiveRequest::Named(name) => offer.name == *name,
             ArchiveRequest::IncrementalOn(_) => true,
         };
@@ -469,12 +469,15 @@ impl<'a> Fetcher<'a> {
         self.remove_partial(&wrong.name);
         self.rejected.add(wrong, &error);
         self.remove_rejected();
-        let has_full = |offers: &[Offer]| offers.iter().any(|offer| offer.name.base_slot.is_none());
-        if !has_full(&self.offers) {
-            // Lost sources may be back.
+        if self.finds_full()? { Ok(()) } else { Err(self.rejected.nothing_left(&error)) }
+    }
+
+    /// True if there is a full archive to try. Without one, asks the sources again: lost ones may be back.
+    fn finds_full(&mut self) -> Result<bool> {
+        if !self.offers.iter().any(Offer::is_full) {
             self.look()?;
         }
-        if has_full(&self.offers) { Ok(()) } else { Err(self.rejected.nothing_left(&error)) }
+        Ok(self.offers.iter().any(Offer::is_full))
     }
 
     fn remove_rejected(&mut self) {
@@ -503,11 +506,7 @@ impl<'a> Fetcher<'a> {
         }
         self.uses_bases = false;
         self.remove_rejected();
-        if !self.offers.iter().any(Offer::is_full) {
-            // Lost sources may be back.
-            self.look()?;
-        }
-        if !self.offers.iter().any(Offer::is_full) {
+        if !self.finds_full()? {
             return Err(error);
         }
         self.progress
