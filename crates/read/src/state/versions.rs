@@ -42,6 +42,10 @@ use crate::{Superseded, Version};
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
+/// Partitions that a thread reads between two times that results are handed over: of a small archive, waking the threads
+/// takes longer than what they do.
+const GROUP_PARTITIONS: usize = 16;
+
 /// Bytes of a chunk.
 const fn chunk_bytes<T: LogItem>() -> u64 {
     CHUNK_ITEMS as u64 * T::BYTES as u64
@@ -144,8 +148,10 @@ impl<T: LogItem> VersionLog<T> {
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
-        // The first chunk of each partition is always allowed; together they are the smallest memory.
-        partition.chunks.push(Vec::with_capacity(CHUNK_ITEMS));
+        // The first chunk of each partition is always allowed; together they are the smallest memory. It grows, since it is
+        // the only one in a small archive, whose records would else take 40 MiB.
+        let is_first = partition.bytes() == 0;
+        partition.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_ITEMS }));
         self.held_bytes.fetch_add(chunk_bytes, Relaxed);
         Ok(())
     }
@@ -154,8 +160,9 @@ impl<T: LogItem> VersionLog<T> {
     fn sort(&self, partition: &Mutex<Partition<T>>, log: Log, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         let held = chunks.len();
-        let mut bytes = vec![0; CHUNK_ITEMS * T::BYTES];
+        let mut bytes = Vec::new();
         for offset in &spilled {
+            bytes.resize(CHUNK_ITEMS * T::BYTES, 0);
             self.spill.read(*offset, &mut bytes)?;
             chunks.push(bytes.chunks_exact(T::BYTES).map(T::from_bytes).collect());
         }
@@ -187,7 +194,8 @@ impl<T: LogItem> VersionLog<T> {
         let spare = || spare.lock();
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
-            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
+            let at_most = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
+            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..at_most]));
             rest = after;
             let read_one = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare().pop().unwrap_or_default();
