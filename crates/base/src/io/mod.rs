@@ -25,6 +25,9 @@ use residency::Cold;
 
 use crate::{Pace, Progress};
 
+/// Largest file that is watched: no file of a bank snapshot is larger, and each page is looked at, a second for 90 GiB.
+const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
+
 /// Page cache policy for reading and writing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
@@ -131,7 +134,7 @@ impl IoHint {
     }
 
     /// Records which pages of some files are in the page cache; dropping the result drops the others. For files that
-    /// are read repeatedly, or by code without this policy. Skips missing files.
+    /// are read repeatedly, or by code without this policy. Skips missing files, and those of more than 16 GiB.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
@@ -139,6 +142,9 @@ impl IoHint {
             std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
             let file = File::open(path).ok()?;
             let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+            if length > WATCH_BYTES_MAX {
+                return None;
+            }
             let cold = Cold::look(&file, &(0..length), length);
             Some((file, cold))
         };
