@@ -350,7 +350,7 @@ mod tests {
             let download = Download::begin(client.clone(), file, remotes, limits, &NoProgress).expect("begins");
             download.run(&NoProgress).map(drop)
         };
-        fetch(5, Duration::from_secs(60)).expect("fetched, when the name is found again");
+        fetch(3, Duration::from_secs(60)).expect("fetched, when the name is found again");
         assert_eq!(away.0.load(Relaxed), 0);
         let ended = fetch(usize::MAX, Duration::from_millis(300));
         assert!(matches!(&ended, Err(error) if error.kind().exit_code() == 4), "{ended:?}");
