@@ -144,7 +144,7 @@ pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> i
 
 /// A redirect.
 pub fn redirect(stream: &mut TcpStream, to: &str) -> io::Result<Then> {
-    answer(stream, "302 Found", &[("Location", to)], b"")
+    answer(stream, "303 See Other", &[("Location", to)], b"")
 }
 
 /// A file, as a good server sends it: HEAD, ranges, If-Range.

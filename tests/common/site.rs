@@ -93,7 +93,7 @@ pub enum Way {
     Liar,
 }
 
-/// Serves files as a validator's RPC port does: two redirects, and exact names.
+/// Serves files as Agave's RPC port does: two redirects, and exact names; it allows nothing else.
 pub fn serve(files: &Files, way: Way) -> Server {
     let files = Arc::new(files.clone());
     Server::start(move |request, stream| respond(&files, way, request, stream))
@@ -110,7 +110,11 @@ pub fn respond(files: &Files, way: Way, request: &Request, stream: &mut TcpStrea
     if let Some(to) = to {
         return redirect(stream, &format!("/{to}"));
     }
-    let Some(bytes) = files.get(asked) else { return answer(stream, "404 Not Found", &[], b"") };
+    let Some(bytes) = files.get(asked) else {
+        let is_a_name = ["snapshot", "incremental-snapshot", "genesis"].iter().any(|start| asked.starts_with(start));
+        let status = if is_a_name { "404 Not Found" } else { "405 Method Not Allowed" };
+        return answer(stream, status, &[], b"");
+    };
     match way {
         Way::Ranges => file(request, stream, bytes, &etag(bytes)),
         Way::Whole | Way::Liar => {
