@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What converting an archive of Firedancer's costs: a ledger of one, and the archive beside it, against restoring the same state
-# from Agave's archive and archiving that ledger.
+# What converting an archive of Firedancer's costs, against recompressing and verifying Agave's archive of the same state.
 #
 #   bench/firedancer.sh             on a synthetic ledger of SIZE (1GiB), ROUNDS times
 #
@@ -11,29 +10,19 @@ build --bin slotpress
 scratch
 
 "$slotpress" synth "$work/ledger" --size "${SIZE:-1GiB}" --agave 4.4 --like firedancer -q >/dev/null
-mkdir "$work/agave"
+mkdir "$work/agave" "$work/out"
 mv "$work/ledger/firedancer" "$work/firedancer"
 "$slotpress" archive "$work/ledger" --output "$work/agave" -q >/dev/null
 cp "$work/ledger/genesis.bin" "$work/genesis.bin"
 rm -r "$work/ledger"
-restore() { # NAME
-    rm -rf "$work/restored"
-    mkdir "$work/restored"
-    cp "$work/genesis.bin" "$work/restored"
-    timed "restore-$1" "$slotpress" restore "$work/$1"/snapshot-*.tar.zst --ledger "$work/restored" --threads "$threads" -q
-}
 for _ in $(seq "$rounds"); do
-    restore firedancer
-    restore agave
-    mkdir -p "$work/restored/out"
-    timed archive "$slotpress" archive "$work/restored" --output "$work/restored/out" --threads "$threads" -q
+    timed convert "$slotpress" recompress "$work"/firedancer/snapshot-*.tar.zst --for agave --genesis "$work/genesis.bin" \
+        --output "$work/out" --force --threads "$threads" -q
+    timed recompress "$slotpress" recompress "$work"/agave/snapshot-*.tar.zst --output "$work/out" --force --threads "$threads" -q
+    timed verify "$slotpress" verify "$work"/out/snapshot-*.tar.zst --threads "$threads" -q
 done
-paste "$work"/times/{restore-firedancer,restore-agave,archive} |
-    awk '{print $1/($2+$3) > "'"$work"'/both"; print ($1-$3)/$2 > "'"$work"'/unpacking"}'
-paste "$work"/times/{restore-firedancer,restore-agave,archive}-cpu |
-    awk '{print $1/($2+$3) > "'"$work"'/both-cpu"; print ($1-$3)/$2 > "'"$work"'/unpacking-cpu"}'
-for name in restore-firedancer restore-agave archive; do
+for name in convert recompress verify; do
     row $name "$name" "CPU $(median "$work/times/$name-cpu") s"
 done
-echo "restore-firedancer / (restore-agave + archive): $(median "$work/both"), CPU $(median "$work/both-cpu")"
-echo "(restore-firedancer - archive) / restore-agave: $(median "$work/unpacking"), CPU $(median "$work/unpacking-cpu")"
+paste "$work"/times/{convert,recompress,verify} | awk '{print $1/($2+$3)}' >"$work/both"
+echo "convert / (recompress + verify): $(median "$work/both")"

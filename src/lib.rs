@@ -161,7 +161,7 @@ pub use restore::{
 #[doc(inline)]
 pub use slotpress_base::{
     Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Progress,
-    ProgressEvent, Result, Space, Step,
+    ProgressEvent, Result, Space, Step, ToConvert,
 };
 #[doc(inline)]
 pub use slotpress_format::{ArchiveName, Hash, LedgerPaths, Root};

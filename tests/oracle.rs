@@ -393,7 +393,7 @@ fn interop_firedancer() {
         let ledger = dir.path().join("ledger");
         fs::create_dir(&ledger).expect("made");
         fs::copy(genesis.join("genesis.bin"), ledger.join("genesis.bin")).expect("copied");
-        slotpress().arg("restore").args([&full, &incremental]).arg("--ledger").arg(&ledger).assert().success();
+        slotpress().arg("restore").args([&made, &newer]).arg("--ledger").arg(&ledger).assert().success();
         for oracle in &oracles {
             let expected = oracle.load(&agave_full, Some(&agave_incremental), &genesis);
             let bank_snapshot = ledger.join("snapshots").join(slot.to_string());

@@ -225,7 +225,7 @@ impl<'a> ArchivePlan<'a> {
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
         let Written { length_bytes: output_bytes, frames, root } =
-            write_planned(&plan, &options, threads, None, &mut sink, progress)?;
+            write_planned(&plan, &options, threads, &mut sink, progress)?;
 
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
@@ -262,7 +262,6 @@ pub(crate) fn write_planned(
     plan: &Plan,
     options: &ArchiveOptions,
     threads: usize,
-    note: Option<&str>,
     sink: &mut OpenSink<'_>,
     progress: &dyn Progress,
 ) -> Result<Written> {
@@ -270,7 +269,7 @@ pub(crate) fn write_planned(
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
     let planned = linked_frames(plan, options);
     encode_planned(plan, options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-    let written = writer.finish(plan.entries(), note, options.frame_size_bytes)?;
+    let written = writer.finish(plan.entries(), None, options.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)
 }

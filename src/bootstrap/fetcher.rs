@@ -492,7 +492,8 @@ impl<'a> Fetcher<'a> {
     /// `error`, if the run ends with it.
     pub fn leave_base(&mut self, error: Error) -> Result<()> {
         let Some(base) = self.base_in_use.take() else { return Err(error) };
-        let may_help = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Network) || !base.exists();
+        let may_help =
+            matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Network) || !base.exists();
         if !may_help || self.progress.is_interrupted() {
             return Err(error);
         }

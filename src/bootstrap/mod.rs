@@ -245,7 +245,8 @@ fn attempt(
         if is_damaged {
             arriving.mark_failed(&error.to_string());
         }
-        let wrong = arriving.obtained.pop().filter(|_| is_damaged && !arriving.is_final);
+        let is_wrong = is_damaged || error.kind() == ErrorKind::Unsupported;
+        let wrong = arriving.obtained.pop().filter(|_| is_wrong && !arriving.is_final);
         Err(Box::new((error, arriving.failure, wrong.map(|obtained| obtained.source))))
     });
     let (error, failure, wrong) = match attempted {

@@ -1,6 +1,6 @@
 //! Archives that failed a check, with their sources: they are not used again in this run.
 
-use slotpress_base::{Error, one_line};
+use slotpress_base::{Error, ErrorKind, Hint, one_line};
 use slotpress_format::ArchiveName;
 use slotpress_net::Offer;
 
@@ -46,8 +46,9 @@ impl RejectedArchives {
     pub fn nothing_left(&self, last: &Error) -> Error {
         let in_place = self.0.iter().find(|(wrong, _)| wrong.is_in_place);
         let hint = match in_place {
-            Some((wrong, _)) => format!("move {} away, so that another source's can be fetched", wrong.place),
-            None => "give other sources, or try again later".to_string(),
+            _ if last.kind() == ErrorKind::Unsupported => last.hint().cloned().unwrap_or(Hint::ConvertFile),
+            Some((wrong, _)) => format!("move {} away, so that another source's can be fetched", wrong.place).into(),
+            None => "give other sources, or try again later".into(),
         };
         if self.0.len() < 2 {
             return last.clone().with_hint(hint);

@@ -21,8 +21,8 @@ use super::values;
 
 /// Restore archives into a ledger from which a validator starts
 ///
-/// Reads full and incremental archives of slotpress, Agave, Firedancer, zstd and pzstd. The ledger looks complete only after
-/// everything is checked and on disk. A run that fails or is interrupted leaves nothing behind.
+/// Reads full and incremental archives of slotpress, Agave, zstd and pzstd, and those of Firedancer that Agave loads. The ledger
+/// looks complete only after everything is checked and on disk. A run that fails or is interrupted leaves nothing behind.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The full archive, or - for standard input

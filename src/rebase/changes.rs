@@ -4,7 +4,6 @@ use roaring::RoaringBitmap;
 use serde::Serialize;
 use slotpress_base::{Error, Hint, Result, quantity};
 use slotpress_format::RECORD_HEADER_BYTES;
-use slotpress_read::Log;
 
 use super::states::{StateItem, StateLog};
 
@@ -84,7 +83,6 @@ impl Changes {
         let mut changes = Self::default();
         log.items.for_each_partition(
             threads,
-            Log::Goes,
             &|sorted| PartitionChanges::among(sorted, [old, new], &slots),
             &mut |found| {
                 changes.add(found);

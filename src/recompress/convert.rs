@@ -145,6 +145,7 @@ impl Job<'_> {
             return Err(Error::damaged("the bank file is Firedancer's in its first bytes only"));
         }
         let entries = reader.contents.0.into_inner();
+        slotpress_base::threads::panic_point("converting");
         let input_bytes = archive.length_bytes();
         let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
         let (outcome, state) = self.finish_state(state, &decoded, input, None)?;

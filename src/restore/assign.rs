@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
-use slotpress_read::conversion::place::{StoragePart, place_storages};
 
 /// Ids at and above this are given anew: a validator counts up from the largest id that it finds, and must not reach
 /// 2^32.
@@ -26,16 +25,11 @@ pub struct AssignedStorage {
     pub archive_id: u32,
     pub root: u16,
     pub content_bytes: u64,
-    /// Its number, as long as nothing else tells it from others: Firedancer gives all the same slot.
-    pub unplaced: Option<u32>,
 }
 
 impl AssignedStorage {
     pub fn file_name(&self) -> String {
-        match self.unplaced {
-            Some(number) => format!("unplaced-{number}"),
-            None => format!("{}.{}", self.slot, self.id),
-        }
+        format!("{}.{}", self.slot, self.id)
     }
 }
 
@@ -47,25 +41,15 @@ pub struct Assigner {
     storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
     next_id: u32,
-    /// Entries of an archive of Firedancer's: its storages get slots only when all of them are known.
-    unplaced: Option<Vec<Entry>>,
 }
 
 impl Assigner {
     /// Spreads storages over `roots` accounts paths, and makes ids unique; or, with `keeps_ids`, leaves ids alone.
     pub fn new(roots: u16, keeps_ids: bool) -> Self {
-        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0, unplaced: None }
-    }
-
-    /// Begins an archive, which may have to be placed ([`place`](Self::place)).
-    pub fn begin(&mut self, is_unplaced: bool) {
-        self.unplaced = is_unplaced.then(Vec::new);
+        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
     pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
-        if let Some(entries) = &mut self.unplaced {
-            entries.push(*entry);
-        }
         Ok(match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir | EntryKind::SlotDir(_) => Destination::Nothing,
             EntryKind::Version => Destination::Version,
@@ -79,12 +63,11 @@ impl Assigner {
                     )));
                 }
                 let number = self.storages.len();
-                let unplaced = self.unplaced.is_some().then_some(number as u32);
                 let archive_id = id;
-                let id = if self.keeps_ids || unplaced.is_some() { id } else { self.unique_id(id) };
+                let id = if self.keeps_ids { id } else { self.unique_id(id) };
                 let root = (number % usize::from(self.roots)) as u16;
                 let content_bytes = entry.content_bytes;
-                let storage = AssignedStorage { slot, id, archive_id, root, content_bytes, unplaced };
+                let storage = AssignedStorage { slot, id, archive_id, root, content_bytes };
                 self.storages.push(storage);
                 Destination::Storage(storage)
             }
@@ -109,45 +92,6 @@ impl Assigner {
     pub fn into_storages(self) -> Vec<AssignedStorage> {
         self.storages
     }
-
-    /// Gives the storages of the archive that has been read their places: slots above `base_slot`, the last of which is
-    /// `slot`.
-    pub fn place(&mut self, base_slot: u64, slot: u64) -> Result<Vec<Placed>> {
-        let entries = self.unplaced.take().unwrap_or_default();
-        let is_storage = |entry: &Entry| matches!(entry.kind, EntryKind::Storage { .. });
-        let parts = place_storages(&entries, base_slot, slot)?;
-        let parts = entries.iter().zip(parts).filter(|(entry, _)| is_storage(entry)).map(|(_, part)| part);
-        let first = self.storages.len() - entries.iter().filter(|entry| is_storage(entry)).count();
-        let mut placed: Vec<Placed> = Vec::new();
-        for (part, number) in parts.zip(first..) {
-            let Some(StoragePart {
-                entry: Entry { kind: EntryKind::Storage { slot, id }, content_bytes }, begins, ..
-            }) = part
-            else {
-                continue;
-            };
-            if begins {
-                let root = self.storages[number].root;
-                let storage = AssignedStorage {
-                    slot,
-                    id: self.unique_id(id),
-                    archive_id: id,
-                    root,
-                    content_bytes,
-                    unplaced: None,
-                };
-                placed.push(Placed { storage, parts: Vec::new() });
-            }
-            placed.iter_mut().last().into_iter().for_each(|placed| placed.parts.push(number as u32));
-        }
-        Ok(placed)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct Placed {
-    pub storage: AssignedStorage,
-    pub parts: Vec<u32>,
 }
 
 #[cfg(test)]

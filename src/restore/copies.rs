@@ -10,10 +10,7 @@ use slotpress_base::{
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
-use slotpress_read::conversion::is_to_convert;
 use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
-
-use crate::restore::RestoreTarget;
 
 #[derive(Debug)]
 pub struct ArchiveCopy {
@@ -21,8 +18,6 @@ pub struct ArchiveCopy {
     length_bytes: u64,
     way: Way,
     io_policy: IoPolicy,
-    /// True if Firedancer wrote it, so that it is converted.
-    pub is_of_firedancer: bool,
 }
 
 #[derive(Debug)]
@@ -50,19 +45,13 @@ enum Way {
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>, options: &RestoreTarget) -> Result<Self> {
+    pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>) -> Result<Self> {
         let path = archive.path();
-        let genesis = options.genesis();
-        let is_of_firedancer = is_to_convert(archive, genesis.as_deref());
-        let is_of_firedancer = is_of_firedancer.map_err(|error| error.within_damaged(path.shown()))?;
-        if is_of_firedancer {
-            check_place(archive, dir)?;
-        }
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
         let way = match origin {
-            Origin::Fetched(file) if is_of_firedancer || !agave_reads(archive) => Way::Made(None, Some(file)),
-            _ if is_of_firedancer || !agave_reads(archive) => Way::Made(None, None),
+            Origin::Fetched(file) if !agave_reads(archive) => Way::Made(None, Some(file)),
+            _ if !agave_reads(archive) => Way::Made(None, None),
             Origin::Fetched(file) => Way::Fetched(file),
             Origin::Arriving(copy) => Way::Cloned(copy),
             Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Way::Stays,
@@ -76,7 +65,7 @@ impl ArchiveCopy {
             }
         };
         let (source_path, length_bytes) = (archive.path_buf(), archive.length_bytes());
-        Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone(), is_of_firedancer })
+        Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone() })
     }
 
     pub fn is_made(&self) -> bool {
@@ -172,16 +161,6 @@ pub struct PlacedArchive {
     pub new: Option<Found>,
     /// The download that it was made of, which is of no use when the ledger is complete.
     pub made_of: Option<Arc<dyn Publishable>>,
-}
-
-/// Refuses what only Firedancer loads where Agave looks for archives: what is made of it gets the same name.
-fn check_place(archive: &Archive, dir: &Arc<KeptDir>) -> Result<()> {
-    let Some(name) = archive.name.as_ref().map(ToString::to_string) else { return Ok(()) };
-    if dir.found(&name)?.is_none() {
-        return Ok(());
-    }
-    Err(Error::failed(format!("{} is in the place of what Agave loads", dir.path_of(&name).shown()))
-        .with_hint("move it to another directory, and restore it from there"))
 }
 
 /// True if Agave reads this compression: it needs such an archive to boot.

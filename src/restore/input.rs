@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
+use slotpress_read::conversion::lacks_stakes;
 use slotpress_read::rules::documents::swapped;
 use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, is_rebased, judge_expected};
 
@@ -64,7 +65,8 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
         };
-        let copy = ArchiveCopy::begin(&archive, origin, dir, options)?;
+        refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
+        let copy = ArchiveCopy::begin(&archive, origin, dir)?;
         archive.warn_of_index(progress);
         self.copies.push(copy);
         self.archives.push(archive);
@@ -79,15 +81,6 @@ impl<'a> Feed<'a> {
     /// Bytes of each archive that must be copied into the archives directory.
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy)
-    }
-
-    /// True if this archive is Firedancer's and is converted.
-    pub fn is_converted(&self, number: usize) -> bool {
-        self.copies.get(number).is_some_and(|copy| copy.is_of_firedancer)
-    }
-
-    pub fn is_any_converted(&self) -> bool {
-        self.copies.iter().any(|copy| copy.is_of_firedancer)
     }
 
     pub fn is_made(&self, number: usize) -> bool {
@@ -163,6 +156,12 @@ impl Inputs {
             }
             _ => options.target.check.checks_state(base_of(0).is_some()).map(drop),
         }?;
+        if options.target.layout == RestoreLayout::Boot {
+            self.0
+                .iter()
+                .flatten()
+                .try_for_each(|archive| refuse_for_firedancer_only(archive, || options.to_convert(archive.path())))?;
+        }
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
             judge_expected(name.slot, name.hash, &options.target.check)
@@ -238,7 +237,8 @@ impl Inputs {
                 (None, None) => return Err(Error::failed("no archive")),
             };
             if let Some(origin) = origin.filter(|_| options.layout == RestoreLayout::Boot) {
-                copies.push(ArchiveCopy::begin(&archive, origin, &target.snapshots_dir, options)?);
+                refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
+                copies.push(ArchiveCopy::begin(&archive, origin, &target.snapshots_dir)?);
             }
             archives.push(archive);
         }
@@ -258,6 +258,20 @@ pub fn check_base(archive: &Archive, base_slot: Option<u64>) -> Result<()> {
     match (archive.base_slot(), base_slot) {
         (Some(named), Some(slot)) if named != slot => Err(wrong_base(named, slot)),
         _ => Ok(()),
+    }
+}
+
+/// Refuses an archive that Firedancer loads and Agave does not: only `recompress` makes one for Agave of it.
+fn refuse_for_firedancer_only(archive: &Archive, hint: impl FnOnce() -> Hint) -> Result<()> {
+    match lacks_stakes(archive)? {
+        false => Ok(()),
+        true => {
+            let message = format!(
+                "{}: only Firedancer loads it: its bank file holds no stakes, which Agave takes from there",
+                archive.path().shown()
+            );
+            Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint()))
+        }
     }
 }
 

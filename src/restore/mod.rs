@@ -26,6 +26,7 @@ pub use input::is_standard_input;
 pub use input::{Supplied, Supply};
 pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, BankSnapshot, Genesis, Root, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::documents::swapped;
@@ -36,7 +37,7 @@ use slotpress_read::{
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::convert::{Conversion, Part};
+use crate::restore::convert::Part;
 use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
 use crate::restore::input::{Feed, Inputs};
 use crate::restore::newer::RestoredSlots;
@@ -184,11 +185,9 @@ impl Run<'_> {
             }
         };
         let (archives, mut copies) = feed.into_parts();
-        let Restored { mut parts, base_slot, mut names, unpacked, assurance } = restored;
+        let Restored { mut parts, base_slot, mut names, mut storages, assurance } = restored;
         let newest = newest_of(&parts)?;
         let bank = newest.unpacked.bank.clone();
-        let mut storages: Vec<AssignedStorage> = parts.iter().flat_map(|part| part.final_storages(&unpacked)).collect();
-        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
 
         progress.check()?;
         let mut read_back_report = None;
@@ -198,8 +197,13 @@ impl Run<'_> {
             let base_slot = archives[0].base_slot();
             read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
         }
-        let conversion = Conversion { run: self, roots: &roots, unpacked: &unpacked };
-        conversion.make_archives(&parts, &archives, &mut copies, &mut names)?;
+        for ((part, copy), name) in
+            parts.iter().zip(&mut copies).zip(&mut names).filter(|((_, copy), _)| copy.is_made())
+        {
+            copy.set_made(self.make_archive(part, &storages, &roots)?);
+            name.extension = Extension::TarZstd;
+        }
+        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
         drop(parts);
         let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
@@ -231,13 +235,12 @@ impl Run<'_> {
         })
     }
 
-    /// Unpacks all archives, checks the state that they make up, and converts those that are Firedancer's.
+    /// Unpacks all archives, and checks the state that they make up.
     fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
         let (options, progress) = (self.options, self.progress);
         let is_tree = options.layout == RestoreLayout::Archive;
         let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
-        let checks_state = options.check.checks_state(is_part)? || feed.is_any_converted();
-        let state = checks_state.then(|| self.new_state_check(&feed.archives)).transpose()?;
+        let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.archives)).transpose()?;
         let mut assigner = Assigner::new(roots.len() as u16, is_tree);
         let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
         let unpacker = Unpacker { run: self, roots, seen_slots, size_limit, state: state.as_ref() };
@@ -251,14 +254,6 @@ impl Run<'_> {
                 check_archive(feed, number)?;
                 self.check_space(&feed.archives[number..], 0)?;
             }
-            let is_converted = feed.is_converted(number);
-            if let (Some(full), Some(state)) = (parts.last_mut().filter(|full| full.placed.is_some()), &state) {
-                let finished = state.finish_full(&full.unpacked.bank, options.threads, progress, &mut |task, _| {
-                    self.subtract(state, task, &assigner, roots)
-                });
-                finished.map_err(|error| FailedRead::of(number - 1, error.into()))?;
-                full.accounts = Some(state.found_accounts()?);
-            }
             let archive = &feed.archives[number];
             let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
             input::check_base(archive, base_slot)?;
@@ -271,10 +266,10 @@ impl Run<'_> {
             let bank_snapshot = self.target.create_partial_bank()?;
             let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
             let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
-            let first = assigner.storages().len() as u32;
+            let first = assigner.storages().len();
             let full = parts.last().map(|full| &full.unpacked);
             let mut unpack_one = || -> Result<Unpacked, ReadError> {
-                let one = unpacker.unpack(archive, base_slot, &mut assigner, &bank_snapshot, hashes, is_converted)?;
+                let one = unpacker.unpack(archive, base_slot, &mut assigner, &bank_snapshot, hashes)?;
                 let may_be_swapped = number == 0 && archive.name.is_none() && feed.archives.len() > 1;
                 match check_map(&one, full, base_slot) {
                     Err(_) if may_be_swapped && is_incremental(&one) => {
@@ -286,26 +281,12 @@ impl Run<'_> {
                 if is_hashed_in_passing {
                     check_root(one.root, number, &feed.expect_roots)?;
                 }
-                match one.bank.is_of_firedancer() == is_converted || is_tree {
-                    true => Ok(one),
-                    false => Err(Error::damaged("its bank file is not where Firedancer writes it").into()),
-                }
+                Ok(one)
             };
             let unpacked = unpack_one().map_err(|error| FailedRead::of(number, error))?;
             names.push(final_name(archive, &unpacked.bank, base_slot));
-            let storages = first..assigner.storages().len() as u32;
-            let placed = match (is_converted, &state) {
-                (false, _) => None,
-                (true, None) => {
-                    let message = "an archive of Firedancer's is converted for Agave only where the state is checked";
-                    return Err(Error::usage(message).into());
-                }
-                (true, Some(state)) => {
-                    state.are_of_firedancer(storages.clone());
-                    Some(assigner.place(base_slot.unwrap_or_default(), unpacked.bank.slot)?)
-                }
-            };
-            parts.push(Part { unpacked, bank_snapshot, storages, placed, accounts: None });
+            let storages = first..assigner.storages().len();
+            parts.push(Part { unpacked, bank_snapshot, storages });
         }
         let newest = newest_of(&parts)?;
         let outcome = match &state {
@@ -315,14 +296,11 @@ impl Run<'_> {
             })?,
         };
         judge_expected(newest.unpacked.bank.slot, newest.unpacked.bank.snapshot_hash(), &options.check)?;
-        let unpacked = assigner.into_storages();
-        if let Some(state) = &state {
-            Conversion { run: self, roots, unpacked: &unpacked }.convert(&mut parts, state)?;
-        }
+        let storages = assigner.into_storages();
         let has_index = feed.archives.iter().all(|archive| archive.tail.is_some());
         let assurance = Assurance::new(outcome, &newest_of(&parts)?.unpacked.bank, has_index);
         let base_slot = parts.iter().rev().nth(1).map(|full| full.unpacked.bank.slot);
-        Ok(Restored { parts, base_slot, names, unpacked, assurance })
+        Ok(Restored { parts, base_slot, names, storages, assurance })
     }
 
     /// Has superseded records read again from where they were placed.
@@ -342,9 +320,7 @@ impl Run<'_> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
-        let state = StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)?;
-        // Whether Firedancer wrote the incremental archive is not known yet.
-        Ok(if options.layout == RestoreLayout::Boot { state.keeping_accounts() } else { state })
+        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
     }
 
     /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
@@ -372,7 +348,7 @@ struct Restored {
     parts: Vec<Part>,
     base_slot: Option<u64>,
     names: Vec<ArchiveName>,
-    unpacked: Vec<AssignedStorage>,
+    storages: Vec<AssignedStorage>,
     assurance: Assurance,
 }
 

@@ -47,8 +47,7 @@ fn is_silent(rule: Rule) -> bool {
 
 impl Unpacker<'_> {
     /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into `bank_snapshot`.
-    /// An incremental archive builds on `base_slot`; one of Firedancer's `is_converted`. With a state check, records are hashed for it
-    /// while they are written.
+    /// An incremental archive builds on `base_slot`. With a state check, records are hashed for it while they are written.
     pub fn unpack(
         &self,
         archive: &Archive,
@@ -56,7 +55,6 @@ impl Unpacker<'_> {
         assigner: &mut Assigner,
         bank_snapshot: &PartialDir,
         hashes: HashCheck,
-        is_converted: bool,
     ) -> Result<Unpacked, ReadError> {
         let (options, progress) = (self.run.options, self.run.progress);
         let passing =
@@ -64,10 +62,8 @@ impl Unpacker<'_> {
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(match options.layout {
             RestoreLayout::Archive => is_refused_of_tree,
-            RestoreLayout::Boot if is_converted => Rule::is_refused_of_source,
             RestoreLayout::Boot => Rule::is_refused,
         });
-        assigner.begin(is_converted);
         let records = self.state.map(StateCheck::first_pass);
         let contents = Unpacking {
             unpacker: self,
@@ -86,8 +82,7 @@ impl Unpacker<'_> {
         write_behind.finish().or_path("write to", &bank_snapshot.path)?;
         let judged = reader.rules.finish(archive, &mut read)?;
         let broken = findings.broken_rules();
-        let is_made_good = |rule: &Rule| is_converted && rule.is_refused() && !rule.is_refused_of_source();
-        if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule) && !is_made_good(rule)) {
+        if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().shown();
             progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
         }

@@ -51,6 +51,28 @@ pub fn convert(archive: &Path, base: Option<&Path>, genesis: &Path, dir: &Path) 
     dir.join(name(archive))
 }
 
+/// Makes archives for Agave in `dir` of those of a pair that it does not load; returns the pair.
+pub fn pair_for_agave(agave: &str, pair: &[PathBuf], dir: &Path) -> Vec<PathBuf> {
+    pair_for_agave_of(&genesis_of(agave), pair, dir)
+}
+
+pub fn pair_for_agave_of(genesis: &Path, pair: &[PathBuf], dir: &Path) -> Vec<PathBuf> {
+    let lacks_stakes = |path: &Path| bank_of(path).is_of_firedancer();
+    let one_for_agave = |(number, archive): (usize, &PathBuf)| match (number, pair.get(1)) {
+        _ if !lacks_stakes(archive) => archive.clone(),
+        (0, Some(newer)) => {
+            let mut recompress = command("recompress");
+            recompress.arg(archive).args(["--for", "agave", "--genesis"]).arg(genesis).arg("-o").arg(dir);
+            let (code, _, stderr) = run(recompress.arg("--incremental").arg(newer));
+            assert_eq!(code, 0, "{stderr}");
+            dir.join(name(archive))
+        }
+        (0, None) => convert(archive, None, genesis, dir),
+        _ => convert(archive, Some(&pair[0]), genesis, dir),
+    };
+    pair.iter().enumerate().map(one_for_agave).collect()
+}
+
 pub fn genesis_of(agave: &str) -> PathBuf {
     fixture_of(agave, "genesis.bin")
 }

@@ -10,6 +10,7 @@ mod refused {
     mod sources;
 }
 mod survives {
+    mod firedancer;
     mod replaced;
     mod stopping;
 }

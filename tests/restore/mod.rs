@@ -16,7 +16,6 @@ mod refused {
     mod targets;
 }
 mod survives {
-    mod firedancer;
     mod kills;
     mod left_behind;
     mod replaced;

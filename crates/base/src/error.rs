@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3).
     Damaged,
+    /// The archive is sound, but of no use as it is: only Firedancer loads it (exit code 1).
+    Unsupported,
     /// The network failed and trying again may work (exit code 4).
     Network,
     /// The output exists already (exit code 5).
@@ -38,7 +40,7 @@ impl ErrorKind {
     /// Exit code of the program for this kind of error.
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Failed => 1,
+            Self::Failed | Self::Unsupported => 1,
             Self::Usage => 2,
             Self::Damaged => 3,
             Self::Network => 4,

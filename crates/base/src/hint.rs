@@ -4,6 +4,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
+
+use crate::ShowPath;
 
 macro_rules! hints {
     ($($name:ident: $text:literal,)*) => {
@@ -15,6 +18,8 @@ macro_rules! hints {
             Text(Cow<'static, str>),
             /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
             UseBaseSlot(u64),
+            /// Convert an archive of Firedancer's for Agave first.
+            Convert(Box<ToConvert>),
             $(#[doc = $text] $name,)*
         }
 
@@ -28,6 +33,14 @@ macro_rules! hints {
                         "use `base_slot` {slot}; with another base, closed accounts may reappear (`force_base` accepts \
                          that risk)"
                     ),
+                    Self::Convert(to_convert) => {
+                        let ToConvert { archive, base, incremental } = &**to_convert;
+                        write!(f, "make an archive for Agave of {} by `recompress` with `for_agave`", archive.shown())?;
+                        for (name, path) in [("base", base), ("incremental", incremental)] {
+                            path.iter().try_for_each(|path| write!(f, " and `{name}` {}", path.shown()))?;
+                        }
+                        f.write_str(", and restore that")
+                    }
                     $(Self::$name => f.write_str($text),)*
                 }
             }
@@ -35,11 +48,21 @@ macro_rules! hints {
     };
 }
 
+/// An archive of Firedancer's that only `recompress` makes one for Agave of, and the other archive of its pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ToConvert {
+    pub archive: PathBuf,
+    pub base: Option<PathBuf>,
+    pub incremental: Option<PathBuf>,
+}
+
 hints! {
     AllowPrivate:
         "`allow_private` lets servers lead to private addresses; without it, only a source that you name may be private",
     CheckState: "use `CheckMode::State` to check the accounts instead",
     ChooseSlot: "unpack one archive into one empty directory, or choose with `slot`",
+    ConvertFile: "save the archive in a file, make one for Agave of it by `recompress` with `for_agave`, and restore that",
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
     GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",

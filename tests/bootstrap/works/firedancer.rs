@@ -1,32 +1,55 @@
-//! Archives of Firedancer's, converted while they arrive.
+//! Archives of Firedancer's among the candidates.
 
 use std::fs;
 
-use crate::common::firedancer::{as_firedancer_writes, files_without_archives, full, incremental, verify};
+use crate::common::firedancer::*;
 use crate::common::site::{Files, Way, ledger_tree, restored, run, serve};
 use crate::common::*;
 
-/// A ledger of both writers' pairs is what a restore makes of them; also where Agave's incremental archive, which is chosen when
-/// the full one has been read, tells the rent epochs.
+fn files(archives: &[std::path::PathBuf]) -> Files {
+    archives.iter().map(|path| (name(path), fs::read(path).expect("read"))).collect()
+}
+
+/// Candidates that only Firedancer loads are passed over with a word: the next one is taken.
 #[test]
-fn pairs_of_both_writers() {
-    let sources = temp_dir();
-    let chain = "firedancer-2026-08/chain";
-    let [agave_full, agave_newer] = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
-    let written = as_firedancer_writes(&agave_full, 2, 0, sources.path());
-    for pair in [[full(chain), incremental(chain)], [agave_full, incremental(chain)], [written, agave_newer]] {
-        let files: Files = pair.iter().map(|path| (name(path), fs::read(path).expect("read"))).collect();
-        let expected = restored(&files);
-        let expected = expected.path().join("ledger");
-        for way in [Way::Ranges, Way::Whole] {
-            let (server, dir) = (serve(&files, way), temp_dir());
-            let ledger = dir.path().join("ledger");
-            let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
-            assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{way:?} {pair:?}");
-            assert!(!files_without_archives(&ledger).keys().any(|path| path.contains("partial")), "{way:?}");
-            let beside = pair.each_ref().map(|path| ledger.join(name(path)));
-            assert_eq!(verify(&[&beside[0], &beside[1]], &["--for", "agave"]).0, 0, "{pair:?}");
+fn what_agave_does_not_load_is_passed_over() {
+    let (agaves, expected, (chain, ..)) = (files(&[fixture(FULL_26)]), temp_dir(), CHAINS[2]);
+    let expected = expected.path().join("ledger");
+    assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
+    for way in [Way::Ranges, Way::Whole] {
+        // Newer ones than Agave's; the same, but for an incremental archive on that; and nothing else.
+        let only_newer = serve(&files(&[full(chain), incremental(chain)]), way);
+        let mixed = serve(&files(&[fixture(FULL_26), incremental(CHAINS[0].0)]), way);
+        let (theirs, dir) = (serve(&agaves, way), temp_dir());
+        for (number, servers) in [vec![&only_newer, &theirs], vec![&mixed], vec![&only_newer]].iter().enumerate() {
+            let ledger = dir.path().join(format!("ledger-{number}"));
+            let urls: Vec<String> = servers.iter().map(|server| server.url("")).collect();
+            let urls = urls.iter().map(String::as_str);
+            let said =
+                run(&["bootstrap"].into_iter().chain(urls).chain(["--ledger", text(&ledger)]).collect::<Vec<_>>());
+            let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("only Firedancer loads it"), "{number} {way:?} {said:?}");
+            if number < 2 {
+                assert_eq!(said.code, Some(0), "{number} {way:?} {said:?}");
+                assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{number} {way:?}");
+            } else {
+                assert_eq!(said.code, Some(1), "{way:?} {said:?}");
+                assert!(words.contains("recompress --for agave"), "{said:?}");
+                assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
+            }
         }
     }
+}
+
+/// What newer Firedancers write is a candidate as any other.
+#[test]
+fn what_agave_loads_is_taken() {
+    let chain = "firedancer-2026-09/full-bank";
+    let files = files(&[full(chain), incremental(chain)]);
+    let expected = restored(&files);
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use slotpress_format::{BankFile, FieldReader, ScheduledLeader, parse_status_cache};
@@ -165,7 +165,7 @@ fn agaves_incremental_archive_goes_on_a_converted_full_one() {
         assert_eq!(code, 0, "{agave}: {stderr}");
         let made_for_pair = together.join(name(&source));
         fs::copy(&genesis, ledger.join("genesis.bin")).expect("copied");
-        let (code, _, stderr) = run(command("restore").args([&source, &newer]).arg("--ledger").arg(&ledger));
+        let (code, _, stderr) = run(command("restore").args([&made_for_pair, &newer]).arg("--ledger").arg(&ledger));
         assert_eq!(code, 0, "{agave}: {stderr}");
         for full in [made_for_pair, ledger.join(name(&source))] {
             let (code, report, _) = verify(&[&full, &newer], &["--for", "agave,firedancer"]);
@@ -210,13 +210,22 @@ fn a_full_archive_of_an_epochs_first_slots() {
         fs::copy(genesis_of(CHAIN), ledger.join("genesis.bin")).expect("copied");
         ledger
     };
-    let alone = ledger_of("alone");
-    let (code, _, stderr) = run(command("restore").arg(&full).arg("--ledger").arg(&alone));
+    let recompress = |more: &[&Path], out: &Path| {
+        let mut recompress = command("recompress");
+        recompress.arg(&full).args(["--for", "agave", "--genesis"]).arg(genesis_of(CHAIN)).args(more);
+        run(recompress.arg("-o").arg(out))
+    };
+    let (code, _, stderr) = recompress(&[], temp_dir().path());
     assert!(code == 1 && stderr.contains("rewards") && stderr.contains("later slot"), "{code}: {stderr}");
     for (name, pair) in [("firedancers", [&full, &newer]), ("agaves", [&full, &agave_newer])] {
-        let ledger = ledger_of(name);
-        let (code, _, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger));
+        let (ledger, out) = (ledger_of(name), dir.path().join(format!("of-{name}")));
+        fs::create_dir(&out).expect("made");
+        let (code, _, stderr) = recompress(&[Path::new("--incremental"), pair[1]], &out);
         assert!(code == 0 && stderr.contains("with its incremental archive only"), "{code}: {stderr}");
+        fs::remove_file(out.join(self::name(pair[0]))).expect("removed");
+        let made = pair_for_agave(CHAIN, &pair.map(PathBuf::clone), &out);
+        let (code, _, stderr) = run(command("restore").args(made).arg("--ledger").arg(&ledger));
+        assert_eq!(code, 0, "{stderr}");
         let restored = pair.map(|archive| ledger.join(self::name(archive)));
         assert_eq!(verify(&[&restored[0], &restored[1]], &["--for", "agave,firedancer"]).0, 0);
         for oracle in Oracle::all() {
@@ -267,7 +276,8 @@ fn chains_of_agaves_are_converted() {
                 let ledger = tempfile::tempdir_in(dir.path()).expect("a directory");
                 let ledger = ledger.path();
                 fs::copy(chain.join("genesis.bin"), ledger.join("genesis.bin")).expect("copied");
-                let (code, _, stderr) = run(command("restore").args(pair).arg("--ledger").arg(ledger));
+                let made = pair_for_agave_of(&chain.join("genesis.bin"), &pair.map(PathBuf::clone), ledger);
+                let (code, _, stderr) = run(command("restore").args(made).arg("--ledger").arg(ledger));
                 assert_eq!(code, 0, "{slots}, {what}: {stderr}");
                 let [full, newer] = pair.map(|archive| ledger.join(name(archive)));
                 for (oracle, theirs) in oracles.iter().zip(&theirs).filter(|(_, theirs)| theirs.is_ok()) {

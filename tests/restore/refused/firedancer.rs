@@ -1,67 +1,71 @@
-//! What Firedancer wrote, and somebody changed: nothing is left of it.
+//! What only Firedancer loads is no archive to restore: `recompress` makes one of it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::common::firedancer::*;
 use crate::common::*;
 
-fn write(dir: &Path, source: &Path, entries: &[TarEntry]) -> PathBuf {
-    let path = dir.join(name(source));
-    fs::write(&path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses")).expect("written");
-    path
+/// What is there of a ledger: nothing but its genesis.
+fn left(ledger: &Path) -> Vec<String> {
+    names(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
 }
 
+/// Before anything is written, with the commands that help.
 #[test]
-fn damaged_and_forged_archives_leave_nothing() {
-    let (dir, (chain, agave, _)) = (temp_dir(), CHAINS[0]);
-    let (source, newer) = (full(chain), incremental(chain));
-    let sound = entries(&source);
-    let at = sound.iter().position(is_storage).expect("a storage");
-    let changed = |change: &dyn Fn(&mut Vec<TarEntry>)| {
-        let mut entries = sound.clone();
-        change(&mut entries);
-        entries
-    };
-    let bank_at = sound.iter().position(|it| it.path == "snapshots/26/26").expect("a bank file");
-    for (what, entries) in [
-        ("flipped lamports", changed(&|it| it[at].content[48] ^= 1)),
-        ("another owner", changed(&|it| it[at].content[64] ^= 1)),
-        ("a storage less", changed(&|it| drop(it.remove(at)))),
-        ("a storage twice", changed(&|it| it.insert(at, it[at].clone()))),
-        ("a bank file cut off", changed(&|it| it[bank_at].content.truncate(5000))),
-        ("another capitalization", changed(&|it| it[bank_at].content[40] ^= 1)),
-        ("no status cache", changed(&|it| it.retain(|it| it.path != "snapshots/status_cache"))),
-        (
-            "a cached slot that is none",
-            changed(&|it| {
-                let cache = it.iter_mut().find(|it| it.path == "snapshots/status_cache").expect("there");
-                cache.content[8] ^= 1;
-            }),
-        ),
+fn an_archive_for_firedancer_alone_is_refused() {
+    let (chain, agave, _) = CHAINS[0];
+    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(agave, prefix));
+    let firedancers = [full(chain), incremental(chain)];
+    for (pair, converted) in [
+        (vec![&firedancers[0]], 1),
+        (vec![&firedancers[0], &firedancers[1]], 2),
+        (vec![&firedancers[0], &agaves[1]], 1),
+        (vec![&agaves[0], &firedancers[1]], 1),
     ] {
-        let ledger = empty_ledger_of(agave, dir.path(), &what.replace(' ', "-"));
-        let archive = write(dir.path(), &source, &entries);
-        // The full archive must be right by itself, also where an incremental one would make its state good.
-        for more in [None, Some(&newer)] {
-            let (code, _, stderr) = run(command("restore").arg(&archive).args(more).arg("--ledger").arg(&ledger));
-            assert!(code == 3 || code == 1, "{what}: {code} {stderr}");
-            let left: Vec<String> = names(&ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect();
-            assert_eq!(left, ["genesis.bin"], "{what}: {stderr}");
+        let dir = temp_dir();
+        let ledger = empty_ledger_of(agave, dir.path(), "ledger");
+        let mut pair: Vec<_> = pair.into_iter().cloned().collect();
+        for number in 0..converted {
+            for more in [&["--dry-run"][..], &[], &["--ignore-index"], &["--replace-state"]] {
+                let (code, _, stderr) = run(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
+                assert!(code == 1 && stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
+                assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
+            }
+            // The advice can be followed as it stands.
+            let output = command("restore").args(&pair).arg("--ledger").arg(&ledger).output().expect("runs");
+            let stderr = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+            let advice = &stderr[stderr.find("slotpress recompress").expect("a command")..];
+            let words: Vec<&str> = advice.split_whitespace().skip(1).collect();
+            let (out, dir_at) = (dir.path().join(format!("out-{number}")), words.iter().position(|it| *it == "DIR"));
+            std::fs::create_dir(&out).expect("made");
+            let words = &words[..dir_at.expect("a directory")];
+            let made = Command::new(slotpress_path()).args(words).arg(&out).output().expect("runs");
+            assert!(made.status.success(), "{advice}: {}", String::from_utf8_lossy(&made.stderr));
+            let at = pair.iter().position(|archive| text(archive) == words[3]).expect("one of the pair");
+            pair[at] = out.join(name(&pair[at]));
         }
+        let (code, _, stderr) = run(command("restore").args(&pair).arg("--ledger").arg(&ledger));
+        assert_eq!(code, 0, "{stderr}");
     }
 }
 
-/// What the bank file alone tells is refused before anything is unpacked: without an end, it is not even missed.
+/// From a pipe, as soon as it shows: the rest is not waited for.
 #[test]
-fn a_bank_file_that_cannot_be_converted_is_refused_at_once() {
-    let (dir, (chain, ..)) = (temp_dir(), CHAINS[0]);
-    let source = full(chain);
-    let mut entries = entries(&source);
-    let at = entries.iter().position(is_storage).expect("a storage");
-    entries.truncate(at);
-    let archive = write(dir.path(), &source, &entries);
-    let ledger = empty_ledger_of(AGAVE_4_5, dir.path(), "ledger");
-    let (code, _, stderr) = run(command("restore").arg(&archive).arg("--ledger").arg(&ledger));
-    assert!(code == 2 && stderr.contains("not that of the archive's chain"), "{code}: {stderr}");
+fn from_a_pipe_it_is_refused_as_soon_as_it_shows() {
+    let (dir, (chain, agave, _)) = (temp_dir(), CHAINS[0]);
+    let ledger = empty_ledger_of(agave, dir.path(), "ledger");
+    let archive = std::fs::read(full(chain)).expect("read");
+    let mut restore = command("restore");
+    restore.args(["-", "--ledger"]).arg(&ledger).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = restore.spawn().expect("starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(&archive[..archive.len() / 2]).expect("taken");
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("read");
+    assert_eq!(child.wait().expect("ends").code(), Some(1), "{stderr}");
+    let said = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("only Firedancer loads it") && said.contains("recompress --for agave FILE"), "{stderr}");
+    assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
 }

@@ -22,6 +22,15 @@ use crate::archive::{Archive, front};
 /// Setting in the index of an archive that was converted from one of Firedancer's.
 pub const CONVERTED: &str = "converted-from=firedancer";
 
+/// True if the archive's bank file holds no stakes: Firedancer, which takes them from the accounts, wrote it, and Agave does
+/// not load it. False where a short read does not tell.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
+    Ok(front::bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()))
+}
+
 /// True if Firedancer wrote the archive, so that it is to be converted for Agave.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker, Supersede
 use crate::state::stakes::StakeAccounts;
 use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
-use crate::state::versions::{KnownAccounts, Log, VersionLog};
+use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
 #[derive(Clone, Debug, Default)]
@@ -121,10 +121,6 @@ impl Accounts {
         self.sums.lock().clone()
     }
 
-    pub fn set_sums(&self, sums: Sums) {
-        *self.sums.lock() = sums;
-    }
-
     pub fn spilled_bytes(&self) -> u64 {
         self.log.spilled_bytes()
     }
@@ -134,15 +130,10 @@ impl Accounts {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Finds superseded records, in rounds that fit in memory. The log goes, or stays for what is still to be read.
-    pub fn find_superseded(
-        &self,
-        threads: usize,
-        log: Log,
-        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
-    ) -> Result<()> {
+    /// Finds superseded records, in rounds that fit in memory, and empties the log.
+    pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
         let storages = self.storages.read();
-        self.log.find_superseded(threads, log, &|storage| slot_of(&storages, storage), on_round)
+        self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
     }
 
     /// Marks superseded records, in at most `marks_bytes_max` bytes.

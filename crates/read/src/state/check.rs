@@ -6,7 +6,6 @@
 //! state (capitalization and lattice hash over the newest version of every account) shows that, so it is always
 //! checked, except with [`CheckMode::Frames`]. No archive can prove whose state it is.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
@@ -15,10 +14,9 @@ use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{BankFile, Hash};
 
 use super::accounts::{Accounts, AccountsPass, Task};
-use super::finish::{ReadAgain, StateCounts, finish_check, judge_state, log_bytes};
+use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
 use super::spill::spill_dir;
 use super::stakes::{FoundAccounts, StakeAccounts};
-use super::versions::Log;
 use crate::rules::documents::judge_expectations;
 use crate::{Check, Findings, Rule};
 
@@ -219,11 +217,6 @@ impl StateCheck {
         self.accounts.stakes.found()
     }
 
-    /// Firedancer wrote these storages.
-    pub fn are_of_firedancer(&self, storages: Range<u32>) {
-        self.accounts.stakes.are_of_firedancer(storages);
-    }
-
     /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
     /// skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
@@ -250,39 +243,9 @@ impl StateCheck {
         progress: &dyn Progress,
         read_again: ReadAgain<'_>,
     ) -> Result<StateOutcome> {
-        self.finish_with(Log::Goes, bank, threads, progress, read_again)
-    }
-
-    /// The same of a full archive, before an incremental one is read on top of it.
-    pub fn finish_full(
-        &self,
-        bank: &BankFile,
-        threads: usize,
-        progress: &dyn Progress,
-        read_again: ReadAgain<'_>,
-    ) -> Result<()> {
-        let sums = self.accounts.sums();
-        self.finish_with(Log::Stays, bank, threads, progress, read_again)?;
-        self.accounts.set_sums(sums);
-        Ok(())
-    }
-
-    /// Compares the state, once it is finished, with another bank file.
-    pub fn judge(&self, bank: &BankFile) -> Result<()> {
-        judge_state(&self.accounts, &self.accounts.sums(), bank, &self.findings)
-    }
-
-    fn finish_with(
-        &self,
-        log: Log,
-        bank: &BankFile,
-        threads: usize,
-        progress: &dyn Progress,
-        read_again: ReadAgain<'_>,
-    ) -> Result<StateOutcome> {
         self.accounts.check()?;
         let StateCounts { accounts, .. } =
-            finish_check(&self.accounts, Some(bank), &self.findings, log, threads, progress, read_again)?;
+            finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
         // Whatever kept it from being compared: it is not checked then.
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));

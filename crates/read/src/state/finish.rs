@@ -9,7 +9,6 @@ use slotpress_format::BankFile;
 use super::accounts::{Accounts, Sums, Task};
 use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
-use super::versions::Log;
 use crate::{Check, Findings, Place, Rule};
 
 /// Lower estimate of a record's length, from which the needed disk space follows.
@@ -42,7 +41,6 @@ pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
     findings: &Findings,
-    log: Log,
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
@@ -52,7 +50,7 @@ pub fn finish_check(
         findings.skip(Check::State, "no bank file could be read");
     }
     progress.stage("Sorting", None);
-    accounts.find_superseded(threads, log, &mut |mut round| {
+    accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
         counted.accounts += round.accounts;
         counted.superseded += round.count;
@@ -134,7 +132,7 @@ fn judge_cached_slots(
     findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
-pub fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
+fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
         findings.add(Rule::Capitalization, expected, sums.lamports)?;

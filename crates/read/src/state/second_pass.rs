@@ -14,7 +14,7 @@ use slotpress_format::{BankFile, RECORD_HEADER_BYTES, Record, Root};
 use super::accounts::slot_of;
 use super::superseded::for_each_superseded;
 use super::version::Version;
-use super::versions::{Log, VersionLog};
+use super::versions::VersionLog;
 use crate::StorageRef;
 
 /// Marks may always take this much memory: enough for 64 GiB of storages.
@@ -78,7 +78,6 @@ impl SupersededMarks {
         let (bits, mut accounts, mut superseded, mut duplicates) = (&marked, 0, 0, 0);
         log.for_each_partition(
             threads,
-            Log::Goes,
             &|sorted| {
                 let (mut count, mut twice) = (0u64, 0u64);
                 let accounts =

@@ -69,12 +69,6 @@ pub struct VersionLog<T = Version> {
     spill: Spill,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
-    Goes,
-    Stays,
-}
-
 struct Partition<T> {
     chunks: Vec<Vec<T>>,
     /// Offsets of this partition's full chunks in the temporary file.
@@ -157,7 +151,7 @@ impl<T: LogItem> VersionLog<T> {
     }
 
     /// Puts everything in one partition into `sorted`, by account.
-    fn sort(&self, partition: &Mutex<Partition<T>>, log: Log, sorted: &mut Vec<T>) -> Result<()> {
+    fn sort(&self, partition: &Mutex<Partition<T>>, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         let held = chunks.len();
         let mut bytes = Vec::new();
@@ -167,13 +161,7 @@ impl<T: LogItem> VersionLog<T> {
             chunks.push(bytes.chunks_exact(T::BYTES).map(T::from_bytes).collect());
         }
         group_by_account(&chunks, sorted);
-        match log {
-            Log::Goes => drop(self.held_bytes.fetch_sub(held as u64 * chunk_bytes::<T>(), Relaxed)),
-            Log::Stays => {
-                chunks.truncate(held);
-                *partition.lock() = Partition { chunks, spilled };
-            }
-        }
+        self.held_bytes.fetch_sub(held as u64 * chunk_bytes::<T>(), Relaxed);
         Ok(())
     }
 
@@ -182,7 +170,6 @@ impl<T: LogItem> VersionLog<T> {
     pub fn for_each_partition<R: Send>(
         &self,
         threads: usize,
-        log: Log,
         read: &(dyn Fn(&[T]) -> R + Sync),
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
@@ -199,7 +186,7 @@ impl<T: LogItem> VersionLog<T> {
             rest = after;
             let read_one = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare().pop().unwrap_or_default();
-                self.sort(partition, log, &mut sorted)?;
+                self.sort(partition, &mut sorted)?;
                 let result = read(&sorted);
                 spare().push(sorted);
                 Ok(result)
@@ -228,12 +215,11 @@ impl VersionLog {
     pub fn find_superseded(
         &self,
         threads: usize,
-        log: Log,
         slot_of: &(dyn Fn(u32) -> u64 + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
-        self.for_each_partition(threads, log, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
+        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
             round.add(found);
             match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
                 true => on_round(std::mem::take(&mut round).sorted()),
@@ -310,10 +296,8 @@ mod tests {
                 prop_assert!(known.contains(&printer.of(&[*key; 32])));
             }
             prop_assert!(!known.contains(&printer.of(&[200; 32])));
-            let [mut first, mut found] = [Superseded::default(), Superseded::default()];
-            log.find_superseded(2, Log::Stays, &slot_of, &mut |round| { first.add(round); Ok(()) }).expect("found");
-            log.find_superseded(2, Log::Goes, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
-            prop_assert_eq!(&first, &found, "the log stayed");
+            let mut found = Superseded::default();
+            log.find_superseded(2, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
             let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -350,7 +334,7 @@ mod tests {
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
         assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
-        log.find_superseded(2, Log::Goes, &u64::from, &mut |round| {
+        log.find_superseded(2, &u64::from, &mut |round| {
             superseded += round.record_count();
             found += round.accounts;
             Ok(())
@@ -408,7 +392,7 @@ mod tests {
                 counts.push(round.record_count());
                 Ok(())
             };
-            log.find_superseded(1, Log::Goes, &u64::from, &mut on_round).expect("found");
+            log.find_superseded(1, &u64::from, &mut on_round).expect("found");
             assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}: {counts:?}");
         }
     }
@@ -447,7 +431,7 @@ mod tests {
         log.append(&mut batch).expect("appended");
         assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
         let mut found = Superseded::default();
-        log.find_superseded(2, Log::Goes, &u64::from, &mut |round| {
+        log.find_superseded(2, &u64::from, &mut |round| {
             found.add(round);
             Ok(())
         })

@@ -30,7 +30,6 @@ use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
 use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
 use crate::state::second_pass::{StateFacts, StatePart, StateVisitor};
-use crate::state::versions::Log;
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
@@ -143,12 +142,10 @@ impl<'a> Job<'a> {
         }
         match visitor {
             None if !self.reads_records() => Ok(StateCounts::default()),
-            None => {
-                finish_check(accounts, bank, findings, Log::Goes, options.threads, progress, &mut |task, wanted| {
-                    progress.stage("Subtracting", None);
-                    read_again(task, Some(wanted))
-                })
-            }
+            None => finish_check(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
+                progress.stage("Subtracting", None);
+                read_again(task, Some(wanted))
+            }),
             Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
             Some(visitor) => {
                 progress.stage("Sorting", None);
