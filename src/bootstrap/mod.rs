@@ -26,7 +26,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::threads::guarded;
 use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Space, Stopwatch, text};
-use slotpress_format::Hash;
+use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::{Candidate, Client, FindOptions, FindReport, Limits, SourceArg, Url};
 use slotpress_read::CheckMode;
@@ -58,6 +58,9 @@ pub struct BootstrapOptions {
     /// Hash that the cluster's genesis must have.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
+    /// The roots that the archives must have, in their order: the full one's, then the incremental one's.
+    #[setters(into)]
+    pub expect_roots: Vec<Root>,
 }
 
 impl BootstrapOptions {
@@ -71,6 +74,7 @@ impl BootstrapOptions {
             limits: Limits::default(),
             trusted: Vec::new(),
             expected_genesis_hash: None,
+            expect_roots: Vec::new(),
         }
     }
 
@@ -235,7 +239,7 @@ fn attempt(
     }
     let attempted = std::thread::scope(|scope| {
         let mut arriving = ArchiveSupply::new(scope, fetcher, progress);
-        let result = guarded(|| restore_supplied(&mut arriving, &restore_options, progress));
+        let result = guarded(|| restore_supplied(&mut arriving, &restore_options, &options.expect_roots, progress));
         arriving.stop();
         let error = match result {
             Ok(restore) => return Ok(arriving.into_report(restore, options.restore.check.expect_hash.is_some())),

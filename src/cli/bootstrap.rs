@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use slotpress::net::{ChosenArchive, Way};
 use slotpress::{
-    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Space, bootstrap, plan_bootstrap,
+    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Root, Space, bootstrap,
+    plan_bootstrap,
 };
 use slotpress_base::text;
 use slotpress_base::text::ShowPath;
@@ -41,8 +42,12 @@ pub struct BootstrapArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster
-    #[arg(long, value_name = "HASH", value_parser = values::hash)]
-    expected_genesis_hash: Option<Hash>,
+    #[arg(long, value_name = "HASH", alias = "expected-genesis-hash", value_parser = values::hash)]
+    expect_genesis_hash: Option<Hash>,
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for the full and the
+    /// incremental archive
+    #[arg(long, value_name = "ROOT", value_delimiter = ',')]
+    expect_root: Vec<Root>,
     /// Show what would be fetched, without fetching it
     #[arg(long)]
     dry_run: bool,
@@ -82,7 +87,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
         .trusted(args.transfer.trusted()?)
-        .expected_genesis_hash(args.expected_genesis_hash);
+        .expected_genesis_hash(args.expect_genesis_hash)
+        .expect_roots(args.expect_root.clone());
     let client = args.transfer.client(max_rate)?;
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;

@@ -7,11 +7,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
-use slotpress_format::{ArchiveName, StorageMapItem};
+use slotpress_format::StorageMapItem;
 use slotpress_read::archive::Archive;
+use slotpress_read::rules::pair::Member;
 use slotpress_read::{
     AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateCheck,
-    judge_base, judge_storage_map, read_again,
+    check_base, check_pair, judge_storage_map, read_again,
 };
 
 use super::Job;
@@ -25,14 +26,12 @@ pub struct Base {
 }
 
 impl Base {
-    /// Opens it. An incremental archive that builds on `base_slot` must build on it, as far as names tell.
-    pub fn open(path: &Path, base_slot: u64, io_policy: &IoPolicy) -> Result<Self> {
+    /// Opens it. The incremental archive, which builds on `base_slot`, must build on it, as far as names tell.
+    pub fn open(path: &Path, base_slot: u64, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
         let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
-        if let Some(ArchiveName { slot, base_slot: of_base, .. }) = &archive.name {
-            judge_base(Some(base_slot), Some(*slot), *of_base, &Findings::refusing(|_| true))
-                .map_err(|error| error.within_damaged(path.shown()))?;
-        }
+        check_pair((path, archive.name.as_ref()), incremental)?;
+        check_base(Some(base_slot), archive.name.as_ref().map(|name| name.slot))?;
         Ok(Self { archive, slot: base_slot, _watch })
     }
 
@@ -57,7 +56,7 @@ impl Base {
         if bank.is_of_firedancer() {
             state.older_are_of_firedancer();
         }
-        judge_base(Some(self.slot), Some(bank.slot), self.archive.base_slot(), &Findings::refusing(|_| true))?;
+        check_base(Some(self.slot), Some(bank.slot))?;
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);

@@ -15,7 +15,7 @@ use slotpress_read::conversion::place::{StoragePart, place_storages};
 use slotpress_read::conversion::{ForAgave, ReadOfFiredancer, RentEpochPlace, STATUS_CACHE_COUNT_BYTES, is_to_convert};
 use slotpress_read::{
     ArchiveRules, Contents, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateOutcome,
-    judge_base, read_in_order,
+    check_base, read_in_order,
 };
 
 use super::Job;
@@ -194,8 +194,7 @@ impl Job<'_> {
         let (options, progress) = (self.options, self.progress);
         let read = || {
             let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
-            let named = archive.name.as_ref().map_or(Some(base_slot), |name| name.base_slot);
-            judge_base(named, Some(base_slot), None, &Findings::refusing(|_| true))?;
+            check_base(archive.base_slot(), Some(base_slot))?;
             progress.stage("Surveying", Some(archive.length_bytes()));
             Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.threads, progress)?.stakes))
         };

@@ -7,6 +7,7 @@ use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath,
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::compression::sniff;
+use slotpress_read::rules::pair::Member;
 use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
 
 use super::{RecompressOptions, Source};
@@ -53,6 +54,14 @@ impl<'s> Input<'s> {
         match self {
             Self::File { archive, .. } => archive.name.as_ref(),
             Self::Stream { .. } => None,
+        }
+    }
+
+    /// What it is in a pair.
+    pub fn member(&self) -> Member<'_> {
+        match self {
+            Self::File { archive, .. } => (archive.path(), archive.name.as_ref()),
+            Self::Stream { .. } => (Path::new(STANDARD_INPUT), None),
         }
     }
 

@@ -205,7 +205,7 @@ fn recompress_open<'a>(
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
     }
     let base = options.base.as_deref().zip(base_slot);
-    let base = base.map(|(path, slot)| Base::open(path, slot, &options.io_policy)).transpose()?;
+    let base = base.map(|(path, slot)| Base::open(path, slot, input.member(), &options.io_policy)).transpose()?;
     let job = Job { options, base: base.as_ref(), base_slot, progress };
     let extension = options.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });

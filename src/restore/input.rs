@@ -11,8 +11,9 @@ use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Resul
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::conversion::lacks_stakes;
-use slotpress_read::rules::documents::swapped;
-use slotpress_read::{Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, is_rebased, judge_expected};
+use slotpress_read::{
+    Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, check_pair, is_rebased, judge_expected,
+};
 
 use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::newer::RestoredSlots;
@@ -47,9 +48,9 @@ pub struct Feed<'a> {
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
-    pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
-        let index = IndexPolicy::Hint;
-        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply), index, expect_roots: Vec::new() }
+    pub fn of_supply(supply: &'a mut dyn Supply, expect_roots: &[Root]) -> Self {
+        let (index, expect_roots) = (IndexPolicy::Hint, expect_roots.to_vec());
+        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply), index, expect_roots }
     }
 
     /// Opens one more archive, if there is one; `dir` is the archives directory.
@@ -71,6 +72,13 @@ impl<'a> Feed<'a> {
         self.copies.push(copy);
         self.archives.push(archive);
         Ok(true)
+    }
+
+    /// Refuses an end before every archive has come whose root was asked for.
+    pub fn check_count(&self) -> Result<()> {
+        let Some(root) = self.expect_roots.get(self.archives.len()) else { return Ok(()) };
+        Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
+            .with_hint(Hint::UseFind))
     }
 
     /// Bytes of each archive; `None` of one that is still arriving.
@@ -135,27 +143,20 @@ impl Inputs {
     /// as far as their names tell.
     pub fn check_pair(&self, options: &RestoreOptions) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
-        let base_of = |at: usize| name_of(at)?.base_slot;
-        let full_slot = name_of(0).map(|name| name.slot);
-        match (options.target.layout, self.0.len(), base_of(0), base_of(1)) {
-            (RestoreLayout::Archive, 2, ..) => Err(Error::usage("the tree of an archive is unpacked from one archive")
-                .with_hint("unpack the incremental archive on its own, into another directory")),
-            (_, 2, Some(_), None) if name_of(1).is_some() => {
-                let path_of =
-                    |at: usize| self.0[at].as_ref().map_or(Path::new("standard input"), |archive| archive.path());
-                Err(swapped(path_of(0), path_of(1)))
+        let base_slot = name_of(0).and_then(|name| name.base_slot);
+        match (options.target.layout, self.0.as_slice(), base_slot) {
+            (RestoreLayout::Archive, [_, _], _) => {
+                Err(Error::usage("the tree of an archive is unpacked from one archive")
+                    .with_hint("unpack the incremental archive on its own, into another directory"))
             }
-            (RestoreLayout::Boot, _, Some(base), _) => Err(Error::usage(format!(
+            (RestoreLayout::Boot, [_], Some(base)) => Err(Error::usage(format!(
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))
             .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
-            (_, 2, _, None) if name_of(1).is_some() => Err(Error::usage("the second archive is a full one")
-                .with_hint("give the full archive first, then the incremental")),
-            (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => {
-                Err(wrong_base(base, full_slot.unwrap_or_default()))
-            }
-            _ => options.target.check.checks_state(base_of(0).is_some()).map(drop),
+            (_, [full, incremental], _) => check_pair(member(full.as_ref()), member(incremental.as_ref())),
+            _ => Ok(()),
         }?;
+        options.target.check.checks_state(base_slot.is_some())?;
         if options.target.layout == RestoreLayout::Boot {
             self.0
                 .iter()
@@ -253,12 +254,9 @@ fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
     arriving.receive(&mut input, progress)
 }
 
-/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
-pub fn check_base(archive: &Archive, base_slot: Option<u64>) -> Result<()> {
-    match (archive.base_slot(), base_slot) {
-        (Some(named), Some(slot)) if named != slot => Err(wrong_base(named, slot)),
-        _ => Ok(()),
-    }
+/// An archive of a pair; standard input has no name.
+fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
+    archive.map_or((Path::new("standard input"), None), |archive| (archive.path(), archive.name.as_ref()))
 }
 
 /// Refuses an archive that Firedancer loads and Agave does not: only `recompress` makes one for Agave of it.
@@ -273,9 +271,4 @@ fn refuse_for_firedancer_only(archive: &Archive, hint: impl FnOnce() -> Hint) ->
             Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint()))
         }
     }
-}
-
-fn wrong_base(base: u64, full_slot: u64) -> Error {
-    Error::usage(format!("the incremental archive builds on slot {base}, but the full archive is of slot {full_slot}"))
-        .with_hint("give the full archive that the incremental one names")
 }

@@ -29,11 +29,11 @@ use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Space, Step, St
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, BankSnapshot, Genesis, Root, StorageMapItem};
 use slotpress_read::archive::Archive;
-use slotpress_read::rules::documents::swapped;
+use slotpress_read::rules::pair::swapped;
 use slotpress_read::{
     Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, is_rebased, judge_expected, judge_rebased_on, judge_root, judge_storage_map,
-    read_back_snapshot,
+    StateCheck, StateOutcome, Task, check_base, is_rebased, judge_expected, judge_rebased_on, judge_root,
+    judge_storage_map, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -131,11 +131,12 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
 pub fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreTarget,
+    expect_roots: &[Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
     let mut target = Target::prepare(options)?;
-    let report = Run { target: &target, options, progress }.restore(Feed::of_supply(supply))?;
+    let report = Run { target: &target, options, progress }.restore(Feed::of_supply(supply, expect_roots))?;
     target.keep();
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
@@ -249,6 +250,7 @@ impl Run<'_> {
         for number in 0.. {
             if number == feed.archives.len() {
                 if !feed.open_next(&self.target.snapshots_dir, options, progress)? {
+                    feed.check_count()?;
                     break;
                 }
                 check_archive(feed, number)?;
@@ -256,7 +258,7 @@ impl Run<'_> {
             }
             let archive = &feed.archives[number];
             let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
-            input::check_base(archive, base_slot)?;
+            check_base(archive.base_slot(), base_slot)?;
             if let Some(full) = parts.last() {
                 judge_rebased_on(archive, full.unpacked.bank.snapshot_hash(), &Findings::refusing(|_| true))
                     .map_err(|error| FailedRead::of(number, error.into()))?;

@@ -107,7 +107,7 @@ fn follows(cluster: &Cluster, first: &mut Node, name: &str, source: &str, publis
     let ledger = cluster.at(name);
     let genesis_hash = first.ask("getGenesisHash", json!([])).expect("a hash");
     let genesis_hash = genesis_hash.as_str().expect("a hash");
-    let flags = ["--ledger", text(&ledger), "--expected-genesis-hash", genesis_hash, "--trust", &first.url()];
+    let flags = ["--ledger", text(&ledger), "--expect-genesis-hash", genesis_hash, "--trust", &first.url()];
     let said = succeeds(&[&["bootstrap", source][..], &flags].concat());
     println!("bootstrap {source}: {}", said.line("bootstrap"));
     let slot = said.line("restore")["slot"].as_u64().expect("a slot");

@@ -67,9 +67,40 @@ fn a_lone_server_that_corrupts() {
 fn an_expected_genesis_that_no_source_has() {
     let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
     let ledger = dir.path().join("ledger");
-    let hash = ["--expected-genesis-hash", "11111111111111111111111111111112"];
+    let hash = ["--expect-genesis-hash", "11111111111111111111111111111112"];
     let said = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.stderr.contains("no source has a genesis") && said.stderr.contains("\"hint\":"), "{said:?}");
     assert!(!good.requests().iter().any(is_fetch), "{said:?}");
+}
+
+/// Archives of other roots than those that were asked for are not restored; those of these roots are.
+#[test]
+fn roots_that_are_not_those_expected() {
+    let files = archives(&[]);
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let root_of = |prefix: &str| {
+        let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");
+        std::fs::write(dir.path().join(name), bytes).expect("written");
+        run(&["inspect", text(&dir.path().join(name))]).line("inspect")["root"].as_str().expect("a root").to_string()
+    };
+    let (full, incremental) = (root_of("snapshot-"), root_of("incremental-"));
+    let bootstrap = |name: &str, roots: &str| {
+        let ledger = dir.path().join(name);
+        run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-root", roots])
+    };
+    let of_incremental = "no source has an incremental archive of root ";
+    for (name, roots, code, words) in [
+        ("one", incremental.clone(), 3, "not the archive that was asked for"),
+        ("two", format!("{full},{full}"), 4, of_incremental),
+    ] {
+        let said = bootstrap(name, &roots);
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert!(said.stderr.contains(words), "{said:?}");
+        assert!(!dir.path().join(name).join("snapshots").exists(), "{said:?}");
+    }
+    for (name, roots) in [("three", full.clone()), ("four", format!("{full},{incremental}"))] {
+        let said = bootstrap(name, &roots);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
 }

@@ -59,7 +59,7 @@ fn a_genesis_is_fetched_and_compared() {
     let ledger = dir.path().join("ledger");
     let hash =
         slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", &hash]);
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
     let ledger = dir.path().join("other");

@@ -34,11 +34,32 @@ fn swapped_archives_are_recognised() {
     }
 }
 
+/// Every command that takes two archives says the same of two that are no pair, in two lines.
 #[test]
-fn two_full_archives_are_no_pair() {
-    let full = fixture(FULL_26);
-    let hint = "hint: verify each on its own";
-    fails(&["verify", text(&full), text(&full)], 2, &["both archives are full ones", hint]);
+fn archives_that_are_no_pair() {
+    let [full, other, incremental] = [FULL_26, FULL_3500, INCREMENTAL_26_40].map(fixture);
+    let (dir, out) = (temp_dir(), temp_dir());
+    let unnamed = dir.path().join("full.tar.zst");
+    fs::copy(&other, &unnamed).expect("copied");
+    let (target, out) = (out.path().join("ledger"), out.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    for (first, second, words) in [
+        (&full, &full, "both archives are full ones"),
+        (&incremental, &incremental, "both archives are incremental ones"),
+        (&other, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
+        (&unnamed, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
+    ] {
+        let said = [
+            fails(&["verify", text(first), text(second)], 2, &[words, "hint: give the full archive"]),
+            fails(&["restore", text(first), text(second), "--ledger", text(&target)], 2, &[words]),
+            fails(&["inspect", text(first), text(second), "--by-owner"], 2, &[words]),
+        ];
+        assert!(said.iter().all(|one| *one == said[0] && one.lines().count() == 2), "{said:?}");
+        if *second == incremental {
+            fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[words]);
+        }
+    }
+    assert_eq!(names(&out), [""; 0]);
 }
 
 /// Many failures that are alike take a few lines, unless all are asked for.

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use slotpress::{RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore};
-use slotpress_base::NoProgress;
+use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
-use slotpress_read::{VerifyReport, verify_ledger};
+use slotpress_read::{NamedArchive, VerifyReport, verify_archives, verify_ledger};
 #[cfg(feature = "net")]
 use {
     crate::common::site::{Files, Way, serve},
@@ -17,16 +17,21 @@ use {
 #[cfg(all(feature = "serve", feature = "stores"))]
 use {
     crate::publish::stage::Stage,
-    slotpress_read::{CheckMode, CheckOptions, NamedArchive, verify_archives},
+    slotpress_read::{CheckMode, CheckOptions},
 };
 
 use super::fields::altered_fields;
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
-/// What verifying says of a full archive, or of an incremental one on it.
+/// What verifying says of a full archive, or of an incremental one on it; of no pair, a report of nothing good.
 fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
-    verify(full, incremental, &[])
+    let incremental = incremental.map(NamedArchive::from_path);
+    let report = verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(&[]), &NoProgress);
+    report.unwrap_or_else(|error| {
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        VerifyReport::default()
+    })
 }
 
 /// The ledger and the archives that are made of an altered archive, and what verifying says of each; `None`: not made.

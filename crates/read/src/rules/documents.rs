@@ -2,9 +2,8 @@
 //! archive's name, and with its storages. No I/O.
 
 use std::collections::HashMap;
-use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version};
 
 use super::bank::{judge_chain, judge_transactions};
@@ -195,35 +194,6 @@ pub fn judge_storage_map(
         findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
     }
     Ok(())
-}
-
-/// Checks that the incremental archive builds on the full one.
-pub fn judge_base(
-    base_slot: Option<u64>,
-    full_slot: Option<u64>,
-    full_base: Option<u64>,
-    findings: &Findings,
-) -> Result<()> {
-    if let Some(base) = full_base {
-        let found = format!("an incremental one, on slot {base}");
-        findings.add(Rule::BaseMismatch, "a full archive first", found)?;
-    } else if let (Some(base), Some(full)) = (base_slot, full_slot)
-        && base != full
-    {
-        let expected = format!("a full archive of slot {base}");
-        findings.add(Rule::BaseMismatch, expected, format!("one of slot {full}"))?;
-    } else if base_slot.is_none() {
-        let expected = "an incremental archive after the full one";
-        findings.add(Rule::BaseMismatch, expected, "a full one, by its name")?;
-    }
-    Ok(())
-}
-
-/// Error for a full and an incremental archive in the wrong order.
-pub fn swapped(first: &Path, second: &Path) -> Error {
-    let (first, second) = (first.shown(), second.shown());
-    Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
-        .with_hint("give the full archive first, then the incremental one")
 }
 
 #[cfg(test)]

@@ -12,5 +12,6 @@ pub mod documents;
 pub(crate) mod entries;
 pub mod findings;
 pub(crate) mod frames;
+pub mod pair;
 pub mod rebased;
 pub mod rule;

@@ -25,7 +25,8 @@ use slotpress_format::{BankFile, Root};
 
 pub use crate::archive::named::NamedArchive;
 use crate::rules::bank::judge_map_presence;
-use crate::rules::documents::{judge_expectations, swapped};
+use crate::rules::documents::judge_expectations;
+use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
 use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
@@ -34,7 +35,7 @@ use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
     Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
-    VerifyReport, judge_base, judge_rebased_on, judge_root, judge_storage_map,
+    VerifyReport, check_base, check_pair, judge_rebased_on, judge_root, judge_storage_map,
 };
 
 /// Clients, checks and settings of a verification.
@@ -204,14 +205,7 @@ pub(crate) fn read_archives(
 ) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
     if let Some(incremental) = incremental {
-        let base_of = |archive: &NamedArchive| archive.name.as_ref().map(|name| name.base_slot);
-        if let (Some(Some(_)), Some(None)) = (base_of(archive), base_of(incremental)) {
-            return Err(swapped(&archive.path, &incremental.path));
-        }
-        if let (Some(None), Some(None)) = (base_of(archive), base_of(incremental)) {
-            return Err(Error::usage("both archives are full ones")
-                .with_hint("verify each on its own, or give the incremental archive that builds on the first"));
-        }
+        check_pair((&archive.path, archive.name.as_ref()), (&incremental.path, incremental.name.as_ref()))?;
     }
     job.options
         .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
@@ -277,6 +271,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     };
     if let Some(base) = base {
         refuse_swapped(newest, base)?;
+        check_base(newest.archive.base_slot(), base.bank().map(|bank| bank.slot))?;
     }
     judge_maps(newest, base)?;
     let bank = newest.bank();
@@ -364,8 +359,6 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
         }
     }
     if let Some(base) = base {
-        let full_slot = base.bank().map(|bank| bank.slot);
-        judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;
         if let Some(bank) = base.bank() {
             judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
         }

@@ -1,0 +1,52 @@
+//! Decides whether two archives are a full one and an incremental one on it, as far as their names and slots tell.
+
+use std::path::Path;
+
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::ArchiveName;
+
+/// An archive of a pair: its path, and its name if that is an archive's.
+pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
+
+/// Refuses two archives that are no pair by their names; what is not named like an archive contradicts nothing.
+///
+/// # Errors
+/// They are swapped, of one kind, or of different slots.
+pub fn check_pair(full: Member<'_>, incremental: Member<'_>) -> Result<()> {
+    let base_of = |(_, name): Member<'_>| name.map(|name| name.base_slot);
+    let of_one_kind = |kind: &str| {
+        Err(Error::usage(format!("both archives are {kind} ones"))
+            .with_hint("give the full archive first, then the incremental one that builds on it"))
+    };
+    match (base_of(full), base_of(incremental)) {
+        (Some(Some(_)), Some(None)) => Err(swapped(full.0, incremental.0)),
+        (Some(None), Some(None)) => of_one_kind("full"),
+        (Some(Some(_)), Some(Some(_))) => of_one_kind("incremental"),
+        (Some(Some(_)), None) => {
+            Err(Error::usage(format!("{} is an incremental archive, but comes first", full.0.shown()))
+                .with_hint("give the full archive first, then the incremental one"))
+        }
+        (_, base_slot) => check_base(base_slot.flatten(), full.1.map(|name| name.slot)),
+    }
+}
+
+/// Refuses a full archive of another slot than the incremental one builds on.
+///
+/// # Errors
+/// Both slots are known and differ.
+pub fn check_base(base_slot: Option<u64>, full_slot: Option<u64>) -> Result<()> {
+    match (base_slot, full_slot) {
+        (Some(base), Some(full)) if base != full => Err(Error::usage(format!(
+            "the incremental archive builds on slot {base}, but the full archive is of slot {full}"
+        ))
+        .with_hint("give the full archive that the incremental one names")),
+        _ => Ok(()),
+    }
+}
+
+/// Error for a full and an incremental archive in the wrong order.
+pub fn swapped(first: &Path, second: &Path) -> Error {
+    let (first, second) = (first.shown(), second.shown());
+    Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
+        .with_hint("give the full archive first, then the incremental one")
+}
