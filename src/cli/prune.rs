@@ -19,6 +19,9 @@ use super::network::ConnectionArgs;
 use super::ui::Ui;
 use super::values;
 
+/// Flags of which each is enough alone.
+const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable", "partials"];
+
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
@@ -30,11 +33,11 @@ pub struct PruneArgs {
     #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
+    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
+    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Number of newest results of `rebase` to keep; they go with their full archive, too [default: all]
@@ -46,7 +49,8 @@ pub struct PruneArgs {
     /// Remove the oldest of the kept archives until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_free: Option<u64>,
-    /// Also keep archives modified within this time, for example 24h or 7d
+    /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep flag, the others go, but for
+    /// what a node would choose
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
     /// Also remove files that have the name of an archive and are not usable, unless they changed within the last minute
@@ -60,6 +64,13 @@ pub struct PruneArgs {
     dry_run: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
+}
+
+impl PruneArgs {
+    fn is_by_time_alone(&self) -> bool {
+        let counts = [self.keep_full, self.keep_incremental, self.keep_rebased, self.keep_bytes, self.keep_free];
+        self.keep_within.is_some() && counts.iter().all(Option::is_none)
+    }
 }
 
 #[derive(Serialize)]
@@ -199,9 +210,13 @@ fn prune(
             ui.print(&format!("! {}{hint}", line_of_unusable(archive, fault, now)));
         }
     }
-    let all_or = |count: Option<_>| count.map_or(usize::MAX, |count: u64| count as usize);
-    let keep = Keep::new(all_or(args.keep_full), all_or(args.keep_incremental))
-        .rebased(all_or(args.keep_rebased))
+    let count_of = |count: Option<u64>| match count {
+        Some(count) => count as usize,
+        None if args.is_by_time_alone() => 0,
+        None => usize::MAX,
+    };
+    let keep = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental))
+        .rebased(count_of(args.keep_rebased))
         .within(args.keep_within.unwrap_or_default())
         .bytes_max(bytes_max(catalog, dir, args)?);
     let plan = plan_prune(catalog, &keep, unix_ns(now));

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat};
+use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
 use slotpress_base::{Error, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
 use slotpress_format::{ArchiveName, BankFile, lock_holder};
@@ -58,6 +58,13 @@ pub enum Pinned {
     /// The file changed, or its writer has it locked: to be tried again.
     NotNow,
     Never(String),
+}
+
+impl Drop for PinDir {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        let _ = flock(&*self.top, FlockOperation::Unlock);
+    }
 }
 
 impl PinDir {

@@ -368,6 +368,13 @@ impl PartialFile {
     }
 }
 
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        let _ = self.file.unlock();
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
 mod tests;

@@ -17,6 +17,18 @@ fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
     assert_eq!(lease.put(offset_bytes, bytes).expect("written"), Some(bytes.len() as u64));
 }
 
+/// Imitates another thread that starts a program: between fork and exec, the child has a copy of every descriptor.
+#[test]
+fn a_copy_of_the_file_does_not_hold_the_lock() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let copy = file.file.try_clone().expect("a copy");
+    assert!(PartialFile::open(dir.path(), NAME).is_err(), "it is in use");
+    drop(file);
+    PartialFile::open(dir.path(), NAME).expect("free again");
+    drop(copy);
+}
+
 /// Bytes that come after another request has taken over, or for what is marked, change nothing.
 #[test]
 fn late_bytes_are_dropped() {
