@@ -223,9 +223,9 @@ pub mod ledger {
 /// Sources of archive bytes: files, servers, or an implementation of [`source::Source`].
 pub mod source {
     #[cfg(feature = "net")]
-    pub use slotpress_net::UrlSource;
-    #[cfg(feature = "net")]
     pub use slotpress_net::url_source::Transferred;
+    #[cfg(feature = "net")]
+    pub use slotpress_net::{StreamSource, UrlSource};
     pub use slotpress_read::archive::source::{SharedSource, Source};
     pub use slotpress_read::archive::walk::FrameStatistics;
     pub use slotpress_read::{Compression, IndexPolicy};

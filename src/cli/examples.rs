@@ -26,6 +26,7 @@ slotpress verify FULL INCREMENTAL
 slotpress verify FULL --expect-hash HASH
 slotpress verify FULL --for firedancer --quick
 slotpress verify /mnt/archives
+slotpress verify http://HOST:8890 --quick
 slotpress verify /mnt/ledger --accounts /mnt/accounts
 
 recompress:
@@ -59,11 +60,13 @@ slotpress fetch s3://BUCKET/mainnet -o /mnt/archives
 
 find:
 slotpress find --cluster mainnet-beta
-slotpress find --rpc http://HOST:8899 --source https://mirror.example/
+slotpress find http://HOST:8899 https://mirror.example/snapshots/
+slotpress find --rpc http://HOST:8899
 
 inspect:
 slotpress inspect snapshot-1-HASH.tar.zst
 slotpress inspect /mnt/ledger
+slotpress inspect http://HOST:8890
 slotpress inspect FULL --by-owner
 slotpress inspect FULL --account SysvarC1ock11111111111111111111111111111111
 
@@ -82,6 +85,7 @@ prune:
 slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 --dry-run
 slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 \
     --keep-within 24h
+slotpress prune /mnt/mirror --keep-within 7d
 slotpress prune /mnt/mirror /mnt/other --keep-free 200GiB
 
 publish:

@@ -20,7 +20,7 @@ use slotpress_base::text::ShowPath;
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
 use super::codec::is_stdout;
-use super::network::{FOR_LEDGERS, NetworkArgs, StateInput};
+use super::network::{FOR_LEDGERS, NetworkArgs, Reads, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::stores::store_of;
 use super::ui::Ui;
@@ -65,7 +65,7 @@ pub struct ExportArgs {
     /// Only this account, or those in a file: one a line, # begins a comment; may be given more than once
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
     address: Vec<String>,
-    /// Only accounts with so many bytes of data
+    /// Only accounts whose data is of this length
     #[arg(long, value_name = "BYTES", help_heading = "Filters")]
     data_size: Option<u64>,
     /// Only accounts with these bytes of data at an offset. At most four filters look at data, as with getProgramAccounts
@@ -222,7 +222,8 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     };
     let paths = (args.input.as_path(), args.incremental_archive.as_deref());
     let of_ledger = (&args.directories, args.slot);
-    let input = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), &args.network, ui)?;
+    let reads = Reads::Again("its accounts are read twice");
+    let input = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui)?;
     if args.dry_run {
         let slot = match &input {
             StateInput::Ledger(_) if args.slot.is_some() => args.slot,

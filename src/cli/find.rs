@@ -19,8 +19,12 @@ use super::values;
 /// the expected age at boot: age now, plus time to fetch, plus time to restore. Slots and hashes are what servers claim.
 #[derive(Debug, Args)]
 pub struct FindArgs {
-    /// A server, mirror or archive URL, or a local directory; may be given more than once
-    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
+    /// s3://BUCKET/PREFIX; or a local directory
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<String>,
+    /// The same, as a flag
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',', hide = true)]
     source: Vec<String>,
     #[command(flatten)]
     peers: PeersArgs,
@@ -40,7 +44,7 @@ fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
 }
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
-    let options = args.peers.find_options(&args.source)?;
+    let options = args.peers.find_options(&[&args.sources[..], &args.source].concat())?;
     let client = Client::new(&options_for_peers(&args.network))?;
     let report = find(&client, &options, ui)?;
     match ui.is_json() {

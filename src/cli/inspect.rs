@@ -14,7 +14,7 @@ use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};
-use super::network::{FOR_LEDGERS, NetworkArgs, StateInput};
+use super::network::{FOR_LEDGERS, NetworkArgs, Reads, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES};
 use super::ui::Ui;
 use super::values;
@@ -22,9 +22,11 @@ use super::values;
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// An archive, its URL, or a ledger directory
+    /// An archive, its URL, or a ledger directory. Of a directory, a server, a mirror or a store, what a node would choose
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
     pub(super) input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
@@ -85,12 +87,18 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     check_flags(args)?;
     // Memory for summing accounts, apart from the workers' buffers.
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
-    let other_bytes = if is_by_owner(args) { memory_bytes } else { 0 };
+    let is_by_owner = is_by_owner(args);
+    let other_bytes = if is_by_owner { memory_bytes } else { 0 };
     let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
     let threads = args.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
     let paths = (args.input.as_path(), args.incremental_archive.as_deref());
     let not_for_archives = Error::usage(FOR_LEDGERS).with_hint("--by-owner adds up the accounts of an archive");
-    let input = StateInput::open(paths, (&args.directories, args.slot), not_for_archives, &args.network, ui)?;
+    let of_ledger = (&args.directories, args.slot);
+    let reads = match is_by_owner || args.account.is_some() {
+        true => Reads::Again("looking into its accounts reads parts of it twice"),
+        false => Reads::Once,
+    };
+    let input = StateInput::open(paths, of_ledger, not_for_archives, reads, &args.network, ui)?;
     if !run_on_accounts(args, input.accounts(args.slot), threads, ui)? {
         if let StateInput::Ledger(paths) = &input {
             print_ledger(&inspect_ledger(paths, args.slot, threads, ui)?, ui);

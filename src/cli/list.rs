@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use slotpress::catalog::{Archive, ArchiveFields, Catalog, Fault, Partial, find_partials, unix_ns};
+use slotpress::catalog::{Archive, ArchiveFields, Catalog, Choice, Fault, Partial, find_partials, unix_ns};
 use slotpress::net::{SourceArg, shown};
 use slotpress::{Client, Error, Progress, Result, catalog};
 use slotpress_base::text::ShowPath;
@@ -26,7 +26,7 @@ pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
     #[arg(value_name = "DIR|URL")]
     place: PathBuf,
-    /// List only the archives that a node would choose
+    /// List only the archives that a node would choose; end with exit code 1 if there are none
     #[arg(long)]
     newest: bool,
     /// End with exit code 1 if the newest archive that a node would choose was modified longer ago, for example 2h
@@ -47,15 +47,26 @@ struct ListedFields {
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     let (catalog, partials) = look(args, ui)?;
     print_list(&catalog, &partials, args, ui);
-    args.max_age.map_or(Ok(()), |max_age| check_age(&catalog, max_age, &args.place))
+    match args.max_age {
+        Some(max_age) => check_age(&catalog, max_age, &args.place),
+        None if args.newest => newest_of(&catalog, &args.place).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What a node would choose of a place.
+///
+/// # Errors
+/// There is nothing.
+pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<Choice<'a>> {
+    let none = || Error::failed(format!("{} has no archive that a node would choose", place.shown()));
+    catalog.choice().ok_or_else(none)
 }
 
 /// Fails if the newest archive that a node would choose is older than `max_age`, or if there is none.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
+    let choice = newest_of(catalog, place)?;
     let place = place.shown();
-    let Some(choice) = catalog.choice() else {
-        return Err(Error::failed(format!("{place} has no archive that a node would choose")));
-    };
     let newest = choice.incremental.unwrap_or(choice.full);
     let age = newest.age(unix_ns(SystemTime::now()));
     if newest.modified_ns > 0 && age <= max_age {
@@ -131,7 +142,8 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
         ui.warn(&line_of_partial(partial).replace("\n    ", ": "));
     }
     if !left.is_empty() {
-        ui.tell(&format!("to remove downloads that you will not continue: slotpress prune --partials {}", dir.shown()));
+        let word = super::restore::shell_word(dir);
+        ui.tell(&format!("`slotpress prune --partials {word}` removes downloads that you will not continue"));
     }
 }
 
@@ -144,6 +156,25 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
             catalog::look_for_slot_time(&mut catalog, &Catalog::default());
             Ok((catalog, find_partials(&args.place)?))
         }
+    }
+}
+
+/// Names of which at least one exists in a ledger or an unpacked archive.
+const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
+
+/// The archives of a directory, a store, a mirror or a server; `None` of a place that is one archive or a ledger, or has no
+/// archives: read as a ledger, a directory tells what is missing.
+pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option<Catalog>> {
+    let catalog = match place.to_str().filter(|text| text.contains("://")) {
+        Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
+        Some(text) => ask(text, place, network, ui)?,
+        None if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) => return Ok(None),
+        None => catalog::scan_with_copies(std::slice::from_ref(&place.to_path_buf()))?,
+    };
+    match catalog.archives().is_empty() && catalog.unusable().is_empty() {
+        true if place.is_dir() => Ok(None),
+        true => Err(Error::failed(format!("no archives in {}", place.shown()))),
+        false => Ok(Some(catalog)),
     }
 }
 
@@ -200,7 +231,7 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
         line += ", its full archive is not here";
     }
     if archive.is_rebased() {
-        line += ", made by rebase: nodes must not have a full archive between its slots";
+        line += ", made by rebase: not for nodes that have a full archive between its slots";
     }
     if let Some(hashes) = archive.hashes {
         line += &format!("\n    root {}", hashes.root);

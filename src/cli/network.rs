@@ -6,20 +6,21 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use slotpress::catalog::{Archive, Choice};
 use slotpress::net::{
     Cluster, FetchLimits as Limits, MaxAge, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url, shown,
     url_of_host,
 };
-use slotpress::source::{Transferred, UrlSource};
+use slotpress::source::{StreamSource, Transferred, UrlSource};
 use slotpress::{
-    AccountsInput, CancelToken, Client, ClientOptions, Error, FindOptions, IoContext, LedgerPaths, NamedArchive,
-    Result, Root, Url,
+    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, Hint, IoContext, LedgerPaths,
+    NamedArchive, Result, Root, Url,
 };
 use slotpress_base::text::ShowPath;
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;
-use super::values;
+use super::{list, values};
 
 /// Connection settings for servers and stores that the user named.
 #[derive(Clone, Debug, Args)]
@@ -52,7 +53,7 @@ pub struct NetworkArgs {
     #[command(flatten)]
     pub connection: ConnectionArgs,
     /// Follow redirects to private addresses
-    #[arg(long)]
+    #[arg(long, help_heading = "Network")]
     allow_private: bool,
 }
 
@@ -203,7 +204,37 @@ fn meant_url(text: &str) -> Option<String> {
 /// An archive named on the command line by its path or its URL.
 pub struct ArchiveInput {
     named: NamedArchive,
-    source: Option<Arc<UrlSource>>,
+    sent: Option<Sent>,
+}
+
+/// An archive on a server, by ranges or as it is sent.
+enum Sent {
+    Ranges(Arc<UrlSource>),
+    Stream(Arc<StreamSource>),
+}
+
+impl Sent {
+    fn transferred(&self) -> Transferred {
+        match self {
+            Self::Ranges(source) => source.transferred(),
+            Self::Stream(source) => source.transferred(),
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Ranges(source) => shown(&source.remote().url),
+            Self::Stream(source) => shown(&source.remote().url),
+        }
+    }
+}
+
+/// How often a command reads an archive: one that is sent without ranges comes once.
+#[derive(Clone, Copy, Debug)]
+pub enum Reads {
+    Once,
+    /// For this reason.
+    Again(&'static str),
 }
 
 #[derive(Serialize)]
@@ -215,17 +246,50 @@ struct TransferFields<'a> {
 }
 
 impl ArchiveInput {
-    /// Opens a path, or the URL of an archive on a server that supports range requests.
-    pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
-        let Some(text) = path.to_str().filter(|text| is_url(text)) else {
+    /// Opens a path, or the URL of an archive. A server that sends no ranges must suffice for so many reads.
+    pub fn open(path: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
+        let Some(text) = path.to_str().filter(|text| text.contains("://")) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
-            return Ok(Self { named: NamedArchive::from_path(path), source: None });
+            return Ok(Self { named: NamedArchive::from_path(path), sent: None });
+        };
+        let url = match text.parse::<SourceArg>()? {
+            SourceArg::Archive(url) => url,
+            place => {
+                return Err(Error::usage(format!("{place} is a place of archives; one archive is wanted here"))
+                    .with_hint(format!("`slotpress list {place}` shows their names")));
+            }
         };
         let client = Client::new(&args.options())?;
         let stop = CancelToken::from(ui.stop_flag());
-        let source = Arc::new(UrlSource::open(&client, &parse_url(text)?, stop)?);
-        let name = source.remote().archive_name();
-        Ok(Self { named: NamedArchive::from_source(source.clone(), name), source: Some(source) })
+        let remote = client.head(&url, ui)?;
+        let name = remote.archive_name();
+        if remote.accepts_ranges && remote.length_bytes.is_some() {
+            let source = Arc::new(UrlSource::of_remote(&client, remote, stop)?);
+            let named = NamedArchive::from_source(source.clone(), name);
+            return Ok(Self { named, sent: Some(Sent::Ranges(source)) });
+        }
+        if let Reads::Again(why) = reads {
+            let what = format!("{}: the server does not send ranges of the file, and {why}", shown(&remote.url));
+            return Err(Error::new(ErrorKind::Network, what).with_hint(Hint::UseFetch));
+        }
+        let source = Arc::new(StreamSource::open(&client, remote, stop)?);
+        let named = NamedArchive::from_source(source.clone(), name);
+        Ok(Self { named, sent: Some(Sent::Stream(source)) })
+    }
+
+    /// Opens an archive that was found at a place, with the user and password in the place's URL.
+    pub fn open_listed(archive: &Archive, place: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
+        let path = archive.path();
+        let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
+        let (Some(place), Some(mut found)) = (url(place), url(&path)) else {
+            return Self::open(&path, reads, args, ui);
+        };
+        if place.origin() == found.origin() {
+            // Both fail only for URLs that can have no user.
+            let _ = found.set_username(place.username());
+            let _ = found.set_password(place.password());
+        }
+        Self::open(Path::new(found.as_str()), reads, args, ui)
     }
 
     pub fn named(&self) -> &NamedArchive {
@@ -233,10 +297,10 @@ impl ArchiveInput {
     }
 
     pub fn print_transfer(&self, ui: &Ui) {
-        let Some(source) = &self.source else { return };
-        let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());
+        let Some(sent) = &self.sent else { return };
+        let (transferred, file_bytes) = (sent.transferred(), self.named.length_bytes().unwrap_or_default());
         if ui.is_json() {
-            let url = &shown(&source.remote().url);
+            let url = &sent.url();
             return ui.print_report("transfer", &TransferFields { url, transferred, file_bytes });
         }
         ui.print(&format!(
@@ -259,20 +323,31 @@ pub enum StateInput {
 pub const FOR_LEDGERS: &str = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
 
 impl StateInput {
-    /// Opens the archives, or finds the directories of a ledger. Flags that are about a ledger (`directories`, `slot`) are refused
-    /// by `not_for_archives` where there is none.
+    /// Opens the archives, or finds the directories of a ledger; of a directory, server, mirror or store of archives, those that a
+    /// node would choose. Flags that are about a ledger (`directories`, `slot`) are refused by `not_for_archives` where there is
+    /// none.
     pub fn open(
         (path, incremental): (&Path, Option<&Path>),
         (directories, slot): (&DirectoryArgs, Option<u64>),
         not_for_archives: Error,
+        reads: Reads,
         network: &NetworkArgs,
         ui: &Ui,
     ) -> Result<Self> {
+        let is_for_ledger = slot.is_some() || directories.is_given();
+        if !is_for_ledger
+            && incremental.is_none()
+            && let Some(catalog) = list::catalog_at(path, network, ui)?
+        {
+            let Choice { full, incremental } = list::newest_of(&catalog, path)?;
+            let open = |archive| ArchiveInput::open_listed(archive, path, reads, network, ui);
+            return Ok(Self::Archives(open(full)?, incremental.map(open).transpose()?));
+        }
         if !path.is_dir() {
-            if slot.is_some() || directories.is_given() {
+            if is_for_ledger {
                 return Err(not_for_archives);
             }
-            let open = |path| ArchiveInput::open(path, network, ui);
+            let open = |path| ArchiveInput::open(path, reads, network, ui);
             return Ok(Self::Archives(open(path)?, incremental.map(open).transpose()?));
         }
         if incremental.is_some() {

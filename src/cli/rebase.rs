@@ -16,7 +16,7 @@ use super::archive::{print_root, skip_existing};
 use super::arguments::WorkerArgs;
 use super::codec::{self, CodecArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::{ArchiveInput, NetworkArgs};
+use super::network::{ArchiveInput, NetworkArgs, Reads};
 use super::output::Output;
 use super::ui::Ui;
 use super::{planned, values};
@@ -70,6 +70,8 @@ pub struct RebaseArgs {
     pub network: NetworkArgs,
 }
 
+const READS: Reads = Reads::Again("it is read twice");
+
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     make(args, None, ui)
 }
@@ -101,7 +103,7 @@ pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Resul
         .memory_bytes(output.as_ref().map_or(args.memory, |output| output.left_of(args.memory)))
         .check(check)
         .io_policy(args.io_policy.apply(ui));
-    let open = |path| ArchiveInput::open(path, &args.network, ui);
+    let open = |path| ArchiveInput::open(path, READS, &args.network, ui);
     let onto = open(&args.onto)?;
     let full = if ledger.is_none() { Some(open(&args.new_full)?) } else { None };
     let incremental = args.new_incremental.as_deref().map(open).transpose()?;
@@ -154,5 +156,5 @@ fn print_report(report: &RebaseReport, ui: &Ui) {
     ));
     ui.print(&format!("  elapsed  {}", values::show_speed(*input_bytes, elapsed)));
     print_root(*root, ui);
-    ui.print("  state    the sums of both archives are those of the new state");
+    ui.print("  state    checked: the full archive with these changes is the new state");
 }

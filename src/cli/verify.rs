@@ -4,20 +4,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::catalog::{Archive, Catalog, scan_with_copies};
 use slotpress::check::{CheckResult, Completeness};
 use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
 use slotpress::{
-    ArchiveName, CheckMode, CheckOptions, Error, ErrorKind, Hash, Progress, Result, Root, VerifyOptions, VerifyReport,
-    verify, verify_ledger,
+    CheckMode, CheckOptions, Error, Hash, Result, Root, VerifyOptions, VerifyReport, verify, verify_ledger,
 };
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
-use super::network::{ArchiveInput, NetworkArgs, StateInput};
+use super::network::{ArchiveInput, NetworkArgs, Reads, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::ui::Ui;
+use super::verify_all::verify_all;
 use super::{list, values};
 
 /// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or store
@@ -26,11 +25,12 @@ use super::{list, values};
 /// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An archive, its URL, an unpacked archive, the ledger directory of a stopped validator; or a directory, a store
-    /// (s3://BUCKET/PREFIX) or a server's URL that ends with /: every archive there is verified, one line for each
-    #[arg(value_name = "ARCHIVE|LEDGER|DIR")]
-    path: PathBuf,
+    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator. Of a directory, a server, a
+    /// mirror or a store, every archive is verified, one line for each
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
+    pub(super) path: PathBuf,
     /// An incremental archive based on the full one
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
     /// stands for Agave 4.2 to 4.5
@@ -44,17 +44,17 @@ pub struct VerifyArgs {
     check: CheckMode,
     /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
-    expect_hash: Option<Hash>,
+    pub(super) expect_hash: Option<Hash>,
     /// Expected slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
-    expect_slot: Option<u64>,
+    pub(super) expect_slot: Option<u64>,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also with --quick. Give two for a full and an
     /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
-    expect_root: Vec<Root>,
+    pub(super) expect_root: Vec<Root>,
     /// List every failure; by default, similar failures are grouped
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
     #[command(flatten)]
     workers: WorkerArgs,
     /// Memory limit for finding superseded accounts [default: half of the free memory]
@@ -73,7 +73,17 @@ pub struct VerifyArgs {
     #[command(flatten, next_help_heading = "Ledger")]
     directories: DirectoryArgs,
     #[command(flatten)]
-    network: NetworkArgs,
+    pub(super) network: NetworkArgs,
+}
+
+impl VerifyArgs {
+    /// How often an archive is read.
+    pub(super) fn reads(&self, check: CheckMode) -> Reads {
+        match self.quick || check == CheckMode::Frames {
+            true => Reads::Once,
+            false => Reads::Again("the check of the state reads parts of it twice (--check frames reads it once)"),
+        }
+    }
 }
 
 const CLIENTS: &[(&str, &[Client], &str)] = &[
@@ -103,14 +113,15 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         )
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
-    if let Some(catalog) = catalog_of(args, ui)? {
+    let is_of_many = args.incremental_archive.is_none() && !args.directories.is_given() && args.slot.is_none();
+    if is_of_many && let Some(catalog) = list::catalog_at(&args.path, &args.network, ui)? {
         return verify_all(&catalog, &options, args, ui);
     }
     let paths = (args.path.as_path(), args.incremental_archive.as_deref());
     let of_ledger = (&args.directories, args.slot.or(args.base_slot));
     let message = "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive";
     let not_for_archives = Error::usage(message).with_hint("--expect-slot compares an archive's slot");
-    let input = StateInput::open(paths, of_ledger, not_for_archives, &args.network, ui)?;
+    let input = StateInput::open(paths, of_ledger, not_for_archives, args.reads(args.check), &args.network, ui)?;
     let report = match &input {
         StateInput::Ledger(paths) => verify_ledger(paths, args.slot, args.base_slot, &options, ui)?,
         StateInput::Archives(full, incremental) => {
@@ -120,108 +131,6 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     print_report(&report, args.all, ui);
     input.print_transfers(ui);
     result_of(&report)
-}
-
-/// Names of which at least one exists in a ledger or an unpacked archive.
-const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
-
-/// Lists the archives of a directory, store or server; `None` if the path is a single archive or a ledger.
-fn catalog_of(args: &VerifyArgs, ui: &Ui) -> Result<Option<Catalog>> {
-    let is_of_many = args.incremental_archive.is_none() && !args.directories.is_given() && args.slot.is_none();
-    let is_archive = ArchiveName::from_path(&args.path).is_some();
-    let text = args.path.to_str().filter(|text| text.contains("://"));
-    let catalog = match text {
-        _ if !is_of_many || is_archive => return Ok(None),
-        Some(text) if text.ends_with('/') || !text.starts_with("http") => {
-            list::ask(text, &args.path, &args.network, ui)?
-        }
-        Some(_) => return Ok(None),
-        None if !args.path.is_dir() || OF_A_LEDGER.iter().any(|name| args.path.join(name).exists()) => return Ok(None),
-        None => scan_with_copies(std::slice::from_ref(&args.path))?,
-    };
-    let is_none = catalog.archives().is_empty() && catalog.unusable().is_empty();
-    match is_none && text.is_none() {
-        // A directory without archives: verifying it as a ledger tells what is missing.
-        true => Ok(None),
-        false if is_none => Err(Error::failed(format!("no archives in {}", args.path.shown()))),
-        false => Ok(Some(catalog)),
-    }
-}
-
-/// Verifies each archive, an incremental one together with its full archive, and prints one line for each.
-fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs, ui: &Ui) -> Result<()> {
-    if args.expect_hash.is_some() || args.expect_slot.is_some() || !args.expect_root.is_empty() {
-        return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
-    }
-    let (mut bad, mut other): (u64, Option<Error>) = (0, None);
-    let mut failed = |path: &str, why: &str| {
-        bad += 1;
-        if !ui.is_json() {
-            ui.print_verbatim(&format!("FAILED  {path}: {why}"));
-        }
-    };
-    for archive in catalog.archives() {
-        let path = archive.path().shown();
-        match verify_one(archive, catalog, options, args, ui) {
-            Ok(report) => {
-                if ui.is_json() {
-                    print_report(&report, args.all, ui);
-                }
-                let more = report.failures.len().saturating_sub(1) as u64 + report.unlisted_count;
-                let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-                match report.failures.first() {
-                    Some(first) => failed(&path, &format!("{}: {}{more}", first.check.name(), first.message)),
-                    None if ui.is_json() => {}
-                    None if ui.is_quiet() => ui.print_verbatim(&path),
-                    None => {
-                        let is_alone = !archive.is_full() && catalog.base_of(archive).is_none();
-                        let checked =
-                            if is_alone { ": frames and files only, its full archive is not here" } else { "" };
-                        ui.print_verbatim(&format!("ok      {path}{checked}"));
-                    }
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-            Err(error) if error.kind() == ErrorKind::Damaged => failed(&path, &error.to_string()),
-            Err(error) => {
-                ui.warn(&format!("{path} was not verified: {error}"));
-                other.get_or_insert(error);
-            }
-        }
-    }
-    for unusable in catalog.unusable() {
-        let path = unusable.archive.path().shown();
-        failed(&path, &unusable.fault.to_string());
-        if ui.is_json() {
-            ui.print_report("archive_unusable", unusable);
-        }
-    }
-    let all = values::count_of((catalog.archives().len() + catalog.unusable().len()) as u64, "archive");
-    match other {
-        _ if bad > 0 => Err(Error::damaged(format!("{bad} of {all} in {} are not valid", args.path.shown()))),
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
-}
-
-fn verify_one(
-    archive: &Archive,
-    catalog: &Catalog,
-    options: &VerifyOptions,
-    args: &VerifyArgs,
-    ui: &Ui,
-) -> Result<VerifyReport> {
-    let open = |archive: &Archive| ArchiveInput::open(&archive.path(), &args.network, ui);
-    let (one, base) = (open(archive)?, catalog.base_of(archive).map(open).transpose()?);
-    match (&base, archive.is_full()) {
-        (Some(base), _) => verify(base.named(), Some(one.named()), options, ui),
-        (None, true) => verify(one.named(), None, options, ui),
-        (None, false) => {
-            let mut options = options.clone();
-            options.check.mode = CheckMode::Frames;
-            verify(one.named(), None, &options, ui)
-        }
-    }
 }
 
 pub fn result_of(report: &VerifyReport) -> Result<()> {
@@ -234,7 +143,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
 }
 
-fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
+pub(super) fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
         return ui.print_report("verify", report);
     }

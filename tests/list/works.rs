@@ -36,6 +36,13 @@ fn a_list_tells_what_a_node_would_choose() {
     let empty = temp_dir();
     let output = slotpress().arg("list").arg(empty.path()).output().expect("run");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("no archives in"));
+    // Who asks for the newest one cannot go on with nothing.
+    for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
+        let said =
+            slotpress().arg("list").arg(empty.path()).args(flags).assert().failure().code(1).get_output().clone();
+        assert!(String::from_utf8_lossy(&said.stderr).contains("has no archive that a node would choose"), "{said:?}");
+    }
+    slotpress().args(["list", "--newest"]).arg(dir.path()).assert().success();
 }
 
 /// A server's own list says as much as its directory; a server without one, what it redirects to.

@@ -4,7 +4,7 @@
 //!
 //! A [`Client`] has threads of its own for the network; its callers are ordinary threads that block, and that
 //! can be told to stop at any time. Answers are untrusted: lengths, names, places and redirects are checked here.
-//! [`UrlSource`] reads an archive by ranges; [`servers`] tells what a SOURCE argument is. Not
+//! [`UrlSource`] reads an archive by ranges, [`StreamSource`] once, as it is sent; [`servers`] tells what a SOURCE argument is. Not
 //! here: what is kept on disk, and which archive is worth having.
 //!
 //! Transfers are HTTP/1.1, so that two ranges are two connections; bodies come as they are stored
@@ -37,6 +37,7 @@ mod request;
 mod rpc;
 pub mod servers;
 pub mod stores;
+pub mod stream_source;
 mod transfer;
 pub mod url_source;
 
@@ -53,6 +54,7 @@ pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
 pub use servers::{Offer, Place, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::{Answer, SCHEME, Stores};
+pub use stream_source::StreamSource;
 pub use transfer::Transfer;
 pub use url_source::{UrlSource, archive_at_url};
 

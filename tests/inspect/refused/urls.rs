@@ -32,19 +32,28 @@ fn what_cannot_be_read_says_why() {
         "/changes.tar.zst" if count.fetch_add(1, Ordering::Relaxed) > 0 => file(request, stream, &bytes, "\"b\""),
         "/changes.tar.zst" => file(request, stream, &bytes, "\"a\""),
         "/page.tar.zst" => file(request, stream, b"<html>", "\"a\""),
-        "/https" => redirect(stream, "http://10.1.2.3/x"),
+        "/https.tar.zst" => redirect(stream, "http://10.1.2.3/x"),
         _ => answer(stream, "404 Not Found", &[], b""),
     });
     let url = |path: &str| format!("{}?token=secret", server.url(path)).replace("http://", "http://u:secret@");
     for command in ["inspect", "verify"] {
-        for path in ["/whole.tar.zst", "/old.tar.zst"] {
-            fails(&[command, &url(path)], 4, &["does not send ranges", "hint:", "slotpress fetch"]);
-        }
+        fails(&[command, &url("/whole.tar.zst")], 4, &["does not send ranges", "hint:", "slotpress fetch"]);
         fails(&[command, &url("/gone.tar.zst")], 4, &["404 Not Found"]);
         fails(&[command, &url("/page.tar.zst")], 3, &["not a snapshot archive"]);
-        fails(&[command, &url("/https")], 1, &["private address", "--allow-private"]);
+        fails(&[command, &url("/https.tar.zst")], 1, &["private address", "--allow-private"]);
         fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
+    // What is sent without ranges comes once.
+    let again = ["does not send ranges", "the check of the state reads parts of it twice", "hint:", "slotpress fetch"];
+    fails(&["verify", &url("/old.tar.zst")], 4, &again);
+    fails(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["looking into its accounts reads parts of it twice"]);
+    let onto = ["--onto", text(&fixture(FULL_26)), "-o", "."].map(String::from);
+    let rebase = |new: &str, code, words: &[&str]| {
+        fails(&[&["rebase", new], &onto.each_ref().map(String::as_str)[..]].concat(), code, words);
+    };
+    rebase(&url("/old.tar.zst"), 4, &["it is read twice"]);
+    let place = server.url("/");
+    rebase(&place, 2, &["one archive is wanted", "slotpress list"]);
     fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"], 1, &["/no/such/file"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"], 2, &["no certificates", "PEM"]);

@@ -31,3 +31,29 @@ fn a_server_that_fails_now_and_then() {
     // What had come before an early end was not fetched again.
     assert_eq!(said[1]["transferred_bytes"], total);
 }
+
+/// A server that sends no ranges, and ends early or sends less than its length; and a panic of the thread that receives.
+#[test]
+fn an_archive_that_is_sent_once() {
+    let bytes = fs::read(fixture(FULL_3500)).expect("read");
+    let length = bytes.len();
+    let server = Server::start(move |request, stream| {
+        let stated = ("Content-Length", length.to_string());
+        crate::common::http::head(stream, "200 OK", &[(stated.0, &stated.1)])?;
+        if request.method != "HEAD" {
+            stream.write_all(if request.path.starts_with("/cut/") { &bytes[..length / 2] } else { &bytes })?;
+        }
+        Ok(Then::Close)
+    });
+    let said = lines(&["verify", "--quick", &server.url(&format!("/{FULL_3500}"))]);
+    assert_eq!(
+        (&said[0]["ok"], &said[1]["transferred_bytes"], &said[1]["requests"]),
+        (&true.into(), &length.into(), &2.into())
+    );
+    let cut = server.url(&format!("/cut/{FULL_3500}"));
+    let output = slotpress().args(["verify", "--quick", &cut]).output().expect("runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(4) && errors.contains("ended early"), "{errors}");
+    #[cfg(debug_assertions)]
+    crate::common::faults::panics_at(&["inspect", &server.url(&format!("/{FULL_3500}"))], "sent stream", 1, None);
+}

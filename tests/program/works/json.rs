@@ -143,6 +143,13 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted")]);
     fs::write(at("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
     fs::write(at("out/slotpress-fetch-") + FULL_26, "x").expect("written");
+    let (damaged, mut bytes) = (at("damaged"), fs::read(full).expect("read"));
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::create_dir(&damaged).expect("made");
+    fs::write(format!("{damaged}/{FULL_26}"), bytes).expect("written");
+    fs::copy(incremental, format!("{damaged}/{INCREMENTAL_26_40}")).expect("copied");
+    printed.run(&["verify", &damaged]);
     printed.run(&["list", &at("out")]);
     printed.run(&["prune", &at("out"), "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
     let quick = ["--repeat", "1", "--min-time", "0", "--frame-size", "64KiB", "--sample", "512KiB"];

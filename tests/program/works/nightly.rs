@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use crate::common::*;
 
@@ -33,7 +34,11 @@ fn the_nightly_job_runs_as_printed() {
         (output.status.code(), said)
     };
     let silent = (Some(0), String::new());
-    assert_eq!(job(), silent, "a validator that has written nothing yet");
+    let is_told = |what: &str| {
+        let (code, said) = job();
+        assert!(code == Some(1) && said.starts_with("error: "), "{what}: {code:?} {said}");
+    };
+    is_told("a directory that nobody writes to");
     let put = |name: &str| fs::copy(fixture(name), snapshots.join(name)).expect("copied");
     put(FULL_26);
     assert_eq!(job(), silent, "a full archive");
@@ -51,6 +56,11 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(job(), silent, "nothing new");
     assert_eq!(made(INCREMENTAL_26_40), before);
     // What cron is to mail.
+    for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
+        let file = fs::File::options().write(true).open(snapshots.join(name)).expect("opened");
+        file.set_modified(SystemTime::now() - Duration::from_secs(37 * 3600)).expect("set");
+    }
+    is_told("a validator that has stopped writing");
     fs::copy(fixture(FULL_3500), snapshots.join(FULL_3500.replace("-3500-", "-3600-"))).expect("copied");
     let (code, said) = job();
     assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");

@@ -33,9 +33,10 @@ fn is_fit(line: &str, columns: usize) -> bool {
     let width = line.chars().count();
     let indent = width - line.trim_start().chars().count();
     let longest = line.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default();
-    let is_to_be_copied = ["  agave-validator ", "  snapshots = ", "  genesis = ", "  rm -r ", "    --"]
-        .iter()
-        .any(|start| line.starts_with(start));
+    let is_to_be_copied =
+        ["  agave-validator ", "  snapshots = ", "  genesis = ", "  rm -r ", "  slotpress ", "    --"]
+            .iter()
+            .any(|start| line.starts_with(start));
     width <= columns || is_to_be_copied || indent.min(columns / 2) + longest > columns
 }
 

@@ -169,7 +169,7 @@ impl Archive {
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
-        if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
+        if policy != IndexPolicy::Ignore && compression == Compression::Zstd && !archive.source.is_stream() {
             match Tail::read(archive.source.as_ref()) {
                 Ok(tail) => archive.tail = tail,
                 Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),

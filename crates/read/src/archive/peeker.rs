@@ -36,7 +36,7 @@ impl<R: Read> Peeker<R> {
                 Ok(0) => break,
                 Ok(read) => self.end = self.end.saturating_add(read),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::failed(format!("cannot read the archive: {error}"))),
+                Err(error) => return Err(Error::of_reading(&error)),
             }
         }
         Ok(self.buffered())

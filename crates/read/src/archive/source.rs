@@ -33,6 +33,11 @@ pub trait Source: Debug + Send + Sync {
         None
     }
 
+    /// True if its bytes come once, in their order: only the first ones can be read again.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
     /// Fills `to` with the bytes from `offset_bytes` on.
     fn read_exact_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<()> {
         match self.read_up_to(to, offset_bytes)? == to.len() {

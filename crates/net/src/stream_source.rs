@@ -1,0 +1,140 @@
+//! An archive on a server that sends no ranges: read once, from its first byte to its last, as it is sent.
+
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use parking_lot::Mutex;
+use slotpress_base::bytes::count;
+use slotpress_base::threads::{guarded, panic_point};
+use slotpress_base::{CancelToken, Error, IoContext, Result, copy_at_most, to_usize};
+use slotpress_read::Source;
+
+use super::url_source::Transferred;
+use super::{Client, Remote, shown};
+
+/// Pieces that wait for the reader, each as long as the connection gave it: 64 KiB at most, by its buffer.
+const PIECES_MAX: usize = 64;
+
+/// First bytes that are kept: those that tell the compression are read twice.
+const FRONT_BYTES: u64 = 4096;
+
+/// An archive that is sent over one connection, in one piece.
+pub struct StreamSource {
+    remote: Remote,
+    path: PathBuf,
+    bytes: Arc<AtomicU64>,
+    reading: Mutex<Reading>,
+}
+
+struct Reading {
+    pieces: Receiver<Result<Vec<u8>>>,
+    front: Vec<u8>,
+    piece: Vec<u8>,
+    /// Offset of the first byte of `piece`.
+    piece_at: u64,
+    is_over: bool,
+}
+
+impl fmt::Debug for StreamSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamSource").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl StreamSource {
+    /// Begins to receive a file whose facts are known, on a thread of its own. Setting `stop` ends all reads with an error.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
+        let (sender, pieces) = sync_channel(PIECES_MAX);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let path = PathBuf::from(shown(&remote.url));
+        let (client, of_thread, counted) = (client.clone(), remote.clone(), bytes.clone());
+        // Ends with the source: then nobody receives.
+        std::thread::Builder::new()
+            .name("stream".to_string())
+            .spawn(move || receive(&client, &of_thread, &stop, &counted, &sender))
+            .or_path("start a thread for", &path)?;
+        let reading = Reading { pieces, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
+        Ok(Self { remote, path, bytes, reading: Mutex::new(reading) })
+    }
+
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Two requests: for the file's facts, and for the file.
+    pub fn transferred(&self) -> Transferred {
+        Transferred { requests: 2, bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+}
+
+/// An empty piece tells that all has been sent.
+fn receive(client: &Client, remote: &Remote, stop: &CancelToken, bytes: &AtomicU64, to: &SyncSender<Result<Vec<u8>>>) {
+    let end = guarded(|| {
+        panic_point("sent stream");
+        let result = client.get(remote, None, stop, &mut |_, piece| {
+            bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            match piece.is_empty() || to.send(Ok(piece.to_vec())).is_ok() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        result.map(|_| Vec::new()).map_err(|error| Error::from(error).with_hint("try again later"))
+    });
+    // Where nobody receives, nobody misses the end.
+    let _ = to.send(end);
+}
+
+impl Reading {
+    fn read(&mut self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        if let Some(front) = self.front.get(to_usize(offset_bytes)..).filter(|front| !front.is_empty()) {
+            return Ok(copy_at_most(front, to));
+        }
+        while !self.is_over && offset_bytes >= self.end() {
+            self.piece_at = self.end();
+            let ended = || Err(Error::failed("the thread of the connection ended"));
+            self.piece = self.pieces.recv().unwrap_or_else(|_| ended())?;
+            self.is_over = self.piece.is_empty();
+            if self.piece_at < FRONT_BYTES && self.piece_at == self.front.len() as u64 {
+                self.front.extend(self.piece.iter().take(to_usize(FRONT_BYTES.saturating_sub(self.piece_at))));
+            }
+        }
+        let within = offset_bytes.checked_sub(self.piece_at);
+        match within.and_then(|within| self.piece.get(to_usize(within)..)) {
+            Some(bytes) => Ok(copy_at_most(bytes, to)),
+            None if self.is_over && within.is_some() => Ok(0),
+            None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        let mut end = self.piece_at;
+        count(&mut end, self.piece.len() as u64);
+        end
+    }
+}
+
+impl Source for StreamSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.remote.length_bytes
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.reading.lock().read(to, offset_bytes).map_err(io::Error::other)
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+}
