@@ -101,6 +101,9 @@ pub struct ArchiveReport {
     /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
     pub root: Option<Root>,
     pub read_back: Option<ReadBackReport>,
+    /// Path of the full archive, for an incremental one, if it is in the output directory or beside the ledger.
+    #[serde(skip)]
+    pub base: Option<PathBuf>,
     pub threads: usize,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
@@ -238,6 +241,8 @@ impl<'a> ArchivePlan<'a> {
             }
             _ => None,
         };
+        // For the report: what cannot be looked at is not known.
+        let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
         progress.stage("Syncing", None);
         progress.check()?;
         let path = sink.publish(&name.to_string())?;
@@ -250,6 +255,7 @@ impl<'a> ArchivePlan<'a> {
             frames,
             root,
             read_back,
+            base,
             threads,
             elapsed: stopwatch.elapsed(),
             codec: options.codec,

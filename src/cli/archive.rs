@@ -17,6 +17,7 @@ use super::io_policy::IoPolicyArgs;
 use super::network::{ConnectionArgs, NetworkArgs};
 use super::output::Output;
 use super::rebase::{self, RebaseArgs};
+use super::restore::shell_word;
 use super::ui::Ui;
 use super::values::{count_of, show_bytes};
 use super::{check, stdout, values};
@@ -191,7 +192,10 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(input_bytes, &report.elapsed)));
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
-        ui.print(&format!("To check that it fits its full archive: slotpress verify FULL {path}"));
+        ui.print("To check that it fits its full archive:");
+        let full = report.base.as_ref().map_or("FULL".to_string(), |base| shell_word(base));
+        let path = report.path.as_ref().map_or(path, |path| shell_word(path));
+        ui.print_verbatim(&format!("  slotpress verify {full} {path}"));
     }
 }
 

@@ -128,13 +128,13 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let rate = values::show_rate(input_bytes, full.elapsed.wall + incremental.elapsed.wall);
     ui.print("");
     ui.print(&format!(
-        "Archived at {rate} here. A large ledger may take another rate: slotpress doctor LEDGER measures its disk and the cores."
+        "Archived at {rate} here. A large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores."
     ));
     match &args.keep {
         Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.shown())),
         None => ui.print("Everything was removed again; --keep DIR keeps it."),
     }
-    ui.print("Next: slotpress archive LEDGER -o OUT_DIR");
+    ui.print("Next: `slotpress archive LEDGER -o OUT_DIR`");
     Ok(())
 }
 

@@ -1,7 +1,10 @@
 //! Words the library's hints by flags and commands of the program.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
+use clap::{ArgMatches, Command};
 use slotpress::{Hint, ToConvert};
 
 use super::restore::shell_word;
@@ -17,13 +20,44 @@ const NAMES: &[(&str, &str)] = &[
     ("publish", "`slotpress publish`"),
     ("recompress", "`slotpress recompress`"),
     ("replace", "--force"),
-    ("sources", "--source"),
+    ("sources", "a source"),
     ("verify", "`slotpress verify`"),
 ];
 
-pub fn text(hint: &Hint) -> Cow<'_, str> {
+/// Flags of the running command, as `--name`.
+static FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
+
+/// Notes which command runs.
+pub fn set_command(program: &Command, matches: &ArgMatches) {
+    let (mut command, mut matches) = (program, matches);
+    while let Some((name, below)) = matches.subcommand()
+        && let Some(found) = command.find_subcommand(name)
+    {
+        (command, matches) = (found, below);
+    }
+    // Set once: a program runs one command.
+    let _ = FLAGS.set(flags_of(program).chain(flags_of(command)).collect());
+}
+
+fn flags_of(command: &Command) -> impl Iterator<Item = String> {
+    command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}"))
+}
+
+/// The hint in the program's words; `None` of one that names a flag that the running command has not.
+pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
+    let text = words(hint, &has);
+    if let Hint::Text(Cow::Owned(_)) = hint {
+        return Some(text);
+    }
+    let foreign = foreign(&text, &has);
+    debug_assert!(foreign.is_none(), "the command has no flag {foreign:?}, which its hint names: {text}");
+    foreign.is_none().then_some(text)
+}
+
+/// Words a hint for a command that `has` some flags.
+fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
     match hint {
-        // May quote what others wrote: backquotes in it mean nothing.
+        // May quote what others wrote: neither backquotes nor flags in it mean anything.
         Hint::Text(text) => Cow::Borrowed(text),
         Hint::PinsOnSameFileSystem => "give a directory on the file system of the archives: --pins DIR".into(),
         Hint::Convert(to_convert) => {
@@ -31,14 +65,39 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
             let with = [("base", base), ("incremental", incremental)].into_iter();
             let with = with.filter_map(|(name, path)| Some(format!(" --{name} {}", shell_word(path.as_ref()?))));
             let (archive, with) = (shell_word(archive), with.collect::<String>());
-            format!("make one that Agave loads, and restore that: slotpress recompress --for agave {archive}{with} -o DIR").into()
+            format!("make one that Agave loads, and restore that: `slotpress recompress --for agave {archive}{with} -o DIR`").into()
         }
         Hint::ConvertFile => {
-            "fetch it, or save it in a file; then slotpress recompress --for agave FILE -o DIR makes one that Agave loads".into()
+            "fetch it, or save it in a file; then `slotpress recompress --for agave FILE -o DIR` makes one that Agave loads".into()
         }
         Hint::UseFind => "`slotpress find` and `slotpress list URL` show what sources have".into(),
-        hint => named(&hint.to_string()).into(),
+        Hint::UseBaseSlot(_) => named(&hint.to_string()).into(),
+        hint => {
+            let clauses = hint.clauses().map(|(clause, is_optional)| (named(clause), is_optional));
+            let is_said = |(clause, is_optional): &(String, bool)| !is_optional || foreign(clause, has).is_none();
+            clauses.filter(is_said).map(|(clause, _)| clause).collect()
+        }
     }
+}
+
+/// The first flag in a text that a command has not.
+fn foreign<'a>(text: &'a str, has: &dyn Fn(&str) -> bool) -> Option<&'a str> {
+    flags_in(text).find(|flag| !has(flag))
+}
+
+/// True if the running command has a flag, given as `--name`.
+pub fn has(flag: &str) -> bool {
+    FLAGS.get().is_none_or(|flags| flags.contains(flag))
+}
+
+/// The flags that a text tells to give; a command in backquotes has flags of its own.
+fn flags_in(text: &str) -> impl Iterator<Item = &str> {
+    let outside = text.split('`').step_by(2);
+    let is_of_flag = |char: char| char.is_ascii_alphanumeric() || char == '-';
+    let words = outside.flat_map(move |part| part.split(move |char| !is_of_flag(char)));
+    words.filter(|word| {
+        word.strip_prefix("--").is_some_and(|name| name.starts_with(|char: char| char.is_ascii_lowercase()))
+    })
 }
 
 /// Replaces the names in backquotes.
@@ -49,4 +108,28 @@ fn named(text: &str) -> String {
         None => format!("--{}", part.replace('_', "-")),
     };
     text.split('`').enumerate().map(name_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_flags_of_the_command_are_named() {
+        let of_restore = |flag: &str| ["--memory", "--check"].contains(&flag);
+        let of = |hint: &Hint, has: &dyn Fn(&str) -> bool| words(hint, has).into_owned();
+        assert_eq!(of(&Hint::GiveGenesis, &of_restore), "the chain's genesis.bin tells how long its slots take");
+        assert!(of(&Hint::GiveGenesis, &|_| true).ends_with(": --genesis"));
+        assert_eq!(of(&Hint::MoreMemory, &of_restore), "give more --memory");
+        let spill =
+            "give more --memory, or a directory on a disk: an output on a disk, or TMPDIR; --check frames goes without";
+        assert_eq!(of(&Hint::SpillToDisk, &of_restore), spill);
+        assert_eq!(of(&Hint::GiveFullArchive, &|_| false), "give its full archive too");
+    }
+
+    #[test]
+    fn flags_that_a_hint_names() {
+        let text = "`slotpress prune --partials` removes it; or give --max-age 3h, or --no-incremental: a--b -- c";
+        assert_eq!(Vec::from_iter(flags_in(text)), ["--max-age", "--no-incremental"]);
+    }
 }

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
-use textwrap::{Options, WordSplitter};
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// Lays out a table in at most `columns` columns. Cells that are too wide are broken into several lines. The columns
 /// listed in `words` are aligned left, all others right.
@@ -50,9 +50,24 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// Stands for a space at which no line ends. Of the private use area: no terminal shows it.
+const KEPT_SPACE: char = '\u{f8ff}';
+
+/// Keeps what is in backquotes on one line, for commands that are pasted.
+fn keep_commands(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    let is_command = |at: usize| at % 2 == 1 && at + 1 < parts.len();
+    let keep = |(at, part): (usize, &&str)| match is_command(at) {
+        true => part.replace(' ', KEPT_SPACE.encode_utf8(&mut [0; 4])),
+        false => part.to_string(),
+    };
+    parts.iter().enumerate().map(keep).collect::<Vec<_>>().join("`")
+}
+
 /// Wraps a text to lines of at most `columns` columns, with continuation lines indented to the end of the label. A word
-/// that is too long stays in one piece, so that paths can be copied.
+/// that is too long stays in one piece, so that paths can be copied, as does a command in backquotes.
 pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
+    let text = keep_commands(text);
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(first_width) = words.first().map(|word| display_width(word)) else { return vec![label.to_string()] };
     let longest = words.iter().map(|word| display_width(word)).max().unwrap_or(0);
@@ -64,8 +79,11 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
         .initial_indent(if is_label_alone { &indent } else { label })
         .subsequent_indent(&indent)
         .break_words(false)
+        // Not at hyphens and slashes: names have those.
+        .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation);
-    let lines = textwrap::wrap(&words.join(" "), options).into_iter().map(String::from).collect();
+    let text = words.join(" ");
+    let lines = textwrap::wrap(&text, options).into_iter().map(|line| line.replace(KEPT_SPACE, " ")).collect();
     if is_label_alone { [vec![label.to_string()], lines].concat() } else { lines }
 }
 
@@ -118,6 +136,12 @@ mod tests {
         );
         assert_eq!(wrap("label: ", "", 80), ["label: "]);
         assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
+        // What is pasted stays in one piece.
+        let command = "`slotpress verify FULL archives/incremental-snapshot-1-2-x.tar.zst`";
+        let lines = wrap("hint: ", &format!("to check it, give {command} and, `an open one"), 60);
+        assert_eq!(lines, ["hint: to check it, give", command, "and, `an open one"]);
+        let name = "incremental-snapshot-350006937-350007037-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+        assert_eq!(wrap("", &format!("the archive {name} is"), 40), ["the archive", name, "is"]);
     }
 
     #[test]

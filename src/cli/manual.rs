@@ -128,7 +128,13 @@ fn roff(text: &str) -> String {
 
 /// Text of `--version -v`: everything that a bug report should contain.
 pub fn long_version() -> String {
-    let features = if cfg!(feature = "lz4hc") { "levels net serve stores lz4hc" } else { "levels net serve stores" };
+    let more = [
+        ("codecs", cfg!(feature = "codecs")),
+        ("export", cfg!(feature = "export")),
+        ("lz4hc", cfg!(feature = "lz4hc")),
+    ];
+    let more = more.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name);
+    let features = ["levels", "net", "serve", "stores", "synth"].into_iter().chain(more).collect::<Vec<_>>().join(" ");
     format!(
         "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}",
         env!("CARGO_PKG_VERSION"),

@@ -46,6 +46,7 @@ pub mod ui;
 mod usage;
 pub mod values;
 mod verify;
+mod verify_all;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -224,7 +225,10 @@ fn command() -> Command {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(arguments)?)
+    let program = command();
+    let matches = program.clone().try_get_matches_from(arguments)?;
+    hints::set_command(&program, &matches);
+    Cli::from_arg_matches(&matches)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use slotpress::machine::{Limit, tightest_limit};
 use slotpress::{Error, Progress, Result};
 
 use super::ui::Ui;
-use super::values;
+use super::{hints, values};
 
 /// A worker's stack, and memory that its allocator holds back.
 const THREAD_BYTES: u64 = 4 << 20;
@@ -18,7 +18,14 @@ const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
-const SMALLER: &str = "raise the limit, or reduce --memory, --sample or --frame-size (if the command has them)";
+fn smaller() -> String {
+    let flags: Vec<&str> =
+        ["--memory", "--sample", "--frame-size"].into_iter().filter(|flag| hints::has(flag)).collect();
+    match flags.as_slice() {
+        [] => "raise the limit".to_string(),
+        flags => format!("raise the limit, or reduce {}", flags.join(" or ")),
+    }
+}
 
 /// Memory of a worker that decodes frames of default size: one compressed and two decoded frames, and the decoder's
 /// context.
@@ -52,7 +59,7 @@ pub fn threads_that_fit(
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
-            .with_hint(SMALLER)
+            .with_hint(smaller())
     })?;
     let fitting = fitting(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
@@ -84,7 +91,7 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
             values::show_bytes(worker_bytes),
             values::show_bytes(other_bytes)
         ))
-        .with_hint(SMALLER));
+        .with_hint(smaller()));
     };
     let addresses_bytes = if limit.is_of_addresses { THREAD_ADDRESSES_BYTES } else { 0 };
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))

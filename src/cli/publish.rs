@@ -214,7 +214,7 @@ fn show(event: &Event, ui: &Ui) {
     if ui.is_json() {
         let Some(kind) = event.kind() else { return };
         let hint = match event {
-            Event::Failed { error, .. } => Some(error.hint().map(hints::text)),
+            Event::Failed { error, .. } => Some(error.hint().and_then(hints::text)),
             _ => None,
         };
         return ui.print_reports(kind, &EventFields { time: time_now(), hint }, event);
@@ -251,7 +251,7 @@ fn words(event: &Event) -> (Level, String) {
         Event::Failed { error, target, retry, .. } => {
             let target = target.as_ref().map_or(String::new(), |target| format!("{target}: "));
             let retry = retry.map_or(String::new(), |retry| format!("; next try in {}", values::show_duration(retry)));
-            let hint = error.hint().map_or(String::new(), |hint| format!(" ({})", hints::text(hint)));
+            let hint = error.hint().and_then(hints::text).map_or(String::new(), |hint| format!(" ({hint})"));
             (Level::Error, format!("failed: {target}{error}{hint}{retry}"))
         }
         Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),

@@ -128,8 +128,8 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
 fn not_an_archive(dir: &Path) -> Error {
     let word = shell_word(dir);
     let hint = match dir.join("snapshots").is_dir() {
-        true => format!("to make an archive of a ledger: slotpress archive {word} -o DIR"),
-        false => format!("to see the archives in a directory: slotpress list {word}"),
+        true => format!("`slotpress archive {word} -o DIR` makes an archive of a ledger"),
+        false => format!("`slotpress list {word}` shows the archives in a directory"),
     };
     Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
 }

@@ -244,7 +244,7 @@ impl Ui {
 
     pub fn error(&self, error: &Error) {
         self.end_stage();
-        let (message, hint) = (error.to_string(), error.hint().map(hints::text));
+        let (message, hint) = (error.to_string(), error.hint().and_then(hints::text));
         if self.is_stderr_json() {
             let exit_code = error.kind().exit_code();
             self.stderr(&json(&ErrorLine { message, hint: hint.as_deref(), exit_code }));

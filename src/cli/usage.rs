@@ -58,7 +58,8 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
         return print_error(message, &hint, arguments);
     }
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let hints: Vec<_> = [variable, meant(&error, arguments), removed_value(&error)].into_iter().flatten().collect();
+    let hints: Vec<_> =
+        [variable, missing(&error), meant(&error, arguments), removed_value(&error)].into_iter().flatten().collect();
     let our_hint = (!hints.is_empty()).then(|| hints.join("; "));
     if our_hint.is_some() {
         // clap's guess at the meant flag would contradict our hint.
@@ -105,6 +106,16 @@ fn removed_value(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
     (flag.starts_with("--io-hint") && value == "direct")
         .then(|| "`direct` was removed: `gentle`, the default, keeps what was in the page cache too".to_string())
+}
+
+/// Hint for a command that is not in this build.
+fn missing(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    (name == "export" && !cfg!(feature = "export")).then(|| {
+        "this build lacks `export`, which released programs have: `cargo install --locked slotpress --features export`; \
+         in a checkout, `cargo run --release --features export -- export …`"
+            .to_string()
+    })
 }
 
 /// Hint for arguments that other programs take: `--level`, and an output directory without `-o`.

@@ -157,6 +157,14 @@ impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'
     }
 }
 
+/// Forwards what a part of an operation reports, but for its steps: the operation has announced its own.
+pub fn part_of(progress: &dyn Progress) -> impl Progress + '_ {
+    Forward::new(progress, |event| match event {
+        ProgressEvent::Steps(_) => None,
+        event => Some(event),
+    })
+}
+
 impl<'a, S: Fn() -> bool + Sync> Forward<'a, fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>>, S> {
     /// Forwards all events, and also stops the operation if `is_over` is true.
     pub fn until(progress: &'a dyn Progress, is_over: S) -> Self {

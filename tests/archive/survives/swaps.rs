@@ -15,15 +15,12 @@ struct SwapAt<'a> {
 }
 
 impl slotpress::Progress for SwapAt<'_> {
-    fn stage(&self, name: &str, _: Option<u64>) {
-        if name == self.stage && !self.aside.exists() {
+    fn event(&self, event: slotpress::ProgressEvent<'_>) {
+        let is_it = matches!(event, slotpress::ProgressEvent::Stage { name, .. } if name == self.stage);
+        if is_it && !self.aside.exists() {
             fs::rename(self.path, self.aside).expect("moved");
             self.link_to.into_iter().for_each(|to| std::os::unix::fs::symlink(to, self.path).expect("linked"));
         }
-    }
-    fn advance(&self, _: u64, _: u64) {}
-    fn is_interrupted(&self) -> bool {
-        false
     }
 }
 

@@ -50,7 +50,9 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     assert!(code == Some(0) && said.contains("GOOD: read back") && !said.contains("verify FULL"), "{said}");
     assert!(said.contains("reading it back on the full archive") && said.contains(FULL_26), "{said}");
     let (code, said) = run(&[]);
-    assert!(code == Some(0) && said.contains("slotpress verify FULL "), "{said}");
+    // The command that checks it can be pasted.
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| out.path().join(name).display().to_string());
+    assert!(code == Some(0) && said.contains(&format!("\n  slotpress verify {full} {incremental}\n")), "{said}");
     fs::remove_file(out.path().join(FULL_26)).expect("removed");
     let (code, said) = run(&["--verify", "--force-base"]);
     assert!(code == Some(0) && said.contains("not checked") && said.contains("slotpress verify FULL "), "{said}");
