@@ -48,6 +48,8 @@ impl Transfer {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Finished {
     pub name: String,
+    /// Serializes as its address, without the port.
+    #[serde(serialize_with = "address")]
     pub client: SocketAddr,
     /// Requested range; of several ranges, from the first to the last byte. Serializes as its start.
     #[serde(rename = "offset_bytes", serialize_with = "start")]
@@ -65,6 +67,10 @@ pub struct Finished {
 
 fn start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     range.start.serialize(serializer)
+}
+
+fn address<S: Serializer>(client: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
+    client.ip().to_canonical().serialize(serializer)
 }
 
 /// A request that was answered without a transfer, or a refused connection.
