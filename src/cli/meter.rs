@@ -154,7 +154,8 @@ impl Meter {
             elapsed,
             input_bytes,
             output_bytes,
-            total_bytes: state.total_bytes,
+            // More than was foreseen is all there is.
+            total_bytes: state.total_bytes.map(|total| total.max(input_bytes)),
             done,
             is_overall: overall.is_some() && state.steps.len() > 1,
             remaining,
@@ -216,10 +217,7 @@ impl MeterReading {
         let bar = self.done.map(|done| show_bar(done, is_utf8));
         let read = || (self.input_bytes > 0).then(|| values::show_bytes(self.input_bytes));
         let bytes = match self.total_bytes.filter(|_| self.done.is_some()) {
-            Some(total) => {
-                let read = values::show_bytes(self.input_bytes.min(total));
-                Some(format!("{read} of {}", values::show_bytes(total)))
-            }
+            Some(total) => Some(format!("{} of {}", values::show_bytes(self.input_bytes), values::show_bytes(total))),
             None => read(),
         };
         // A note already contains the rate that matters.
@@ -364,5 +362,7 @@ mod tests {
         meter.advance(5, 0);
         assert_eq!(at(&meter), (Some((1, 2)), Some(0.5)), "of the stage, where steps have no known size");
         assert!(meter.read().plain_line().contains("(50 %)"), "{}", meter.read().plain_line());
+        meter.advance(9, 0);
+        assert!(meter.read().plain_line().contains("14 B of 14 B (100 %)"), "{}", meter.read().plain_line());
     }
 }

@@ -12,7 +12,7 @@ use slotpress::ledger::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_
 use slotpress_base::quantity;
 use slotpress_base::text::ShowPath;
 
-use super::Finding;
+use super::{Finding, Verdict};
 
 /// Limit of directory entries per accounts directory when searching for large files, so that a ledger with millions of
 /// storages takes no longer.
@@ -21,7 +21,9 @@ const LOOKED_AT_MAX: usize = 20_000;
 const FILES_MAX: usize = 64;
 
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
-    let mut findings = vec![lock(&paths.ledger), bank_snapshot(paths.snapshots_dir()), owner(&paths.ledger)];
+    let lock = lock(&paths.ledger);
+    let bank = bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
+    let mut findings = vec![lock, bank, owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
         let found = format!("{}: a restore was killed before its end", journal.shown());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
@@ -48,7 +50,7 @@ fn lock(ledger: &Path) -> Finding {
     }
 }
 
-fn bank_snapshot(snapshots_dir: &Path) -> Finding {
+fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
     const SUBJECT: &str = "bank";
     let slots = match bank_snapshot_slots(snapshots_dir) {
         Ok(slots) => slots,
@@ -68,7 +70,8 @@ fn bank_snapshot(snapshots_dir: &Path) -> Finding {
     };
     if newest == complete {
         let found = format!("slot {complete}, complete");
-        return Finding::good(SUBJECT, found, "it can be archived once the lock is free");
+        let means = if is_free { "it can be archived" } else { "it can be archived once the lock is free" };
+        return Finding::good(SUBJECT, found, means);
     }
     let found = format!("slot {complete} is complete, the newest, {newest}, is not");
     Finding::note(SUBJECT, found, format!("slot {complete} is what archive takes"))

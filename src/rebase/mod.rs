@@ -18,14 +18,14 @@ pub mod changes;
 mod output;
 mod states;
 
-use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Error, IoPolicy, Progress, Result, ShowPath, Stopwatch, available_threads, text};
+use slotpress_base::progress::part_of;
+use slotpress_base::{Elapsed, Error, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, text};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, BankFile, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Hash, Root, name_and_parts,
@@ -167,7 +167,8 @@ pub fn rebase<'a>(
         return Err(of_firedancer());
     }
 
-    let new_archives = || iter::once(&full).chain(&incremental);
+    let new_archives = || [&full].into_iter().chain(&incremental);
+    let within = &part_of(progress);
     let new_bytes = new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
     let input_bytes = new_bytes + onto.length_bytes()?;
     let unpacked_bytes = new_archives().chain([&onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
@@ -178,8 +179,19 @@ pub fn rebase<'a>(
     let check = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2).temporary_dir(spill_dir);
     let read_state = |full, incremental, check: CheckOptions| {
         let options = VerifyOptions::default().check(check).threads(options.threads).io_policy(io_policy.clone());
-        read_state(&log, full, incremental, &options, progress)
+        read_state(&log, full, incremental, &options, within)
     };
+    let mut steps: Vec<Step> = new_archives().rev().chain([&onto]).map(step_of).collect::<Result<_>>()?;
+    let step = |name, bytes| Step::new(name, Some(bytes));
+    // How long the result becomes, nobody knows yet.
+    let read_back_bytes = 0;
+    steps.extend([
+        step("Comparing", 0),
+        step("Rebasing", input_bytes),
+        step("Verifying", read_back_bytes),
+        step("Syncing", 0),
+    ]);
+    progress.steps(&steps);
     let (new_bank, new) = read_state(&full, incremental.as_ref(), check.clone())?;
     let (old_bank, old) = read_state(&onto, None, check.expect_hash(None).expect_slot(None))?;
     judge_pair(&old_bank, &new_bank)?;
@@ -255,6 +267,10 @@ fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
 fn reopened(archive: &NamedArchive, io_policy: &IoPolicy) -> Result<Archive> {
     let source = archive.source.clone().ok_or_else(|| Error::failed("an archive is not open"))?;
     Archive::of_source(source, archive.name.clone(), IndexPolicy::Hint, io_policy)
+}
+
+fn step_of(archive: &NamedArchive) -> Result<Step> {
+    Ok(Step::new("Verifying", Some(archive.length_bytes()?)))
 }
 
 /// About how long the tar inside is.

@@ -76,7 +76,7 @@ impl SourceArgs {
         let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
             ui.warn(&format!(
-                "the input has {}; a sample of {} is measured (use --sample for another size)",
+                "the input is {} long; a sample of {} is measured (--sample sets another size)",
                 quantity::bytes(input.total_bytes),
                 quantity::bytes(input.content_bytes())
             ));
@@ -175,6 +175,24 @@ pub struct RepeatArgs {
 impl RepeatArgs {
     pub fn apply(&self, options: MeasureOptions) -> MeasureOptions {
         options.repeat(self.repeat as usize).min_time(self.min_time)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct BudgetArgs {
+    /// Time for measuring all levels, besides reading the input
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    pub budget: Duration,
+}
+
+impl BudgetArgs {
+    /// Warns of levels for which it did not suffice.
+    pub fn warn_of(&self, left: &[FrameCodec], ui: &Ui) {
+        let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
+        if !labels.is_empty() {
+            let (budget, labels) = (values::show_age(self.budget), labels.join(", "));
+            ui.warn(&format!("not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use slotpress::levels::{
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
-use super::input::{CodecArgs, InputArgs, RepeatArgs};
+use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
 use super::page::ExportArgs;
 use super::report::{Advice, Report, Table, TableOf, Unit, json};
 use super::{is_interrupted, show, warnings};
@@ -33,6 +33,8 @@ pub struct LinkArgs {
     codecs: CodecArgs,
     #[command(flatten)]
     repeat: RepeatArgs,
+    #[command(flatten)]
+    budget: BudgetArgs,
     #[command(flatten)]
     link: LinkFlags,
     #[command(flatten)]
@@ -104,7 +106,7 @@ impl LinkFlags {
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let codecs = args.codecs.list()?;
     args.input.check()?;
-    let options = args.repeat.apply(args.input.plan(codecs, ui)?);
+    let options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget.budget));
     let question = args.link.question(&args.input, options.threads)?;
     args.exports.check(args.input.path())?;
 
@@ -114,7 +116,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
         rows.push(row);
         Ok(())
     })
-    .map(drop);
+    .map(|left| args.budget.warn_of(&left, ui));
     // After an interruption, report the levels measured so far.
     if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;

@@ -110,7 +110,7 @@ fn warnings(rows: &[LevelRow]) -> Vec<String> {
         let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| discriminant(other) == kind);
         let labels: Vec<String> = rows.iter().filter(is_same).map(LevelRow::label).collect();
         let is_all = labels.len() == rows.len() && rows.len() > 1;
-        lines.push(format!("{}: {warning}", if is_all { "all".to_string() } else { labels.join(", ") }));
+        lines.push(if is_all { warning.to_string() } else { format!("{}: {warning}", labels.join(", ")) });
     }
     lines
 }

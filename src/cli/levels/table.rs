@@ -1,11 +1,9 @@
 //! Runs `slotpress levels` without a subcommand: measures levels, prints their table as rows arrive, then the
 //! recommendation.
 
-use std::time::Duration;
-
 use clap::Args;
 use slotpress::levels::{
-    Choice, FrameCodec, InputKind, LevelRow, REFERENCE_CODEC, Recommendation, add_clustered, in_order, is_plain, label,
+    Choice, InputKind, LevelRow, REFERENCE_CODEC, Recommendation, add_clustered, in_order, is_plain, label,
     measure_levels, pareto_curve, recommend, reference_row,
 };
 use slotpress::machine::LoadWatch;
@@ -13,7 +11,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
-use super::input::{CodecArgs, InputArgs, RepeatArgs};
+use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
 use super::page::{ExportArgs, Subject};
 use super::report::{Advice, Report, Table, TableOf, Unit, advice_lines, json};
 use super::{is_interrupted, print_name, warnings};
@@ -28,9 +26,8 @@ pub struct TableArgs {
     codecs: CodecArgs,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Time for measuring all levels, besides reading the input
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
-    budget: Duration,
+    #[command(flatten)]
+    budget: BudgetArgs,
     #[command(flatten)]
     exports: ExportArgs,
 }
@@ -43,23 +40,18 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     }
     args.input.check()?;
     args.exports.check(args.input.path())?;
-    let mut options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget));
+    let mut options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget.budget));
     let (input, subject) = args.input.read(&options, ui)?;
     // A plain file has no records to cluster.
     if is_clustered_too && input.kind == InputKind::File {
         options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
     }
     let levels = values::count_of(options.codecs.len() as u64, "level");
-    let budget = values::show_age(args.budget);
+    let budget = values::show_age(args.budget.budget);
     ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
     let mut screen = Screen { subject, exports: &args.exports, rows: Vec::new(), load: LoadWatch::start(), ui };
-    let result = measure_levels(&input, &options, ui, &mut |row| screen.row(row)).map(|left| {
-        let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
-        if !labels.is_empty() {
-            let labels = labels.join(", ");
-            ui.warn(&format!("not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"));
-        }
-    });
+    let result = measure_levels(&input, &options, ui, &mut |row| screen.row(row));
+    let result = result.map(|left| args.budget.warn_of(&left, ui));
     screen.finish(result)
 }
 
@@ -350,7 +342,7 @@ pub(crate) mod tests {
         let said = warnings(&rows);
         assert!(said.len() == 1 && said[0].starts_with("zstd 3, lz4: the workers waited 20 %"), "{said:?}");
         rows[0].warnings = rows[1].warnings.clone();
-        assert!(warnings(&rows)[0].starts_with("all: "));
+        assert!(warnings(&rows)[0].starts_with("the workers waited"), "of all levels");
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Reads back and verifies what slotpress has written, before it is published.
 
 use serde::Serialize;
+use slotpress_base::progress::part_of;
 use slotpress_base::{Progress, Result, ShowPath};
 use slotpress_format::BankSnapshot;
 
@@ -45,7 +46,7 @@ pub fn read_back_archive_on(
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
-    let report = verify_archives(full, incremental, &options(check, clients, threads), progress)?;
+    let report = verify_archives(full, incremental, &options(check, clients, threads), &part_of(progress))?;
     let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
     // The full archive may not have its name yet; and one of Firedancer, which is converted before use, may have empty
     // storages.
