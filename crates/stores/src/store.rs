@@ -91,7 +91,7 @@ pub enum Condition {
 pub enum Put {
     /// The file was written; its tag, if the store has tags.
     Done(Option<String>),
-    /// The condition was not met.
+    /// The condition was not met, or another program has changed the file since.
     Refused,
 }
 
@@ -234,13 +234,13 @@ impl Store {
         }
     }
 
-    /// Writes a small file if the condition is met. Readers see the old or the new file, never a part.
+    /// Writes a small file if the condition is met, and reads it back. Readers see the old or the new file, never a part.
     ///
     /// An answer of a bucket may be lost, and the request repeated: with [`Condition::Absent`] or
     /// [`Condition::Unchanged`], a file with the same contents then counts as the result.
     ///
     /// # Errors
-    /// It is longer than 8 MiB; the store refuses or fails.
+    /// It is longer than 8 MiB; the store refuses or fails, or does not have the file although it said so.
     pub fn put_small(
         &self,
         name: &str,
@@ -253,19 +253,24 @@ impl Store {
         if bytes.len() as u64 > SMALL_BYTES_MAX {
             return Err(Error::failed(format!("{} would have {} bytes: too many", self.shown(name), bytes.len())));
         }
-        let at = match &self.backend {
-            Backend::Dir(dir) => return dir.put_small(name, bytes, condition, progress),
-            Backend::S3(at) => at,
+        let put = match &self.backend {
+            Backend::Dir(dir) => dir.put_small(name, bytes, condition, progress)?,
+            Backend::S3(at) => {
+                let url = at.url_of(name);
+                at.with_retries(progress, || at.bucket.put_small(&url, bytes, metadata, condition))?
+            }
         };
-        let url = at.url_of(name);
-        let put = at.with_retries(progress, || at.bucket.put_small(&url, bytes, metadata, condition))?;
-        if put == Put::Refused
-            && let Some(there) = self.get_small(name, SMALL_BYTES_MAX, progress)?
-            && there.bytes == bytes
-        {
-            return Ok(Put::Done(there.e_tag));
+        let there = self.get_small(name, SMALL_BYTES_MAX, progress)?;
+        match (put, there) {
+            (_, Some(there)) if there.bytes == bytes => Ok(Put::Done(there.e_tag)),
+            (Put::Done(_), None) => {
+                let message = format!("{} is not there, though the target said that it is written", self.shown(name));
+                Err(Error::failed(message)
+                    .with_hint("look at the store's own log, and read the file with another program"))
+            }
+            // Another program has changed it meanwhile.
+            _ => Ok(Put::Refused),
         }
-        Ok(put)
     }
 
     /// Deletes a file, if it exists.
