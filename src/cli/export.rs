@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::check_output_dir;
 use slotpress::check::spill_dir;
 use slotpress::ledger::{Address, find_bank_snapshot};
 use slotpress::stores::Store;
@@ -38,7 +37,8 @@ pub struct ExportArgs {
     input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
     incremental_archive: Option<PathBuf>,
-    /// The directory or store (s3://BUCKET/PREFIX) for the tables, or - for standard output: one table, as CSV
+    /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for standard output: one table,
+    /// as CSV
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// A table; may be given more than once [default: accounts]
@@ -211,9 +211,6 @@ impl ExportArgs {
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let is_stdout = is_stdout(&args.output, ui)?;
     let store = store_of(&args.output, args.memory, &args.network.connection)?;
-    if !is_stdout && store.is_none() {
-        check_output_dir(&args.output)?;
-    }
     let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
     let mut stream = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let to = match &mut stream {

@@ -4,6 +4,9 @@
 //! names ([`parts`]); when the state was judged right, they get their names ([`place`]).
 
 pub mod filter;
+mod in_dir;
+#[cfg(feature = "stores")]
+mod in_store;
 pub mod parts;
 pub mod place;
 pub mod table;
@@ -139,9 +142,9 @@ impl ExportOptions {
     /// There are; the disk or the store fails.
     pub fn check_free(&self, to: ExportTo<'_>, slot: u64, progress: &dyn Progress) -> Result<()> {
         match to {
-            ExportTo::Dir(dir) => place::check_free_in(&dir, &self.tables, slot),
+            ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &self.tables, slot),
             #[cfg(feature = "stores")]
-            ExportTo::Store(store, _) => place::check_free_at(store, &self.tables, slot, progress),
+            ExportTo::Store(store, _) => in_store::check_free(store, &self.tables, slot, progress),
             ExportTo::Stream(_) => progress.check(),
         }
     }
@@ -270,9 +273,9 @@ pub fn export(
     }
     let mut stream = None;
     let place = match to {
-        ExportTo::Dir(dir) => Some(Place::dir(&dir)?),
+        ExportTo::Dir(dir) => Some(Place::dir(&dir, progress)?),
         #[cfg(feature = "stores")]
-        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch)?),
+        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None

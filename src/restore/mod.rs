@@ -11,7 +11,7 @@ pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
-mod made_dirs;
+pub mod made_dirs;
 mod newer;
 mod options;
 pub mod place;

@@ -78,7 +78,9 @@ pub use state::version::{Batch, LogItem, Version};
 pub use state::versions::VersionLog;
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir};
-pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_in};
+pub use store::work_dir::{
+    WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_after, remove_stale_dirs_in,
+};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::ledger::verify_ledger;
 pub use verify::own::{ReadBackReport, read_back_archive, read_back_archive_on, read_back_snapshot};

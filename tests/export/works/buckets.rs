@@ -1,14 +1,14 @@
 //! Tables in a bucket: after the verdict, whole or not at all.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
 use crate::common::*;
 use crate::export::{files, manifest, pair, run as run_locally};
-use crate::stores::gateway::{BUCKET, Gateway, Instead, KEY, SECRET};
-use crate::stores::{run, target};
+use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
+use crate::stores::{command, run, target};
 
 #[test]
 fn the_same_files_as_in_a_directory() {
@@ -18,7 +18,7 @@ fn the_same_files_as_in_a_directory() {
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
     let arguments = ["export", full, incremental, "-o", &target(), "--table", "accounts,token-accounts"];
     gateway.fail(&["PUT "], 2, Instead::Refused(503, "SlowDown"));
-    gateway.fail(&["PUT ", "_SUCCESS"], 1, Instead::AnswerLost);
+    gateway.fail(&["PUT ", "_manifest"], 1, Instead::AnswerLost);
     let said = run(&gateway, &arguments);
     assert_eq!(said.code, Some(0), "{said:?}");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
@@ -74,7 +74,7 @@ fn nothing_is_left_of_what_failed() {
         assert!(run(&gateway, &arguments).code.is_some_and(|code| code > 0));
     }
     assert_eq!(gateway.count(&["PUT "]) + gateway.count(&["POST "]), 0);
-    for name in ["part-00000", "_SUCCESS", "_manifest-40"] {
+    for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
         let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
         assert!(said.code.is_some_and(|code| code > 0), "{name}: {said:?}");
@@ -84,4 +84,98 @@ fn nothing_is_left_of_what_failed() {
     }
     let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
     assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+/// Whatever the store was asked for: the next run, which knows nothing of the killed one, makes what is there whole.
+#[test]
+fn killed_at_each_request() {
+    needs!("versitygw");
+    let archives = pair("agave-4.2.2");
+    let [full, incremental] = archives.each_ref().map(|archive| text(archive));
+    let (target, scratch) = (target(), temp_dir());
+    let arguments = ["export", full, incremental, "-o", &target, "--table", "accounts,token-accounts"];
+    for (of, is_told) in [
+        (&["PUT ", "_unfinished-40"][..], true),
+        (&["POST ", "uploads="], true),
+        (&["PUT ", "partNumber=1"], true),
+        (&["POST ", "token_accounts", "uploadId="], true),
+        (&["PUT ", "_manifest-40"], true),
+        (&["DELETE ", "_unfinished-40"], false),
+    ] {
+        for done in [Done::No, Done::Yes] {
+            let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
+            gateway.fail(of, usize::MAX, Instead::Silence(done));
+            let mut child = command(&gateway, &arguments).env("TMPDIR", scratch.path()).spawn().expect("starts");
+            wait_for("the request", || gateway.silences() > 0);
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            gateway.fail_no_more();
+            let bucket = gateway.bucket().join("mainnet");
+            let is_complete = bucket.join("_manifest-40.json").exists();
+            let said = run(&gateway, &arguments);
+            let was_begun = is_told && (done == Done::Yes || !of[1].starts_with("_unfinished"));
+            assert_eq!(said.code, Some(if is_complete { 5 } else { 0 }), "{at}: {said:?}");
+            let words = "removed what an export of slot 40 left that ended before its manifest";
+            assert_eq!(said.stderr.contains(words), was_begun && !is_complete, "{at}: {said:?}");
+            let part = |table: &str| format!("{table}/snapshot_slot=40/part-00000.parquet");
+            let whole = ["_manifest-40.json".to_string(), part("accounts"), part("token_accounts")];
+            assert_eq!(files(&bucket), whole, "{at}");
+        }
+    }
+}
+
+/// A store that says it has what it does not. (What it loses of parts, it does not list: `a_list_without_a_part`.)
+#[test]
+fn a_store_that_keeps_nothing() {
+    needs!("versitygw");
+    let [full, incremental] = pair("agave-4.2.2");
+    for name in ["_unfinished-40", "_manifest-40"] {
+        let gateway = Gateway::start();
+        gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
+        let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        assert!(said.code == Some(1) && said.stderr.contains("is not there, though"), "{name}: {said:?}");
+        gateway.fail_no_more();
+        let left = gateway.bucket().join("mainnet");
+        assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
+        let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+}
+
+/// What S3 says of a prefix without files.
+const EMPTY: &str = r#"<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>archives</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"#;
+
+#[test]
+fn a_list_without_a_part() {
+    needs!("versitygw");
+    let [full, incremental] = pair("agave-4.2.2");
+    let gateway = Gateway::start();
+    gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Done::No));
+    let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    assert!(said.code == Some(1) && said.stderr.contains("does not have the files that were sent"), "{said:?}");
+    gateway.fail_no_more();
+    let left = gateway.bucket().join("mainnet");
+    assert!(!left.exists() || files(&left).is_empty());
+    let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+/// Of two exports of one slot to one place, the one that began to send first ends, and removes nothing of the other.
+#[test]
+fn another_export_takes_over() {
+    needs!("versitygw");
+    let [full, incremental] = pair("agave-4.2.2");
+    let (gateway, target) = (Gateway::start(), target());
+    let arguments = ["export", text(&full), text(&incremental), "-o", &target];
+    gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Done::No));
+    let first = command(&gateway, &arguments).stderr(Stdio::piped()).spawn().expect("starts");
+    wait_for("its first file", || gateway.silences() > 0);
+    let second = run(&gateway, &arguments);
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let whole = files(&gateway.bucket().join("mainnet"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&first), rustix::process::Signal::TERM)
+        .expect("sent");
+    let first = first.wait_with_output().expect("ended");
+    assert_ne!(first.status.code(), Some(0));
+    assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
 }

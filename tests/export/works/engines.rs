@@ -1,6 +1,9 @@
 //! What engines read is what was written: the same sums, and the same accounts.
 
-use std::process::Command;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::common::*;
 use crate::export::{pair, rows, run};
@@ -73,4 +76,47 @@ fn engines_agree() {
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
         assert_eq!(found[engine], expected, "{engine}");
     }
+}
+
+/// Runs the statements of the page, in its directory; prints the rows of each query.
+const PAGE: &str = r#"
+import sys, json, duckdb
+statements = [each for each in sys.stdin.read().split(";") if each.strip()]
+found = [duckdb.sql(each) for each in statements]
+rows = [[str(row) for row in each.fetchall()] for each in found if each is not None]
+print(json.dumps(rows[-5:]))
+"#;
+
+fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
+    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
+    command.args(["-c", PAGE]).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("runs");
+    child.stdin.take().expect("its input").write_all(sql.as_bytes()).expect("sent");
+    serde_json::from_slice(&child.wait_with_output().expect("ended").stdout).expect("JSON")
+}
+
+/// The commands and questions of docs/export.md, as they are printed; and that its views have nothing of an export without a manifest.
+#[test]
+fn questions_of_the_page() {
+    needs!("engines");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
+    let (_, questions) = page.split_once("## Questions").expect("questions");
+    let (intro, rest) = questions.split_once("```sql").expect("SQL");
+    let (sql, _) = rest.split_once("```").expect("its end");
+    let dir = temp_dir();
+    let commands: Vec<&str> = intro.split('`').filter(|part| part.starts_with("slotpress ")).collect();
+    assert!(commands.len() >= 3, "{commands:?}");
+    for command in commands {
+        let words = command.split_whitespace().skip(1);
+        slotpress().current_dir(dir.path()).args(words).assert().success();
+    }
+    let answers = ask_the_page(dir.path(), sql);
+    assert!(answers.len() == 5 && answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
+    // A run that was killed before its manifest.
+    let tables = dir.path().join("tables/accounts");
+    let partition = fs::read_dir(&tables).expect("read").next().expect("one").expect("read").path();
+    fs::create_dir(tables.join("snapshot_slot=1")).expect("made");
+    fs::copy(partition.join("part-00000.parquet"), tables.join("snapshot_slot=1/part-00000.parquet")).expect("copied");
+    // The others have no order among equal ones.
+    assert_eq!(ask_the_page(dir.path(), sql)[3..], answers[3..]);
 }

@@ -126,6 +126,18 @@ pub fn remove_stale_dirs(parent: &Path, prefix: &str) -> Result<()> {
 /// # Errors
 /// The disk fails.
 pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
+    remove_stale_dirs_after(parent, prefix, &mut |_| Ok(()))
+}
+
+/// Like [`remove_stale_dirs_in`]; shows each directory to `before` first, and keeps one of which that fails.
+///
+/// # Errors
+/// Those of `before`; the disk fails.
+pub fn remove_stale_dirs_after(
+    parent: &KeptDir,
+    prefix: &str,
+    before: &mut dyn FnMut(&KeptDir) -> Result<()>,
+) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
         // Skips files, other users' directories, and vanished ones.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
@@ -133,6 +145,7 @@ pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
         // It may have been moved to its final place since it was opened.
         let own = dir.itself()?;
         if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&own)) {
+            before(&dir)?;
             let doing = "remove what a killed run left in";
             remove_contents(dir.as_fd(), DEPTH_MAX).or_path(doing, dir.path())?;
             parent.remove_dir(name).or_path(doing, dir.path())?;

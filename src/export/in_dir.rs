@@ -1,0 +1,196 @@
+//! Tables in a directory. All is on the disk before the first name is given. A journal in the locked work directory says which names a run
+//! gives: a run that fails takes them back, and what a killed run left, the next one does.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::fstat;
+use serde::{Deserialize, Serialize};
+use slotpress_base::{Error, Found, IoContext, KeptDir, Progress, Result, ShowPath, text};
+use slotpress_read::{Unpublished, WorkDir, remove_stale_dirs_after};
+
+use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back, text_of};
+use super::table::Table;
+use super::{Manifest, TableFields};
+
+/// Its name in the work directory.
+const JOURNAL: &str = "journal.json";
+/// A journal names a manifest and a directory of each table: some hundred bytes.
+const JOURNAL_BYTES_MAX: u64 = 64 << 10;
+
+/// The names that a run gives. Other files that have them meanwhile are told by their inodes, and stay.
+#[derive(Debug, Serialize, Deserialize)]
+struct Journal {
+    slot: u64,
+    manifest_inode: u64,
+    partitions: Vec<Partition>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Partition {
+    /// Name of the table's directory, and of the partition in the work directory.
+    table: String,
+    inode: u64,
+    /// The table's directory is made with it.
+    is_first: bool,
+}
+
+/// Gives all files their names, the manifest last. Returns where that is.
+pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
+    let mut partitions = Vec::new();
+    for fields in &manifest.tables {
+        partitions.push(whole_partition(dir, work.dir(), fields)?);
+    }
+    let file = Unpublished::create_in(dir)?;
+    file.file().write_all(text_of(manifest).as_bytes()).or_path("write", file.path())?;
+    file.file().sync_all().or_path("write", file.path())?;
+    let manifest_inode = Found::from(fstat(file.file()).or_path("read", file.path())?).inode;
+    let journal = Journal { slot: manifest.slot, manifest_inode, partitions };
+    journal.write(work.dir())?;
+    dir.sync()?;
+    let tables: Vec<Table> = manifest.tables.iter().map(|fields| fields.table).collect();
+    check_free(dir, &tables, manifest.slot)?;
+    progress.check()?;
+    let named = journal.give_names(dir, work.dir()).and_then(|()| file.publish(&manifest_name(manifest.slot), false));
+    match named {
+        Ok(path) => Ok(path.to_string_lossy().into_owned()),
+        Err(error) => {
+            if journal.take_back(dir, work.dir()).is_err() {
+                // The next run does it.
+                work.keep();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Puts the files of a table into a directory of the work directory, under the names that they will have.
+fn whole_partition(dir: &KeptDir, work: &KeptDir, fields: &TableFields) -> Result<Partition> {
+    let table = fields.table.name().to_string();
+    let whole = work.open_or_make_dir(&table, &mut || {})?;
+    for file in &fields.files {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        work.rename(&file.part, &whole, name).or_path("name", &whole.path_of(name))?;
+    }
+    whole.sync()?;
+    Ok(Partition { inode: whole.itself()?.inode, is_first: dir.found(&table)?.is_none(), table })
+}
+
+impl Journal {
+    fn write(&self, work: &KeptDir) -> Result<()> {
+        let path = work.path_of(JOURNAL);
+        let mut file = work.create_file(JOURNAL, 0o666)?;
+        file.write_all(text::json(self).as_bytes()).and_then(|()| file.sync_all()).or_path("write", &path)?;
+        work.sync()
+    }
+
+    /// The journal of a run; `None` if it gave no name.
+    fn read(work: &KeptDir) -> Result<Option<Self>> {
+        if work.found(JOURNAL)?.is_none() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        let read = work.open_file(JOURNAL)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut text);
+        read.or_path("read", &work.path_of(JOURNAL))?;
+        // One that is cut off was not on the disk when its run was killed: no name was given.
+        Ok(serde_json::from_slice(&text).ok())
+    }
+
+    fn give_names(&self, dir: &Arc<KeptDir>, work: &KeptDir) -> Result<()> {
+        let partition = partition(self.slot);
+        for Partition { table, .. } in &self.partitions {
+            let of_table = dir.open_or_make_dir(table, &mut || {})?;
+            let found =
+                work.found(table)?.ok_or_else(|| Error::failed(format!("{} is gone", work.path_of(table).shown())))?;
+            work.move_found(table, &found, &of_table, &partition)?;
+            of_table.sync()?;
+        }
+        dir.sync()
+    }
+
+    fn has(found: Option<Found>, inode: u64) -> bool {
+        found.is_some_and(|found| found.inode == inode)
+    }
+
+    fn is_committed(&self, dir: &KeptDir) -> Result<bool> {
+        Ok(Self::has(dir.found(manifest_name(self.slot))?, self.manifest_inode))
+    }
+
+    /// Takes back the names that were given, the last one first; returns whether there were some.
+    fn take_back(&self, dir: &KeptDir, work: &KeptDir) -> Result<bool> {
+        let (partition, manifest) = (partition(self.slot), manifest_name(self.slot));
+        let mut are_some = self.is_committed(dir)?;
+        if are_some {
+            dir.remove_file(&manifest).or_path("remove", &dir.path_of(&manifest))?;
+        }
+        for Partition { table, inode, is_first } in self.partitions.iter().rev() {
+            let Some(of_table) = dir.open_dir(table)? else { continue };
+            if Self::has(of_table.found(&partition)?, *inode) {
+                of_table.rename(&partition, work, table).or_path("take back", &of_table.path_of(&partition))?;
+                are_some = true;
+            }
+            if *is_first {
+                // Others may have put something there.
+                let _ = dir.remove_dir(table);
+            }
+        }
+        Ok(are_some)
+    }
+}
+
+/// Removes what killed runs left: their work directories, and the names that they gave without a manifest.
+pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
+    remove_stale_dirs_after(dir, WORK_PREFIX, &mut |work| {
+        let Some(journal) = Journal::read(work)? else { return Ok(()) };
+        if !journal.is_committed(dir)? && journal.take_back(dir, work)? {
+            tell_taken_back(journal.slot, &dir.path().shown(), progress);
+        }
+        Ok(())
+    })
+}
+
+/// Refuses a slot of which the directory has tables, but for what a run would take back.
+pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
+    check_dir(path)?;
+    if !path.exists() {
+        return Ok(());
+    }
+    let (dir, mut unfinished) = (KeptDir::open(path)?, Vec::new());
+    for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(WORK_PREFIX)) {
+        unfinished.extend(unfinished_of(&dir, name)?);
+    }
+    check_free_but(&dir, tables, slot, &unfinished)
+}
+
+/// The journal of a killed run that gave no manifest its name.
+fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<Journal>> {
+    let Ok(Some(work)) = dir.open_dir(name) else { return Ok(None) };
+    if slotpress_read::try_lock(&work).or_path("lock", work.path())? != slotpress_read::Locked::Ours {
+        return Ok(None);
+    }
+    let Some(journal) = Journal::read(&work)? else { return Ok(None) };
+    Ok(if journal.is_committed(dir)? { None } else { Some(journal) })
+}
+
+/// Refuses a slot of which the directory has tables.
+pub fn check_free(dir: &KeptDir, tables: &[Table], slot: u64) -> Result<()> {
+    check_free_but(dir, tables, slot, &[])
+}
+
+fn check_free_but(dir: &KeptDir, tables: &[Table], slot: u64, unfinished: &[Journal]) -> Result<()> {
+    let (partition, manifest) = (partition(slot), manifest_name(slot));
+    if dir.found(&manifest)?.is_some() {
+        return Err(exists(&dir.path_of(manifest)));
+    }
+    let left = || unfinished.iter().flat_map(|journal| &journal.partitions);
+    for table in tables {
+        let Some(of_table) = dir.open_dir(table.name())? else { continue };
+        let Some(found) = of_table.found(&partition)? else { continue };
+        if !left().any(|left| left.table == table.name() && left.inode == found.inode) {
+            return Err(exists(&of_table.path_of(partition)));
+        }
+    }
+    Ok(())
+}
