@@ -200,6 +200,7 @@ pub mod tables {
 
 /// The machine: cores, memory, priority, and what its file systems can do.
 pub mod machine {
+    pub use slotpress_base::clock;
     pub use slotpress_base::files::open_file;
     pub use slotpress_base::io::has_cachestat;
     pub use slotpress_base::memory::available_bytes;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use slotpress::machine::clock;
 pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter};
@@ -111,7 +112,7 @@ pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
 
 /// The time in UTC, as log lines show it: `2026-11-22T09:30:05Z`.
 pub fn time_now() -> String {
-    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+    humantime::format_rfc3339_seconds(clock::now()).to_string()
 }
 
 #[cfg(test)]

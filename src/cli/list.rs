@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{Archive, ArchiveFields, Catalog, Choice, Fault, Partial, find_partials, unix_ns};
+use slotpress::machine::clock;
 use slotpress::net::{SourceArg, shown};
 use slotpress::{Client, Error, Progress, Result, catalog};
 use slotpress_base::text::ShowPath;
@@ -68,7 +69,7 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = newest_of(catalog, place)?;
     let place = place.shown();
     let newest = choice.incremental.unwrap_or(choice.full);
-    let age = newest.age(unix_ns(SystemTime::now()));
+    let age = newest.age(unix_ns(clock::now()));
     if newest.modified_ns > 0 && age <= max_age {
         return Ok(());
     }
@@ -79,7 +80,7 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
 
 fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let listed = || catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog));
-    let now = SystemTime::now();
+    let now = clock::now();
     if ui.is_json() {
         for archive in listed() {
             let fields = ArchiveFields::new(archive, catalog, now);
@@ -127,7 +128,7 @@ pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
 }
 
 pub fn line_of_partial(partial: &Partial) -> String {
-    let age = values::show_age(partial.age(unix_ns(SystemTime::now())));
+    let age = values::show_age(partial.age(unix_ns(clock::now())));
     let size = values::show_bytes(partial.size_bytes);
     let use_of_it = if partial.is_in_use { ", in use" } else { "" };
     format!("{partial}\n    unfinished download, {size} so far, {age} old{use_of_it}")
@@ -191,7 +192,7 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     if let SourceArg::Server(url) = &source
         && let Some(listed) = client.listing(url, ui)?
     {
-        return Ok(Catalog::of_listing(listed, &shown(url), unix_ns(SystemTime::now())));
+        return Ok(Catalog::of_listing(listed, &shown(url), unix_ns(clock::now())));
     }
     let offers = client.offers(&source, ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::{
     Archive, Catalog, Fault, Keep, LATEST, PATH, Unusable, find_partials, parse_list, plan_prune, remove, unix_ns,
 };
-use slotpress::machine::KeptDir;
+use slotpress::machine::{KeptDir, clock};
 use slotpress::{Error, IoContext, Progress, Result, Space, catalog};
 use slotpress_base::text::ShowPath;
 
@@ -177,7 +177,7 @@ fn prune(
     args: &PruneArgs,
     ui: &Ui,
 ) -> Result<()> {
-    let now = SystemTime::now();
+    let now = clock::now();
     let mut summary =
         SummaryLine { path: dir.to_string_lossy().into_owned(), dry_run: args.dry_run, ..SummaryLine::default() };
     let mut failed: Option<Error> = None;

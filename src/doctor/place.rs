@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use slotpress::LedgerPaths;
 use slotpress::catalog::{RESTORE_JOURNAL_HINT, find_partials, restore_journal, scan, unix_ns};
 use slotpress::ledger::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_lock_holder};
+use slotpress::machine::clock;
 use slotpress_base::quantity;
 use slotpress_base::text::ShowPath;
 
@@ -80,7 +80,7 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished downloads, which take
 /// up space.
 fn archives(dir: &Path) -> Vec<Finding> {
-    let (dirs, now) = ([dir.to_path_buf()], unix_ns(SystemTime::now()));
+    let (dirs, now) = ([dir.to_path_buf()], unix_ns(clock::now()));
     let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
     let unusable = catalog.unusable().iter().map(|unusable| {
         let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);

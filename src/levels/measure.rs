@@ -55,7 +55,7 @@ pub fn measure_levels(
     let pieces = input.frames.iter().map(|frame| frame.content.as_slice()).collect();
     let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
     let mut bench = Bench { carries, ..Bench::new(pieces, options, progress) };
-    let end = options.budget.map(|budget| Instant::now() + budget);
+    let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its own.
     let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());

@@ -1,9 +1,13 @@
 //! The index of a target: the list of its archives, and `latest.json`, which names the newest pair and is written last.
 //! Archives are listed only after they are complete and checked, and their names never change.
 
-use std::time::{Duration, SystemTime};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 use serde::Serialize;
+use slotpress_base::clock::{self, since_1970};
 use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
@@ -54,6 +58,24 @@ pub enum Step<'a> {
     MakeRoom(&'a Ready),
     /// Lists an archive that was sent, also in `latest.json` if it belongs to the newest pair.
     Add(&'a Ready),
+}
+
+/// When archives were first seen whose times are ahead of the clock, because it jumped: they age from then on.
+#[derive(Debug, Default)]
+pub struct Ahead(Mutex<BTreeMap<String, Instant>>);
+
+impl Ahead {
+    fn date(&self, listed: &mut Listed, now: SystemTime) {
+        let (mut seen, now) = (self.0.lock(), since_1970(now).as_secs());
+        let ahead = listed.archives.iter_mut().filter(|archive| archive.modified_unix_seconds > Some(now));
+        let known = std::mem::take(&mut *seen);
+        for archive in ahead {
+            let name = archive.name.to_string();
+            let at = known.get(&name).copied().unwrap_or_else(Instant::now);
+            seen.insert(name, at);
+            archive.modified_unix_seconds = Some(now.saturating_sub(at.elapsed().as_secs()));
+        }
+    }
 }
 
 /// Contents of an index, and the condition under which it may be replaced: no other program has changed it since.
@@ -143,8 +165,9 @@ impl Index {
 
     /// Removes archives that may go, even with `coming` added, from the index; returns their names. The newest pair
     /// always stays.
-    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
+    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, ahead: &Ahead, now: SystemTime) -> Vec<String> {
         let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
+        ahead.date(&mut later.listed, now);
         coming.into_iter().for_each(|ready| later.add(ready, now));
         let (catalog, stays) = (later.catalog(now), self.newest_pair(now));
         let reasons = plan(&catalog, keep, unix_ns(now));
@@ -218,7 +241,7 @@ impl IndexedStore {
     pub fn publish(
         &self,
         step: Step<'_>,
-        keep: Option<&Keep>,
+        keep: Option<(&Keep, &Ahead)>,
         on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
     ) -> Result<Index> {
@@ -230,7 +253,7 @@ impl IndexedStore {
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
-            let (mut index, now) = (self.read(progress)?, SystemTime::now());
+            let (mut index, now) = (self.read(progress)?, clock::now());
             let coming = match step {
                 Step::MakeRoom(ready) => Some(ready),
                 Step::Add(ready) => {
@@ -239,7 +262,7 @@ impl IndexedStore {
                 }
                 Step::Agree => None,
             };
-            let gone = keep.map(|keep| index.prune(keep, coming, now)).unwrap_or_default();
+            let gone = keep.map(|(keep, ahead)| index.prune(keep, coming, ahead, now)).unwrap_or_default();
             let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair(now));
             if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
@@ -256,7 +279,10 @@ impl IndexedStore {
             }
         }
         let shown = self.index.shown(INDEX);
-        let message = format!("{shown}: another program changes it at the same time, again and again");
+        let message = format!(
+            "{shown}: what is written there is another file a moment later, again and again: another program writes it, or the store \
+             keeps the old one"
+        );
         Err(Error::new(ErrorKind::Network, message))
     }
 
@@ -268,20 +294,11 @@ impl IndexedStore {
     }
 }
 
-/// Writes a document and reads it back; returns false if another program has changed it meanwhile.
+/// Writes a document; returns false if another program has changed it meanwhile.
 fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let metadata =
         Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());
-    if store.put_small(name, json.as_bytes(), &metadata, condition, progress)? == Put::Refused {
-        return Ok(false);
-    }
-    let there = store.get_small(name, INDEX_BYTES_MAX, progress)?.ok_or_else(|| {
-        let file = store.shown(name);
-        Error::failed(format!("{file} is not there, though the target said that it is written")).with_hint(
-            "nothing is published there: look at the store's own log, and read the file with another program",
-        )
-    })?;
-    Ok(there.bytes == json.as_bytes())
+    Ok(store.put_small(name, json.as_bytes(), &metadata, condition, progress)? != Put::Refused)
 }
 
 fn unchanged(e_tag: Option<String>) -> Condition {

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use slotpress_base::quantity;
+use slotpress_base::{clock, quantity};
 use slotpress_serve::Facts;
 use slotpress_serve::process::registry;
 use slotpress_serve::prometheus_client::metrics::counter::Counter;
@@ -39,10 +39,27 @@ const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 pub struct Metrics {
     series: Series,
     registry: Mutex<Registry>,
-    /// Newest archives of each target; `None` until the target has answered.
-    newest: Mutex<BTreeMap<String, Option<Newest>>>,
+    newest: Mutex<BTreeMap<String, Seen>>,
     alert_after: Option<Duration>,
-    since: SystemTime,
+}
+
+/// The newest archives of a target; none until it has answered.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    newest: Newest,
+    /// Since when, or since the start of the run.
+    since: Instant,
+}
+
+impl Seen {
+    fn new(newest: Newest) -> Self {
+        Self { newest, since: Instant::now() }
+    }
+
+    /// Time since an archive was published. Where its time is ahead of the clock, which jumped: since it was first seen.
+    fn age(&self, published: Option<PublishedSlot>) -> Duration {
+        published.and_then(|it| clock::now().duration_since(it.at).ok()).unwrap_or_else(|| self.since.elapsed())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +122,10 @@ impl Metrics {
     /// Creates the metrics of these targets. Health fails if the newest archive of a target is older than
     /// `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
-        let (series, newest) = (Series::default(), targets.map(|target| (target, None)).collect::<BTreeMap<_, _>>());
+        let (series, newest) = (
+            Series::default(),
+            targets.map(|target| (target, Seen::new(Newest::default()))).collect::<BTreeMap<_, _>>(),
+        );
         // Create the counters now: a counter that first appears with a count of 1 has no rate in Prometheus.
         for target in newest.keys() {
             drop(series.published.get_or_create(&of(target)));
@@ -114,7 +134,7 @@ impl Metrics {
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let registry = registry("slotpress_publish", |registry| series.register(registry));
         let (registry, newest) = (Mutex::new(registry), Mutex::new(newest));
-        Self { series, registry, newest, alert_after, since: SystemTime::now() }
+        Self { series, registry, newest, alert_after }
     }
 
     pub fn count(&self, event: &Event) {
@@ -156,13 +176,14 @@ impl Metrics {
         if let Some(free_bytes) = contents.free_bytes {
             self.see_free(target, free_bytes);
         }
-        if contents.newest.of_all().is_some() {
-            self.newest.lock().insert(target.to_string(), Some(contents.newest));
+        let (mut all, newest) = (self.newest.lock(), contents.newest);
+        if newest.of_all().is_some() && all.get(target).is_none_or(|seen| seen.newest != newest) {
+            all.insert(target.to_string(), Seen::new(newest));
         }
     }
 
     pub fn succeeded(&self, target: &str) {
-        let now = age(SystemTime::UNIX_EPOCH).as_secs();
+        let now = clock::since_1970(clock::now()).as_secs();
         self.series.last_success.get_or_create(&of(target)).set(number(now));
     }
 
@@ -171,24 +192,21 @@ impl Metrics {
     }
 }
 
-fn age(at: SystemTime) -> Duration {
-    SystemTime::now().duration_since(at).unwrap_or_default()
-}
-
 impl Facts for Metrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        let set = |slots: &Family<_, Gauge>, ages: &Family<_, Gauge>, labels: Labels, newest: Option<PublishedSlot>| {
-            let Some(newest) = newest else { return };
-            slots.get_or_create(&labels).set(number(newest.slot));
-            ages.get_or_create(&labels).set(number(age(newest.at).as_secs()));
+        type Gauges = Family<Labels, Gauge>;
+        let set = |slots: &Gauges, ages: &Gauges, labels: Labels, seen: &Seen, newest: Option<PublishedSlot>| {
+            let Some(PublishedSlot { slot, .. }) = newest else { return };
+            slots.get_or_create(&labels).set(number(slot));
+            ages.get_or_create(&labels).set(number(seen.age(newest).as_secs()));
         };
         let series = &self.series;
-        for (target, newest) in self.newest.lock().iter() {
-            let newest = newest.unwrap_or_default();
-            set(&series.newest_slot, &series.newest_age_seconds, of(target), newest.of_all());
+        for (target, seen) in self.newest.lock().iter() {
+            let newest = seen.newest;
+            set(&series.newest_slot, &series.newest_age_seconds, of(target), seen, newest.of_all());
             for (kind, newest) in [("full", newest.full), ("incremental", newest.incremental)] {
                 let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
-                set(&series.kind_slot, &series.kind_age_seconds, labels, newest);
+                set(&series.kind_slot, &series.kind_age_seconds, labels, seen, newest);
             }
         }
         self.registry.lock()
@@ -197,11 +215,10 @@ impl Facts for Metrics {
     fn health(&self) -> Result<(), String> {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
         let mut old = Vec::new();
-        for (target, newest) in self.newest.lock().iter() {
-            // For a target without archives, measure from the start of the run.
-            let at = newest.and_then(|newest| newest.of_all()).map_or(self.since, |newest| newest.at);
-            if age(at) > alert_after {
-                old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age(at))));
+        for (target, seen) in self.newest.lock().iter() {
+            let age = seen.age(seen.newest.of_all());
+            if age > alert_after {
+                old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age)));
             }
         }
         if old.is_empty() { Ok(()) } else { Err(old.join("; ")) }
@@ -220,7 +237,7 @@ mod tests {
         let metrics = Metrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
         let contents = |age_seconds| {
-            let at = SystemTime::now() - Duration::from_secs(age_seconds);
+            let at = clock::now() - Duration::from_secs(age_seconds);
             let newest = Newest { full: Some(PublishedSlot { slot: 7, at }), incremental: None };
             TargetContents { newest, ..TargetContents::default() }
         };
@@ -235,5 +252,11 @@ mod tests {
         assert!(text.contains("slotpress_publish_target_up{target=\"b\"} 0"), "{text}");
         assert!(text.contains("slotpress_publish_failures_total{reason=\"target\"} 0"), "{text}");
         assert_eq!(Metrics::new(targets.into_iter(), None).health(), Ok(()));
+        // The clock has jumped back since it was published.
+        let at = clock::now() + Duration::from_secs(1 << 30);
+        let ahead = PublishedSlot { slot: 7, at };
+        let newest = Newest { full: Some(ahead), incremental: None };
+        let since = Instant::now().checked_sub(Duration::from_secs(700)).unwrap();
+        assert!(Seen { newest, since }.age(Some(ahead)) >= Duration::from_secs(700));
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Progress, Result, ShowPath};
+use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Progress, Result, ShowPath, clock};
 use slotpress_format::{ArchiveName, BankFile};
 use slotpress_net::{Client, NetError, NetErrorKind};
 use slotpress_read::catalog::Archive;
@@ -21,7 +21,7 @@ use slotpress_stores::Target;
 
 use super::PublishOptions;
 use super::event::Event;
-use super::index::Ready;
+use super::index::{Ahead, Ready};
 use super::journal::{Identity, Journal, StateCheck};
 use super::metrics::Metrics;
 use super::pins::{PinDir, Pinned, Writers, WrittenBy, check_dirs};
@@ -73,6 +73,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
         tell: &tell_event,
         genesis: genesis.as_deref(),
         was: Mutex::default(),
+        ahead: Ahead::default(),
     };
     let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(worker).collect();
     std::thread::scope(|scope| {
@@ -312,7 +313,8 @@ impl Publisher<'_> {
         self.now.waiting = waiting.map(|(key, _)| *key).collect();
         self.now.since_incremental = match is_once {
             true => self.has_begun_incremental.then_some(Duration::ZERO),
-            false => begun.map(|begun| Duration::from_secs(unix_seconds().saturating_sub(begun))),
+            // A time ahead was written before the clock jumped back: it says nothing.
+            false => begun.and_then(|begun| unix_seconds().checked_sub(begun)).map(Duration::from_secs),
         };
         let published = |(state, target): (&TargetState, &Target)| {
             let is_silent = !state.is_known && state.retry.failures == 0;
@@ -364,7 +366,7 @@ impl Publisher<'_> {
         // Look for a cause in the file itself: a few reads detect a damaged one.
         let fault = Some(archive).filter(|_| written_by != WrittenBy::Agave).and_then(|it| judge_file(it).err());
         match fault.filter(|fault| *fault != Fault::Unreadable) {
-            Some(fault) if archive.age(unix_ns(SystemTime::now())) >= WRITTEN_WITHIN => {
+            Some(fault) if archive.age(unix_ns(clock::now())) >= WRITTEN_WITHIN => {
                 let error = Error::damaged(format!("{}: {fault}", archive.path().shown()));
                 self.journal.change(|entries| entries.refuse(&name, identity))?;
                 self.tell(Event::Refused { name, error, kept: None });
@@ -655,7 +657,7 @@ fn find<'a>(archives: &'a [Archive], name: &ArchiveName) -> Option<&'a Archive> 
 }
 
 fn unix_seconds() -> u64 {
-    unix_ns(SystemTime::now()) / 1_000_000_000
+    unix_ns(clock::now()) / 1_000_000_000
 }
 
 /// True if a target refuses for a reason that persists until an operator acts: another file has the name, or

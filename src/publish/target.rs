@@ -20,7 +20,7 @@ use slotpress_stores::{Condition, Metadata, Put, Store};
 
 use super::PublishOptions;
 use super::event::{Event, Published};
-use super::index::{Index, IndexedStore, Newest, Ready, Step};
+use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
 use super::journal::Journal;
 use super::pins::check_target;
 use super::plan::ArchiveSet;
@@ -60,6 +60,7 @@ pub struct TargetWorker<'a> {
     pub genesis: Option<&'a [u8]>,
     /// Identity of the target's directory when it was last used.
     pub was: Mutex<Option<Found>>,
+    pub ahead: Ahead,
 }
 
 impl TargetWorker<'_> {
@@ -186,7 +187,7 @@ impl TargetWorker<'_> {
             let target = self.target.to_string();
             self.journal.change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
         };
-        let index = there.publish(step, (!is_kept).then_some(&keep), &mut on_prune, progress)?;
+        let index = there.publish(step, (!is_kept).then_some((&keep, &self.ahead)), &mut on_prune, progress)?;
         if is_kept {
             (contents.kept, contents.kept_bytes) = (index.published(), index.bytes());
             return Ok(());

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space};
+use slotpress_base::{
+    Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space, clock,
+};
 use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
 use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
 
@@ -271,7 +273,7 @@ struct OldState {
 
 impl OldState {
     fn new(replaces: bool) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = clock::since_1970(clock::now());
         let name = replaces.then(|| format!("{REPLACED_PREFIX}{}", now.as_secs()));
         Self { name, moves: Vec::new() }
     }

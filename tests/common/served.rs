@@ -70,7 +70,12 @@ impl Server {
     }
 
     pub fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(slotpress_path())
+        Self::start_by(Command::new(slotpress_path()), dir, arguments)
+    }
+
+    /// By a command that runs the program.
+    pub fn start_by(mut command: Command, dir: TempDir, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--json"])
             .args(arguments)
             .arg(dir.path())

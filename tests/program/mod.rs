@@ -22,6 +22,7 @@ mod refused {
     mod pipes;
 }
 mod survives {
+    mod clocks;
     mod errors;
     mod interrupts;
     mod kills;

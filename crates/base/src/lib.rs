@@ -4,6 +4,7 @@
 //! [`pipeline`], [`memory`] limits, considerate [`io`], and helpers for text, quantities and bytes.
 
 pub mod bytes;
+pub mod clock;
 pub mod error;
 pub mod files;
 pub mod hint;

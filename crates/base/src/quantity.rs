@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::clock::since_1970;
+
 /// Formats bytes: `86.4 GiB`, `987 MiB`, `12 B`; at most 8 characters.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -140,8 +142,8 @@ pub fn significant(value: f64) -> String {
 }
 
 /// Formats the time of day in UTC: `18:57:12 UTC`.
-pub fn clock(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+pub fn time_of_day(time: SystemTime) -> String {
+    let seconds = since_1970(time).as_secs();
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 

@@ -49,6 +49,7 @@ pub use fetch::{Download, Fault, Fetched, GivenBytes, Limits, STREAMS_DEFAULT, S
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
 pub use options::ClientOptions;
 pub use remote::Remote;
+pub use request::check_clock;
 pub use reqwest::{self, Url};
 pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
 pub use servers::{Offer, Place, SourceArg, below};

@@ -1,12 +1,12 @@
 //! How long a server that fails is asked again: until hardly anything of use has come for so long, with growing pauses, and a
 //! line that says so. The one rule for downloads and for questions.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slotpress_base::progress::{self};
-use slotpress_base::quantity::{clock, rate};
-use slotpress_base::{Progress, Result};
+use slotpress_base::quantity::{rate, time_of_day};
+use slotpress_base::{Progress, Result, clock};
 
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
@@ -81,7 +81,7 @@ impl Patience {
     pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let verdict = self.failed(error, Instant::now());
         if let Verdict::Tell(pause) = verdict {
-            let (now, pause, end) = (clock(SystemTime::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
+            let (now, pause, end) = (time_of_day(clock::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
             progress
                 .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
         }

@@ -6,7 +6,7 @@ use reqwest::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, RANGE,
 };
 use reqwest::{Method, Response, StatusCode};
-use slotpress_base::Progress;
+use slotpress_base::{Progress, clock};
 use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
@@ -76,7 +76,7 @@ impl Remote {
     /// Time of the last modification; `None` if the server sends none or one in the future.
     pub fn modified(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
-        let now = SystemTime::now();
+        let now = clock::now();
         (modified > SystemTime::UNIX_EPOCH && modified <= now.checked_add(CLOCKS_DIFFER_BY)?)
             .then_some(modified.min(now))
     }

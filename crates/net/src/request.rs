@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
+use slotpress_base::clock;
 use tokio::time::timeout;
 
 use super::redirect::{REDIRECTS_MAX, Scope, follow};
@@ -21,6 +22,18 @@ impl Ask<'_> {
     }
 }
 
+/// Fails before what TLS and signatures cannot be made with: a clock that says no date.
+///
+/// # Errors
+/// It is such a clock.
+pub fn check_clock(url: &Url) -> Result<(), NetError> {
+    if url.scheme() == "http" || clock::is_date() {
+        return Ok(());
+    }
+    let why = "this machine's clock says no date: no certificate and no signature is good then";
+    Err(NetError::forbidden(url, why).with_hint("set the clock (chronyc makestep, timedatectl set-ntp true)"))
+}
+
 /// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of the answer, and the
 /// URL that gave it.
 pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
@@ -31,6 +44,7 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
             stores::SCHEME => (client.signed(&ask.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
         };
+        check_clock(&to)?;
         let mut request = connections.request(ask.method.clone(), to).headers(ask.headers.clone());
         if let Some(body) = ask.body {
             request = request.body(body.to_vec());

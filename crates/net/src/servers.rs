@@ -14,7 +14,7 @@ use std::{fmt, fs};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, clock};
 use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::REMOTE;
 use slotpress_read::catalog::usable::judge;
@@ -319,7 +319,7 @@ impl Client {
 
 /// Adds the facts of a list that was just received to the offers.
 fn tell_more(offers: &mut [Offer], listed: &Listed) {
-    let listed_at = SystemTime::now();
+    let listed_at = clock::now();
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };

@@ -14,6 +14,7 @@ use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use slotpress_base::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -40,6 +41,11 @@ const UNREAD_TIME: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
+/// Response where the clock says no date: hyper sends one with each answer, and ends where there is none.
+const NO_DATE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
+    the clock of this server says no date";
+
 /// A listening socket with the state that its connections share.
 #[derive(Clone)]
 pub struct Endpoint {
@@ -65,6 +71,12 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        if !clock::is_date() {
+            let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
+            let _ = server.log.try_send(Event::Answered(answered));
+            let _ = stream.try_write(NO_DATE);
+            continue;
+        }
         match limits.admit(client.ip(), is_trusted(client.ip(), &server.options.trusted_proxies)) {
             Ok(admission) => drop(tokio::spawn(connection(endpoint.clone(), stream, client, admission))),
             Err(refusal) => {

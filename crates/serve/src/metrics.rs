@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -8,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use slotpress_base::clock;
 use slotpress_read::{Catalog, unix_ns};
 
 use super::limits::Refusal;
@@ -109,7 +109,7 @@ impl Metrics {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let choice = catalog.choice();
         let (full, incremental) = (choice.map(|choice| choice.full), choice.and_then(|choice| choice.incremental));
-        let age = incremental.or(full).map(|archive| archive.age(unix_ns(SystemTime::now())));
+        let age = incremental.or(full).map(|archive| archive.age(unix_ns(clock::now())));
         self.newest_age_seconds.set(gauge(age.unwrap_or_default().as_secs()));
         self.archives.set(gauge(catalog.archives().len() as u64));
         for (kind, archive) in [("full", full), ("incremental", incremental)] {

@@ -10,11 +10,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
+use slotpress_base::clock;
 
 /// Makes a registry with metrics of the process, and of the program below `prefix`; `fill` registers more.
 pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     let mut all = Registry::default();
-    all.register_collector(Box::new(Process { since: SystemTime::now() }));
+    all.register_collector(Box::new(Process { since: clock::now() }));
     let ours = all.sub_registry_with_prefix(prefix);
     let build = Family::<[(&str, &str); 1], Gauge>::default();
     build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
@@ -30,7 +31,7 @@ struct Process {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let since = clock::since_1970(self.since).as_secs_f64();
         let cpu = Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime));
         let mut gauge = |name: &str, help: &str, value: f64| {
             let to = encoder.encode_descriptor(name, help, None, <ConstGauge as TypedMetric>::TYPE)?;

@@ -14,7 +14,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use rustix::fs::Stat;
 use slotpress_base::text::cut;
-use slotpress_base::{KeptDir, range_bytes};
+use slotpress_base::{KeptDir, clock, range_bytes};
 use slotpress_format::ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
@@ -113,7 +113,7 @@ impl Exchange<'_> {
                 let (catalog, _) = server.look().await;
                 let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 let (transfers, is_tls) = (server.transfers.list(), self.endpoint.certificates.is_some());
-                let html = page::page(&catalog, &transfers, host, is_tls, SystemTime::now());
+                let html = page::page(&catalog, &transfers, host, is_tls, clock::now());
                 let response = text("text/html; charset=utf-8", html);
                 page::HEADERS
                     .iter()
@@ -125,7 +125,7 @@ impl Exchange<'_> {
             },
             listing::PATH => {
                 let (catalog, _) = server.look().await;
-                let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
+                let json = api::archives(&catalog, &server.transfers.list(), clock::now());
                 text("application/json", json)
             }
             listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
@@ -188,7 +188,7 @@ impl Exchange<'_> {
         let (modified_ns, length_bytes) = (scan::modified_ns(stat), u64::try_from(stat.st_size).unwrap_or_default());
         let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
         let version = Version { etag: open.etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
-        let (status, range) = match judge(&request.method, &request.headers, &version, SystemTime::now()) {
+        let (status, range) = match judge(&request.method, &request.headers, &version, clock::now()) {
             Verdict::Whole => (StatusCode::OK, 0..length_bytes),
             Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
             Verdict::NotModified => return described(StatusCode::NOT_MODIFIED, &version),

@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body::Body;
@@ -14,7 +14,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use slotpress_base::{Hint, one_line};
+use slotpress_base::{Hint, clock, one_line};
 use slotpress_net::reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use slotpress_net::reqwest::{self, Method, StatusCode};
 use slotpress_net::{NetError, NetErrorKind, Url};
@@ -185,7 +185,7 @@ fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {
     };
     let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
     let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
-    let now = SystemTime::now();
+    let now = clock::now();
     let clocks_differ_by = date.map(|date| date.duration_since(now).unwrap_or_else(|before| before.duration()));
     Refused {
         status,

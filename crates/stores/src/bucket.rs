@@ -15,7 +15,7 @@ use object_store::{
 };
 use slotpress_base::{Error, Result};
 use slotpress_net::reqwest::Method;
-use slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url};
+use slotpress_net::{Client, NetError, NetErrorKind, Url, check_clock, parse_url};
 
 use crate::answers::Connector;
 use crate::credentials::{Profile, anonymous};
@@ -89,6 +89,7 @@ impl Bucket {
     }
 
     pub async fn list(&self, url: &Url) -> NetResult<Vec<Object>> {
+        check_clock(url)?;
         let prefix = url.path().trim_start_matches('/');
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let mut objects: Vec<Object> = Vec::new();
@@ -188,6 +189,7 @@ impl Bucket {
 
 /// Key of a URL; refuses characters with more than one encoding.
 fn key(url: &Url) -> NetResult<Key> {
+    check_clock(url)?;
     Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use std::{env, fmt, fs};
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use object_store::aws::{AwsCredential, AwsCredentialProvider};
 use object_store::{CredentialProvider, StaticCredentialProvider};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
+use slotpress_base::clock::{now, since_1970};
 use slotpress_base::{Error, Result, ShowPath};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
@@ -112,7 +113,8 @@ fn read(path: Option<PathBuf>) -> Result<String> {
 
 struct Program {
     command: String,
-    cached: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+    /// What it printed, and when it is asked again: not by the time of day, which may jump.
+    cached: Mutex<Option<(Arc<AwsCredential>, Option<Instant>)>>,
 }
 
 /// Omits the command, which may contain keys.
@@ -128,9 +130,8 @@ impl CredentialProvider for Program {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let mut cached = self.cached.lock().await;
-        if let Some((credential, expires)) = &*cached
-            && expires
-                .is_none_or(|expires| SystemTime::now().checked_add(RENEW_BEFORE).is_some_and(|soon| soon < expires))
+        if let Some((credential, renewed_at)) = &*cached
+            && renewed_at.is_none_or(|at| Instant::now() < at)
         {
             return Ok(credential.clone());
         }
@@ -138,7 +139,9 @@ impl CredentialProvider for Program {
         let (credential, expires) =
             printed.map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(failed(why)) })?;
         let credential = Arc::new(credential);
-        *cached = Some((credential.clone(), expires));
+        let left =
+            expires.map(|expires| since_1970(expires).saturating_sub(since_1970(now())).saturating_sub(RENEW_BEFORE));
+        *cached = Some((credential.clone(), left.and_then(|left| Instant::now().checked_add(left))));
         Ok(credential)
     }
 }

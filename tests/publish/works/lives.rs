@@ -335,3 +335,41 @@ fn a_copy_that_grows_under_its_name() {
         assert_eq!(latest(&stage.mirror()), [FULL_26]);
     }
 }
+
+/// Writes into a document that something was done years from now: the clock said so, and was put right since.
+fn date_ahead(path: &Path, pointer: &str) {
+    let mut json: Value = serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON");
+    *json.pointer_mut(pointer).expect("a field") = 9_999_999_999_u64.into();
+    fs::write(path, json.to_string()).expect("written");
+}
+
+#[test]
+fn an_incremental_archive_after_a_clock_that_was_ahead() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&[]);
+    date_ahead(&stage.pins().join("journal.json"), "/incremental_unix_seconds");
+    let [_, _, _, full, incremental, ..] = &chain()[..] else { panic!("a chain") };
+    stage.write(full);
+    stage.write(incremental);
+    let running = Running::start(&stage, &["--as-is"]);
+    running.wait_for_published(&name(incremental));
+    running.stop();
+}
+
+/// An archive that was published then goes when its grace has passed since it was first seen.
+#[test]
+fn an_archive_that_was_published_by_a_clock_that_was_ahead() {
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    stage.once_succeeds(&[]);
+    date_ahead(&stage.mirror().join("api/v1/archives"), "/archives/0/modified_unix_seconds");
+    let running = Running::start(&stage, &["--as-is", "--keep-full", "1", "--grace", "1s"]);
+    for full in [&chain()[2], &chain()[3], &chain()[6]] {
+        stage.write(full);
+        running.wait_for_published(&name(full));
+        let published = std::time::Instant::now();
+        wait_for("the grace to pass", || published.elapsed().as_secs() >= 2);
+    }
+    let said = running.stop();
+    let pruned = of_type(&said, "publish_pruned");
+    assert!(pruned.iter().any(|line| line["names"].to_string().contains(FULL_26)), "{said:?}");
+}

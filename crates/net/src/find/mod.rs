@@ -12,7 +12,7 @@ pub mod rank;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub use ask::patient_offers;
 use ask::{ask_all, by_bank_file, local_slot_time};
@@ -21,7 +21,7 @@ pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND
 use rank::{Facts, ages_by_time, pair_up};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, quantity};
+use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Place, Remote, SourceArg};
@@ -258,7 +258,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     }
     let slot_time = slot_time.unwrap_or_default();
     let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
-    let age_by_time = ages_by_time(&offers, slot_time, SystemTime::now());
+    let age_by_time = ages_by_time(&offers, slot_time, clock::now());
     report.on_older = OnOlder::of_all(&offers);
     let mut candidates = pair_up(offers, options.wants_incremental);
     if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {

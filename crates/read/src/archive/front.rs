@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, clock, split_at_most, to_usize};
 use slotpress_format::{
     BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, SlotTime, SlotTimeSource, TarEvent,
     read_bank_front,
@@ -107,7 +107,7 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
     let time = time_ms.and_then(|time_ms| SystemTime::UNIX_EPOCH.checked_add(time_ms));
     Some(Front {
         slot_time: per_slot.and_then(|per_slot| SlotTime::new(per_slot, SlotTimeSource::BankFile)),
-        time: time.filter(|time| *time <= SystemTime::now()),
+        time: time.filter(|time| *time <= clock::now()),
     })
 }
 

@@ -1,9 +1,10 @@
 //! Archives as `slotpress list --json` and the server's list show them. Fields are added, never renamed or removed.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Serialize;
+use slotpress_base::clock::since_1970;
 use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTime, VERSION};
 
 use super::{Archive, Catalog, FileId};
@@ -131,12 +132,13 @@ impl ArchiveFields {
 
 /// Nanoseconds since 1970; 0 for earlier times.
 pub fn unix_ns(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(since_1970(time).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use slotpress_format::SlotTimeSource;
 
     use super::super::FrameHashes;

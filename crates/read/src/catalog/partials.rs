@@ -1,12 +1,12 @@
 //! Unfinished downloads. They stay until a later run resumes them or somebody removes them.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{IoContext, KeptDir, Result, ShowPath, clock};
 use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
@@ -105,7 +105,7 @@ impl Serialize for Partial {
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("file", &self.path().to_string_lossy())?;
         fields.serialize_field("size_bytes", &self.size_bytes)?;
-        fields.serialize_field("age_seconds", &self.age(unix_ns(SystemTime::now())).as_secs())?;
+        fields.serialize_field("age_seconds", &self.age(unix_ns(clock::now())).as_secs())?;
         fields.serialize_field("in_use", &self.is_in_use)?;
         fields.end()
     }

@@ -1,12 +1,11 @@
 //! Decides which files that are named like archives are usable, for every command that lists, serves, finds, chooses or
 //! prunes.
 
-use std::time::SystemTime;
 use std::{fmt, io};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{ErrorKind, IoHint, Result, ShowPath, split_at_most};
+use slotpress_base::{ErrorKind, IoHint, Result, ShowPath, clock, split_at_most};
 use slotpress_format::{BLOCK, BLOCK_BYTES};
 
 use super::{Archive, FrameHashes};
@@ -60,7 +59,7 @@ impl Serialize for Unusable {
         fields.serialize_field("name", &self.archive.name)?;
         fields.serialize_field("file", &self.archive.path().to_string_lossy())?;
         fields.serialize_field("size_bytes", &self.archive.size_bytes)?;
-        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(SystemTime::now())).as_secs())?;
+        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(clock::now())).as_secs())?;
         fields.serialize_field("fault", &self.fault)?;
         fields.serialize_field("reason", &self.fault.to_string())?;
         fields.end()

@@ -1,0 +1,131 @@
+//! Clocks that say any time: before 1970, and beyond the year 9999. No command panics; what cannot be done then says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::common::served::{Server, two_archives};
+use crate::common::*;
+
+/// Tells a program another time of day, so many seconds from the real one; how long things take stays as it is.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *at) {
+    long result = syscall(SYS_clock_gettime, id, at);
+    const char *ahead = getenv("CLOCK_AHEAD_SECONDS");
+    if (result == 0 && id == CLOCK_REALTIME && ahead) at->tv_sec += atoll(ahead);
+    return (int)result;
+}
+"#;
+
+fn shim() -> &'static Path {
+    static SHIM_FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, shim) = SHIM_FILE.get_or_init(|| {
+        let dir = temp_dir();
+        let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
+        fs::write(&source, SHIM).expect("written");
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
+        assert!(made.expect("runs").success());
+        (dir, library)
+    });
+    shim
+}
+
+const BEFORE_1970: &str = "-4000000000";
+const AFTER_9999: &str = "300000000000";
+
+/// The program, with a clock that is so far ahead.
+pub fn with_clock(ahead_seconds: &str) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.env("LD_PRELOAD", shim()).env("CLOCK_AHEAD_SECONDS", ahead_seconds).env_remove("RUST_BACKTRACE");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(ahead_seconds: &str, arguments: &[&str]) -> Output {
+    let output = with_clock(ahead_seconds).args(arguments).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panic") && output.status.code().is_some(), "{ahead_seconds} {arguments:?}: {said}");
+    output
+}
+
+fn succeeds(ahead_seconds: &str, arguments: &[&str]) -> Output {
+    let output = run(ahead_seconds, arguments);
+    assert!(output.status.success(), "{ahead_seconds} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn commands_that_read_and_write_files() {
+    needs!("cc");
+    for ahead in [BEFORE_1970, AFTER_9999] {
+        let dir = temp_dir();
+        let at = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
+        let ledger = ledger("ledger-at-40");
+        for made in ["archives", "snapshots", "mirror"] {
+            fs::create_dir(at(made)).expect("made");
+        }
+        for name in [FULL_26, INCREMENTAL_26_40] {
+            fs::copy(fixture(name), dir.path().join("snapshots").join(name)).expect("copied");
+        }
+        let (snapshots, mirror, restored) = (at("snapshots"), at("mirror"), at("restored"));
+        succeeds(ahead, &["archive", text(ledger.path()), "-o", &at("archives")]);
+        succeeds(ahead, &["verify", &snapshots]);
+        succeeds(ahead, &["list", &snapshots]);
+        succeeds(ahead, &["list", "--json", &snapshots]);
+        succeeds(ahead, &["inspect", text(&fixture(FULL_26))]);
+        succeeds(ahead, &["recompress", text(&fixture(FULL_26)), "-o", &at("archives")]);
+        succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored]);
+        succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored, "--replace-state"]);
+        succeeds(ahead, &["prune", &snapshots, "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
+        run(ahead, &["doctor", text(ledger.path())]);
+        for flags in [&[][..], &["--json"]] {
+            let to = ["publish", &snapshots, "--to", &mirror, "--once", "--keep-full", "1"];
+            succeeds(ahead, &[&to, flags].concat());
+        }
+        assert_eq!(names(Path::new(&mirror)).iter().filter(|name| name.contains("snapshot-")).count(), 2);
+    }
+}
+
+/// A server says so, and goes on.
+#[test]
+fn a_server() {
+    needs!("cc");
+    for ahead in [BEFORE_1970, AFTER_9999] {
+        let server = Server::start_by(with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
+        for path in ["/", "/api/v1/archives"] {
+            let response = server.get(path, "");
+            assert_eq!((response.status, response.text().as_str()), (503, "the clock of this server says no date"));
+        }
+    }
+    // What fetches over HTTP needs no date.
+    let (server, to) = (Server::start(&[]), temp_dir());
+    for ahead in [BEFORE_1970, AFTER_9999] {
+        let to = to.path().join(ahead);
+        fs::create_dir(&to).expect("made");
+        succeeds(ahead, &["fetch", &server.url("/"), "-o", text(&to)]);
+        assert!(names(&to).iter().any(|name| name == FULL_26));
+    }
+}
+
+/// What needs a signature or a certificate says that the clock is wrong.
+#[test]
+fn commands_that_need_the_time() {
+    needs!("cc");
+    for url in ["https://127.0.0.1:9/", "s3://bucket/prefix"] {
+        let mut command = with_clock(BEFORE_1970);
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+        command.args(["list", url, "--endpoint", "http://127.0.0.1:9"]);
+        let output = command.output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panic") && output.status.code() == Some(1), "{url}: {:?} {said}", output.status);
+        assert!(said.contains("clock says no date") && said.contains("set the clock"), "{url}: {said}");
+    }
+}
