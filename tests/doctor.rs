@@ -13,6 +13,7 @@ fn the_doctor_looks_at_a_ledger() {
     let ledger = ledger("ledger-at-26");
     let (code, stdout, stderr) = run(&["doctor", text(ledger.path())]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("it can be archived") && !stdout.contains("once the lock is free"), "{stdout}");
     for subject in
         ["lock", "bank", "owner", "space", "open files", "memory", "processors", "cachestat", "load", "disk", "cores"]
     {
@@ -28,6 +29,7 @@ fn the_doctor_looks_at_a_ledger() {
     let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &line["findings"][0]["verdict"]), (1, &"bad".into()), "{stdout}");
+    assert_eq!(line["findings"][1]["means"], "it can be archived once the lock is free");
     let holder = format!("(process {})", std::process::id());
     assert!(line["findings"][0]["found"].as_str().is_some_and(|found| found.ends_with(&holder)), "{stdout}");
     let beside = "slotpress can verify, recompress and serve the archives";

@@ -77,7 +77,7 @@ slotpress serve /mnt/snapshots --listen 0.0.0.0:443 \
 
 list:
 slotpress list /mnt/snapshots
-slotpress list /mnt/snapshots --json
+slotpress list http://HOST:8890
 slotpress list /mnt/backups --max-age 2h
 slotpress list s3://BUCKET/mainnet --endpoint https://s3.example
 

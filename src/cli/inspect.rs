@@ -22,7 +22,8 @@ use super::values;
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// An archive, its URL, or a ledger directory. Of a directory, a server, a mirror or a store, what a node would choose
+    /// An archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror or a store, it shows what a
+    /// node would choose
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
     pub(super) input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together

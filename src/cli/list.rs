@@ -17,7 +17,7 @@ use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
 use super::values;
 
-/// List archives, which belong together, and which ones a node would choose
+/// List archives: which belong together, and which a node would choose
 ///
 /// For a directory, it also lists files that are not usable, with the reason, and downloads that did not end. For a
 /// store, it lists what is in the bucket. For a server, the list comes from its interface for programs (`slotpress

@@ -25,8 +25,8 @@ const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable",
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
-/// kept incremental one is based. Results of `rebase` are counted apart, and keep no full archive. Files that have the name of an archive and are not usable (empty, cut off, something else)
-/// are shown, count as nothing, and go only with --unusable. A target of `publish` is refused: `publish` prunes it.
+/// kept incremental one is based. Results of `rebase` are counted apart, and keep no full archive. Files that have the name of
+/// an archive and are not usable (empty, truncated, something else) are shown, are not counted, and go only with --unusable. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
@@ -43,7 +43,7 @@ pub struct PruneArgs {
     /// Number of newest results of `rebase` to keep; they go with their full archive, too [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
-    /// Remove the oldest of the kept archives until all of the directory have at most this size
+    /// Remove the oldest of the kept archives until those of the directory take at most this much
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_bytes: Option<u64>,
     /// Remove the oldest of the kept archives until this much is free on the file system

@@ -19,7 +19,7 @@ use super::ui::Ui;
 use super::verify_all::verify_all;
 use super::{list, values};
 
-/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or store
+/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or server
 ///
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is wrong, with its place. Nothing
 /// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.

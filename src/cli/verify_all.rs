@@ -47,7 +47,9 @@ pub fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs,
                 failed(&path, &error.to_string());
             }
             Err(error) => {
-                ui.warn(&format!("{path} was not verified: {error}"));
+                let text = error.to_string();
+                let why = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+                ui.warn(&format!("{path} was not verified: {why}"));
                 other.get_or_insert(error);
             }
         }

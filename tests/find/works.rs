@@ -264,3 +264,19 @@ fn an_rpc_server_that_tells_no_peers() {
         assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");
     }
 }
+
+/// A source as other commands take it, or by the flag: the same is found.
+#[test]
+fn a_source_is_an_argument() {
+    let dir = crate::common::served::two_archives();
+    let found = |arguments: &[&str]| {
+        let lines = json_lines(slotpress().args(["find", "--json"]).args(arguments));
+        let mut line = lines.into_iter().find(|line| line["type"] == "candidate").expect("a candidate");
+        let line = line.as_object_mut().expect("an object");
+        line.retain(|name, _| !name.contains("age"));
+        line.clone()
+    };
+    let place = text(dir.path());
+    assert_eq!(found(&[place]), found(&["--source", place]));
+    assert_eq!(found(&[place])["slot"], 40);
+}

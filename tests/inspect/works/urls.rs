@@ -93,7 +93,8 @@ fn archives_without_an_index_and_of_other_compressions() {
 #[test]
 fn a_server_is_a_source_like_any_other() {
     let (slotpress, agave) = (served::Server::start(&[]), site::serve(&site::agaves_archives(), Way::Whole));
-    for (url, has_ranges) in [(slotpress.url(""), true), (agave.url(""), false)] {
+    let indexed = site::serve(&site::archives(&[]), Way::Whole);
+    for (url, has_ranges) in [(slotpress.url(""), true), (agave.url(""), false), (indexed.url(""), false)] {
         for flags in [&["--quick"][..], &["--check", "frames"], &[]] {
             let (code, said, errors) = run(&[&["verify", &url], flags].concat());
             let is_read = has_ranges || !flags.is_empty();

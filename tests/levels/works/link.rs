@@ -94,3 +94,13 @@ fn a_screen_and_files() {
     }
     assert_eq!(fs::read_to_string(path("t.csv")).expect("written").lines().count(), 5);
 }
+
+/// Within a budget that is over at once, one level is measured, and the others are named.
+#[test]
+fn a_budget_bounds_the_time() {
+    let flags = ["--levels", "1,3,9", "--bandwidth", "100Mbit", "--budget", "0s", "--repeat", "1", "--min-time", "0"];
+    let output = slotpress().args(["levels", "link"]).args(flags).arg(fixture(FULL_3500)).output().expect("runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && errors.contains("not measured within 0 s: "), "{errors}");
+    assert!(errors.contains("zstd 9; give a larger --budget"), "{errors}");
+}

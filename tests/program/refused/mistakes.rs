@@ -26,6 +26,18 @@ fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
     assert_eq!(fs::metadata(&path).expect("metadata").modified().expect("a time"), before);
 }
 
+/// Who reads of `export` and has a build without it learns how to get it.
+#[cfg(not(feature = "export"))]
+#[test]
+fn a_command_that_is_not_in_the_build() {
+    let how = ["this build lacks `export`", "cargo install --locked slotpress --features export"];
+    fails(&["export", "/full.tar.zst", "-o", "/tables"], 2, &how);
+    let said = fails(&["export", "/full.tar.zst", "--json"], 2, &how);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let said = fails(&["exprot", "/full.tar.zst"], 2, &[]);
+    assert!(!said.contains("lacks"), "{said}");
+}
+
 #[test]
 fn mistakes_are_explained() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());

@@ -110,5 +110,6 @@ fn verbose_tells_the_plan_and_what_limited_the_run() {
 fn the_long_version_names_every_feature() {
     let output = slotpress().args(["--version", "-v"]).output().expect("runs");
     let said = String::from_utf8(output.stdout).expect("text");
-    assert!(said.contains("features  levels net serve stores"), "{said}");
+    assert!(said.contains("features  levels net serve stores synth"), "{said}");
+    assert_eq!(said.lines().any(|line| line.contains(" export")), cfg!(feature = "export"), "{said}");
 }

@@ -201,6 +201,26 @@ fn help_fits_80_columns() {
     }
 }
 
+/// A flag stands under the heading of what it is about.
+#[test]
+fn flags_stand_under_their_headings() {
+    for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
+        let output = slotpress().args([command, "--help"]).output().expect("runs");
+        let help = String::from_utf8(output.stdout).expect("text");
+        let (mut heading, mut found) = (String::new(), Vec::new());
+        for line in help.lines() {
+            if !line.starts_with(' ') && line.ends_with(':') {
+                heading = line.to_string();
+            }
+            let flag = line.trim_start().split([' ', ',']).next().unwrap_or_default().to_string();
+            found.push((flag, heading.clone()));
+        }
+        for (flag, of) in [("--allow-private", "Network:"), ("--proxy", "Network:"), ("--endpoint", "Stores:")] {
+            assert!(found.contains(&(flag.to_string(), of.to_string())), "{command} {flag}: {help}");
+        }
+    }
+}
+
 #[test]
 fn usage_errors_and_version() {
     let output = slotpress().args(["archive"]).output().expect("runs");

@@ -168,3 +168,37 @@ fn straight_from_a_ledger() {
         assert!(fs::read(made).expect("read") == expected, "{chain}");
     }
 }
+
+/// What is announced once, and the stages that follow.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<Vec<String>>>);
+
+impl slotpress::Progress for Told {
+    fn event(&self, event: slotpress::ProgressEvent<'_>) {
+        match event {
+            slotpress::ProgressEvent::Steps(steps) => {
+                self.0.lock().expect("no panic").push(steps.iter().map(|step| step.name.clone()).collect());
+            }
+            slotpress::ProgressEvent::Stage { name, .. } => {
+                self.0.lock().expect("no panic").push(vec![name.to_string()])
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Each stage is a step of all, so that progress and the time left are those of all.
+#[test]
+fn the_steps_are_those_of_all() {
+    let dir = temp_dir();
+    let [old, new] = two_full_archives("agave-4.2.2", dir.path()).map(slotpress::NamedArchive::from_path);
+    let (told, out) = (Told::default(), temp_dir());
+    let input = slotpress::RebaseInput { new: &new, incremental: None, onto: &old };
+    let made = slotpress::rebase(input, slotpress::Sink::dir(out.path()), &slotpress::RebaseOptions::default(), &told);
+    made.expect("made");
+    let mut told = told.0.into_inner().expect("no panic");
+    let steps = told.remove(0);
+    assert_eq!(steps, ["Verifying", "Verifying", "Comparing", "Rebasing", "Verifying", "Syncing"]);
+    told.retain(|stage| *stage != ["Subtracting"]);
+    assert_eq!(told.concat(), steps);
+}

@@ -37,6 +37,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
             let output = command("restore").args(&pair).arg("--ledger").arg(&ledger).output().expect("runs");
             let stderr = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
             let advice = &stderr[stderr.find("slotpress recompress").expect("a command")..];
+            let advice = advice.split('`').next().expect("it is in backquotes");
             let words: Vec<&str> = advice.split_whitespace().skip(1).collect();
             let (out, dir_at) = (dir.path().join(format!("out-{number}")), words.iter().position(|it| *it == "DIR"));
             std::fs::create_dir(&out).expect("made");

@@ -138,7 +138,7 @@ impl<'a> ArchiveRules<'a> {
                 self.findings.add_at(Rule::Index, &place, expected, "something else")?;
             }
         } else if let Some(length_bytes) = archive.source.length_bytes() {
-            self.frames.lock().finish(length_bytes, self.findings)?;
+            self.frames.lock().finish(length_bytes, archive.source.is_stream(), self.findings)?;
         }
         if !self.is_by_index {
             read.frames.frames = self.frames.lock().count();

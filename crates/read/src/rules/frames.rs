@@ -58,10 +58,10 @@ impl FrameWatch {
         findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
-    /// Makes the last checks. An index that could not be used is reported as damaged.
-    pub fn finish(&mut self, length_bytes: u64, findings: &Findings) -> Result<()> {
+    /// Makes the last checks. An index that could not be used is reported as damaged; of a stream, none is looked for.
+    pub fn finish(&mut self, length_bytes: u64, is_stream: bool, findings: &Findings) -> Result<()> {
         self.end_marked_frame(length_bytes, findings)?;
-        if self.has_index && !findings.has(Rule::Index) {
+        if self.has_index && !is_stream && !findings.has(Rule::Index) {
             let found = "an index without a seek table that fits";
             findings.add(Rule::Index, "an index and its seek table", found)?;
         }
