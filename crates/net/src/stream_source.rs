@@ -14,7 +14,7 @@ use slotpress_base::threads::{guarded, panic_point};
 use slotpress_base::{CancelToken, Error, IoContext, Result, copy_at_most, to_usize};
 use slotpress_read::Source;
 
-use super::url_source::Transferred;
+use super::url_source::{TRIES_MAX, Transferred, pause};
 use super::{Client, Remote, shown};
 
 /// Pieces that wait for the reader, each as long as the connection gave it: 64 KiB at most, by its buffer.
@@ -27,8 +27,14 @@ const FRONT_BYTES: u64 = 4096;
 pub struct StreamSource {
     remote: Remote,
     path: PathBuf,
-    bytes: Arc<AtomicU64>,
+    taken: Arc<Counts>,
     reading: Mutex<Reading>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    requests: AtomicU64,
+    bytes: AtomicU64,
 }
 
 struct Reading {
@@ -53,40 +59,53 @@ impl StreamSource {
     /// The system refuses a thread.
     pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let (sender, pieces) = sync_channel(PIECES_MAX);
-        let bytes = Arc::new(AtomicU64::new(0));
+        // One was for the file's facts.
+        let taken = Arc::new(Counts { requests: AtomicU64::new(1), bytes: AtomicU64::new(0) });
         let path = PathBuf::from(shown(&remote.url));
-        let (client, of_thread, counted) = (client.clone(), remote.clone(), bytes.clone());
+        let (client, of_thread, counted) = (client.clone(), remote.clone(), taken.clone());
         // Ends with the source: then nobody receives.
         std::thread::Builder::new()
             .name("stream".to_string())
             .spawn(move || receive(&client, &of_thread, &stop, &counted, &sender))
             .or_path("start a thread for", &path)?;
         let reading = Reading { pieces, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
-        Ok(Self { remote, path, bytes, reading: Mutex::new(reading) })
+        Ok(Self { remote, path, taken, reading: Mutex::new(reading) })
     }
 
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// Two requests: for the file's facts, and for the file.
     pub fn transferred(&self) -> Transferred {
-        Transferred { requests: 2, bytes: self.bytes.load(Ordering::Relaxed) }
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Transferred { requests: of(&self.taken.requests), bytes: of(&self.taken.bytes) }
     }
 }
 
-/// An empty piece tells that all has been sent.
-fn receive(client: &Client, remote: &Remote, stop: &CancelToken, bytes: &AtomicU64, to: &SyncSender<Result<Vec<u8>>>) {
+/// Asks until bytes come. An empty piece tells that all has been sent.
+fn receive(client: &Client, remote: &Remote, stop: &CancelToken, taken: &Counts, to: &SyncSender<Result<Vec<u8>>>) {
     let end = guarded(|| {
         panic_point("sent stream");
-        let result = client.get(remote, None, stop, &mut |_, piece| {
-            bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-            match piece.is_empty() || to.send(Ok(piece.to_vec())).is_ok() {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+        let mut tries = 0u32;
+        loop {
+            taken.requests.fetch_add(1, Ordering::Relaxed);
+            let result = client.get(remote, None, stop, &mut |_, piece| {
+                taken.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                match piece.is_empty() || to.send(Ok(piece.to_vec())).is_ok() {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            tries = tries.saturating_add(1);
+            match result {
+                Ok(_) => return Ok(Vec::new()),
+                // What has come cannot be asked for again.
+                Err(error) if error.is_retryable() && tries < TRIES_MAX && taken.bytes.load(Ordering::Relaxed) == 0 => {
+                    pause(&error, tries, stop)?;
+                }
+                Err(error) => return Err(Error::from(error).with_hint("try again later")),
             }
-        });
-        result.map(|_| Vec::new()).map_err(|error| Error::from(error).with_hint("try again later"))
+        }
     });
     // Where nobody receives, nobody misses the end.
     let _ = to.send(end);

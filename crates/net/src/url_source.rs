@@ -31,7 +31,7 @@ const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Number of attempts without progress before a read fails.
-const TRIES_MAX: u32 = 5;
+pub(crate) const TRIES_MAX: u32 = 5;
 
 /// Least bytes that count as progress on a connection that became too slow.
 const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
@@ -162,7 +162,7 @@ impl UrlSource {
                     if tries >= TRIES_MAX {
                         return Err(Error::from(error).with_hint("try again later"));
                     }
-                    self.pause(&error, tries)?;
+                    pause(&error, tries, &self.stop)?;
                 }
                 Err(error) if error.kind() == NetErrorKind::Changed => {
                     return Err(Error::from(error).with_hint("start again: another file is there now"));
@@ -171,12 +171,6 @@ impl UrlSource {
             }
         }
         Ok(())
-    }
-
-    fn pause(&self, error: &NetError, tries: u32) -> Result<()> {
-        let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
-        progress::wait(&self.stop, wait);
-        self.stop.check()
     }
 
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
@@ -206,6 +200,13 @@ impl UrlSource {
         self.cache.lock().keep(piece, is_in_tail);
         Ok(copied)
     }
+}
+
+/// Waits after an attempt without progress.
+pub(crate) fn pause(error: &NetError, tries: u32, stop: &CancelToken) -> Result<()> {
+    let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
+    progress::wait(stop, wait);
+    stop.check()
 }
 
 impl Cache {

@@ -32,24 +32,29 @@ fn a_server_that_fails_now_and_then() {
     assert_eq!(said[1]["transferred_bytes"], total);
 }
 
-/// A server that sends no ranges, and ends early or sends less than its length; and a panic of the thread that receives.
+/// A server that sends no ranges: one that fails at first, one that ends early; and a panic of the thread that receives.
 #[test]
 fn an_archive_that_is_sent_once() {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let length = bytes.len();
+    let count = AtomicUsize::new(0);
     let server = Server::start(move |request, stream| {
-        let stated = ("Content-Length", length.to_string());
-        crate::common::http::head(stream, "200 OK", &[(stated.0, &stated.1)])?;
-        if request.method != "HEAD" {
-            stream.write_all(if request.path.starts_with("/cut/") { &bytes[..length / 2] } else { &bytes })?;
+        let stated = length.to_string();
+        if request.method != "HEAD" && request.path.starts_with("/late/") && count.fetch_add(1, Ordering::Relaxed) < 2 {
+            return answer(stream, "503 Service Unavailable", &[("Retry-After", "0")], b"");
         }
-        Ok(Then::Close)
+        crate::common::http::head(stream, "200 OK", &[("Content-Length", &stated)])?;
+        let is_cut = request.path.starts_with("/cut/");
+        if request.method != "HEAD" {
+            stream.write_all(if is_cut { &bytes[..length / 2] } else { &bytes })?;
+        }
+        Ok(if is_cut && request.method != "HEAD" { Then::Close } else { Then::Keep })
     });
-    let said = lines(&["verify", "--quick", &server.url(&format!("/{FULL_3500}"))]);
-    assert_eq!(
-        (&said[0]["ok"], &said[1]["transferred_bytes"], &said[1]["requests"]),
-        (&true.into(), &length.into(), &2.into())
-    );
+    for (path, requests) in [("", 2), ("/late", 4)] {
+        let said = lines(&["verify", "--quick", &server.url(&format!("{path}/{FULL_3500}"))]);
+        let transfer = (&said[1]["transferred_bytes"], &said[1]["requests"]);
+        assert_eq!((&said[0]["ok"], transfer), (&true.into(), (&length.into(), &requests.into())), "{path}");
+    }
     let cut = server.url(&format!("/cut/{FULL_3500}"));
     let output = slotpress().args(["verify", "--quick", &cut]).output().expect("runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
