@@ -20,7 +20,7 @@ use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
 use super::codec::is_stdout;
 use super::network::{FOR_LEDGERS, NetworkArgs, Reads, StateInput};
-use super::planned::{self, DECODING_WORKER_BYTES};
+use super::planned::{self, COMMAND_BYTES, DECODING_WORKER_BYTES, THREAD_BYTES};
 use super::stores::store_of;
 use super::ui::Ui;
 use super::{stdout, values};
@@ -36,6 +36,7 @@ pub struct ExportArgs {
     #[arg(value_name = "FULL|LEDGER")]
     input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for standard output: one table,
     /// as CSV
@@ -74,8 +75,8 @@ pub struct ExportArgs {
     /// Write nothing; show what would be written, and whether it is there already
     #[arg(long)]
     dry_run: bool,
-    /// Memory limit: half for finding superseded accounts, half for files that are being written; more of it makes more files
-    /// at a time [default: half of the free memory]
+    /// Memory limit: of the workers, for finding superseded accounts, and of files that are being written; more of it makes more
+    /// files at a time [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// Directory for data that does not fit in memory, and for files on their way to a store [default: TMPDIR or /tmp, or
@@ -114,6 +115,34 @@ const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
     ("base58", AddressForm::Base58, "As people know them"),
     ("binary", AddressForm::Binary, "As 32 bytes, in Parquet only: smaller"),
 ];
+
+/// How `--memory` is shared.
+#[derive(Debug, PartialEq, Eq)]
+struct Share {
+    /// Workers, which take half of it at most.
+    threads: usize,
+    /// For files that are written, and as much again for finding superseded accounts.
+    files_bytes: u64,
+}
+
+impl Share {
+    /// # Errors
+    /// One worker and one file of each table do not fit into what was asked for.
+    fn of(bytes: u64, is_asked: bool, threads: usize, worker_bytes: u64, options: &ExportOptions) -> Result<Self> {
+        let worker_bytes = worker_bytes + THREAD_BYTES;
+        let least = COMMAND_BYTES + worker_bytes + 2 * options.memory_bytes_min();
+        if is_asked && bytes < least {
+            let [asked, least] = [bytes, least].map(values::show_bytes);
+            return Err(Error::usage(format!("--memory {asked}: one worker and one file of each table take {least}"))
+                .with_hint("give that much, or fewer tables"));
+        }
+        let bytes = bytes.max(least);
+        let fit = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
+        let threads = (threads as u64).min(fit).max(1);
+        let files_bytes = (bytes - COMMAND_BYTES - threads * worker_bytes) / 2;
+        Ok(Self { threads: threads as usize, files_bytes })
+    }
+}
 
 /// Addresses of a file: a list of 10 million is longer than this.
 const ADDRESSES_BYTES_MAX: u64 = 512 << 20;
@@ -186,13 +215,15 @@ impl ExportArgs {
                 }
             }
         }
-        options.memory_bytes = memory_bytes / 2;
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
-        let threads = self.workers.that_fit(|| Ok(worker_bytes), memory_bytes.saturating_add(store_bytes), ui)?;
+        let share = Share::of(memory_bytes, self.memory.is_some(), self.workers.threads(), worker_bytes, &options)?;
+        options.memory_bytes = share.files_bytes;
+        let other_bytes = (2 * share.files_bytes).saturating_add(store_bytes);
+        let threads = self.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(share.threads);
         options.visit = VisitOptions::default().threads(threads).check(
             CheckOptions::default()
                 .mode(self.check)
-                .memory_bytes(memory_bytes / 2)
+                .memory_bytes(share.files_bytes)
                 .temporary_dir(self.temporary_dir.clone())
                 .expect_hash(self.expect_hash)
                 .expect_slot(self.expect_slot),
@@ -212,7 +243,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let is_stdout = is_stdout(&args.output, ui)?;
     let store = store_of(&args.output, args.memory, &args.network.connection)?;
     let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
-    let mut stream = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
+    let mut stream = is_stdout.then(|| stdout::for_rows(ui)).transpose()?;
     let to = match &mut stream {
         Some(stream) => ExportTo::Stream(stream),
         None => args.target(store.as_ref()),
@@ -231,7 +262,13 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         };
         return preview(args, slot, &options, store.as_ref(), ui);
     }
-    print_report(&export(input.accounts(args.slot), to, &options, ui)?, ui);
+    let exported = export(input.accounts(args.slot), to, &options, ui);
+    if stream.is_some_and(|stream| stream.is_closed) {
+        // As with other results: who has read enough, such as `head`, closes it.
+        ui.tell("standard output was closed before the end: the state was not checked");
+        return Ok(());
+    }
+    print_report(&exported?, ui);
     input.print_transfers(ui);
     Ok(())
 }
@@ -301,4 +338,25 @@ fn print_report(report: &ExportReport, ui: &Ui) {
     }
     let (time, cpu_percent) = (values::show_duration(report.elapsed.wall), report.elapsed.cpu_percent());
     ui.print(&format!("  elapsed {time}, CPU load {cpu_percent:.0} %"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn all_that_is_used_fits(bytes in 0u64..1 << 40, threads in 1usize..512, is_asked: bool, tables in 1usize..3) {
+            let options = ExportOptions::default().tables([Table::Accounts, Table::TokenAccounts][..tables].to_vec());
+            let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
+            match Share::of(bytes, is_asked, threads, worker_bytes, &options) {
+                Ok(share) => {
+                    let used = share.threads as u64 * (worker_bytes + THREAD_BYTES) + 2 * share.files_bytes + COMMAND_BYTES;
+                    proptest::prop_assert!(used <= bytes || !is_asked);
+                    proptest::prop_assert!(share.files_bytes >= options.memory_bytes_min() && (1..=threads).contains(&share.threads));
+                }
+                Err(_) => proptest::prop_assert!(is_asked && bytes < 512 << 20),
+            }
+        }
+    }
 }

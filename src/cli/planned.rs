@@ -9,14 +9,14 @@ use super::ui::Ui;
 use super::{hints, values};
 
 /// A worker's stack, and memory that its allocator holds back.
-const THREAD_BYTES: u64 = 4 << 20;
+pub const THREAD_BYTES: u64 = 4 << 20;
 
 /// Address space that the C library reserves for each further thread. It counts only against a limit of addresses
 /// (`ulimit -v`).
 const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
-const COMMAND_BYTES: u64 = 16 << 20;
+pub const COMMAND_BYTES: u64 = 16 << 20;
 
 fn smaller() -> String {
     let flags: Vec<&str> =

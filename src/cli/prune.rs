@@ -136,7 +136,7 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
             "{} is a target of `slotpress publish`, whose index would name what is gone",
             target.shown()
         ))
-        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental, --keep-bytes")),
+        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental")),
     }
 }
 

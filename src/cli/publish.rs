@@ -36,6 +36,9 @@ pub struct PublishArgs {
     /// The directory that the validator writes its archives to
     #[arg(value_name = "SNAPSHOTS_DIR")]
     dir: PathBuf,
+    /// The directory that the validator writes incremental archives to, if that is another one
+    #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
+    incremental_snapshot_archive_path: Option<PathBuf>,
     /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
     to: Vec<String>,
@@ -149,11 +152,23 @@ struct EventFields<'a> {
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     let options = options(args, ui)?;
     if !args.dry_run {
-        return publish(&options, &mut |event| show(event, ui), ui);
+        let mut is_current = args.once;
+        publish(
+            &options,
+            &mut |event| {
+                is_current &= matches!(event, Event::Watching { .. } | Event::Pruned { .. });
+                show(event, ui);
+            },
+            ui,
+        )?;
+        if is_current {
+            say_current(ui);
+        }
+        return Ok(());
     }
     let first = preview(&options, ui)?;
-    if first.is_empty() && !ui.is_json() {
-        ui.print("nothing to publish: no archive there is newer than what the targets have");
+    if first.is_empty() {
+        say_current(ui);
     }
     for (name, targets) in first {
         match ui.is_json() {
@@ -162,6 +177,12 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn say_current(ui: &Ui) {
+    if !ui.is_json() && !ui.is_quiet() {
+        ui.print("nothing to publish: no archive there is newer than what the targets have");
+    }
 }
 
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
@@ -189,6 +210,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.quarantine = args.quarantine.clone();
     options.writer = args.writer;
     options.genesis = args.genesis.clone();
+    options.incremental_snapshots = args.incremental_snapshot_archive_path.clone();
     options.is_as_is = args.as_is;
     options.checks_pairs = args.check_pairs;
     options.every = args.every;

@@ -44,6 +44,29 @@ pub fn error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
+/// Standard output for rows, of which a reader may take as many as it wants.
+pub struct Rows<'a> {
+    to: InterruptibleWriter<'a>,
+    pub is_closed: bool,
+}
+
+/// Opens standard output for rows.
+pub fn for_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
+    Ok(Rows { to: for_data(progress)?, is_closed: false })
+}
+
+impl Write for Rows<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes);
+        self.is_closed |= written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
 /// Opens standard output for an archive. Writing ends with an error when the user interrupts the run.
 pub fn for_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| error(&cause))

@@ -131,6 +131,11 @@ impl ExportOptions {
         BATCH_BYTES_MAX * self.tables.len() as u64
     }
 
+    /// What [`memory_bytes`](Self::memory_bytes) must be at least: one file of each table.
+    pub fn memory_bytes_min(&self) -> u64 {
+        Room::bytes_min(self.tables.len())
+    }
+
     /// Files of each table that are written at a time.
     pub fn writers(&self) -> usize {
         self.room().writers

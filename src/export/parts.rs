@@ -40,6 +40,11 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// Bytes of memory that one file of each table takes at least.
+    pub fn bytes_min(tables: usize) -> u64 {
+        tables.max(1) as u64 * (ROW_GROUP_BYTES_MIN + WRITER_BYTES)
+    }
+
     /// As many as fit into the memory, and no more than threads that feed them; at least one for each table.
     pub fn new(memory_bytes: u64, tables: usize, threads: usize) -> Self {
         let tables = tables.max(1) as u64;
@@ -257,7 +262,7 @@ mod tests {
         fn writers_keep_to_their_memory(memory in 0u64..1 << 42, tables in 1usize..3, threads in 1usize..1024) {
             let room = Room::new(memory, tables, threads);
             let taken = (room.writers * tables) as u64 * (room.row_group_bytes + WRITER_BYTES);
-            let least = tables as u64 * (ROW_GROUP_BYTES_MIN + WRITER_BYTES);
+            let least = Room::bytes_min(tables);
             proptest::prop_assert!(taken <= memory.max(least) && room.writers >= 1 && room.writers <= threads);
         }
     }

@@ -183,9 +183,9 @@ impl Batch {
         let row = [
             Cell::Address(&header.owner),
             Cell::Address(&header.pubkey),
-            integer(header.lamports, header)?,
-            slot.map_or(Ok(Cell::Null), |slot| integer(slot, header))?,
-            integer(data.len() as u64, header)?,
+            integer("lamports", header.lamports, header)?,
+            slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, header))?,
+            integer("bytes of data", data.len() as u64, header)?,
             Cell::Boolean(header.executable == 1),
         ];
         match self.data.of(data) {
@@ -227,8 +227,8 @@ impl Batch {
             Cell::Boolean(account.native_reserve.is_some()),
             account.close_authority.as_ref().map_or(Cell::Null, Cell::Address),
             if is_2022 { Cell::Text(&names) } else { Cell::Null },
-            integer(header.lamports, header)?,
-            slot.map_or(Ok(Cell::Null), |slot| integer(slot, header))?,
+            integer("lamports", header.lamports, header)?,
+            slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, header))?,
         ];
         self.push(&row)?;
         Ok(is_cut_off)
@@ -279,9 +279,11 @@ impl Batch {
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
 /// A number as a signed one.
-fn integer<'a>(number: u64, header: &RecordHeader) -> Result<Cell<'a>> {
+fn integer<'a>(of: &str, number: u64, header: &RecordHeader) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
-        Error::damaged(format!("the account {} has {number}, more than a table can hold", Address(header.pubkey)))
+        let account = Address(header.pubkey);
+        Error::failed(format!("the account {account} has {number} {of}: a column of int64 ends at {}", i64::MAX))
+            .with_hint("the state is not damaged; leave the account out by a filter, such as by its owner")
     })
 }
 

@@ -57,6 +57,9 @@ pub struct PublishOptions {
     /// Directory that the validator writes its archives to.
     #[setters(into)]
     pub snapshots: PathBuf,
+    /// Directory that it writes incremental archives to, if that is another one; on the same file system.
+    #[setters(into)]
+    pub incremental_snapshots: Option<PathBuf>,
     /// Directories and buckets to publish to.
     #[setters(into)]
     pub targets: Vec<Target>,
@@ -142,6 +145,7 @@ impl PublishOptions {
         Self {
             pins: pins_beside(&snapshots),
             snapshots,
+            incremental_snapshots: None,
             targets: Vec::from_iter(targets),
             genesis: None,
             stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
@@ -166,6 +170,13 @@ impl PublishOptions {
             alert_after: None,
             is_once: false,
         }
+    }
+}
+
+impl PublishOptions {
+    /// The validator's directories.
+    fn validator_dirs(&self) -> Vec<PathBuf> {
+        [&self.snapshots].into_iter().chain(&self.incremental_snapshots).cloned().collect()
     }
 }
 

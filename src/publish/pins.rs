@@ -71,25 +71,27 @@ impl PinDir {
     /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory or on another file
     /// system, or if another process works in it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
-        let (path, snapshots) = (options.pins.as_path(), KeptDir::open(&options.snapshots)?);
+        let path = options.pins.as_path();
         let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
         let top = made(path)?;
-        check_pins(&top, snapshots.path())?;
+        check_pins(&top, options)?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
             return Err(Error::failed(format!("{} is in use by {holder}", path.shown())).with_hint(Hint::OtherPins));
         }
-        if top.itself()?.device != snapshots.itself()?.device {
-            let (here, there) = (path.shown(), snapshots.path().shown());
-            return Err(Error::usage(format!(
-                "{here} is not on the file system of {there}: nothing can be pinned there"
-            ))
-            .with_hint(Hint::PinsOnSameFileSystem));
+        for snapshots in options.validator_dirs() {
+            if top.itself()?.device != KeptDir::open(&snapshots)?.itself()?.device {
+                let (here, there) = (path.shown(), snapshots.shown());
+                return Err(Error::usage(format!(
+                    "{here} is not on the file system of {there}: nothing can be pinned there"
+                ))
+                .with_hint(Hint::PinsOnSameFileSystem));
+            }
         }
         // Below it, symbolic links are not followed, because files are deleted there.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
-        check_pins(&quarantine, snapshots.path())?;
+        check_pins(&quarantine, options)?;
         Ok(Self { pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
     }
 
@@ -245,7 +247,7 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
 /// where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     for path in [&options.pins].into_iter().chain(&options.quarantine) {
-        check_pins(&nearest(path)?, &options.snapshots)?;
+        check_pins(&nearest(path)?, options)?;
     }
     let mut missing = Vec::new();
     for target in &options.targets {
@@ -258,14 +260,18 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     missing.into_iter().next().filter(|_| is_none_there).map_or(Ok(()), Err)
 }
 
-fn check_pins(dir: &KeptDir, snapshots: &Path) -> Result<()> {
-    refuse_within(dir, snapshots, "the validator's directory")
+fn check_pins(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
+    let dirs = options.validator_dirs();
+    dirs.iter()
+        .try_for_each(|snapshots| refuse_within(dir, snapshots, "the validator's directory"))
         .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))
 }
 
 /// Refuses a target inside the validator's directory or the directory of pins.
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
-    refuse_within(dir, &options.snapshots, "the validator's directory")?;
+    for snapshots in options.validator_dirs() {
+        refuse_within(dir, &snapshots, "the validator's directory")?;
+    }
     refuse_within(dir, &options.pins, "the directory of pins")
 }
 

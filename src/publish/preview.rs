@@ -18,7 +18,7 @@ use super::target::read_genesis;
 /// # Errors
 /// If a directory or a target cannot be read.
 pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
-    let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
+    let seen = scan_names(&options.validator_dirs())?.archives().to_vec();
     let mut now = Situation { seen, ..Situation::default() };
     let client = Client::new(&options.client)?;
     check_dirs(options)?;

@@ -282,7 +282,7 @@ impl Publisher<'_> {
 
     fn look(&mut self) -> Result<()> {
         let is_once = self.options.is_once;
-        self.now.seen = scan_names(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        self.now.seen = scan_names(&self.options.validator_dirs())?.archives().to_vec();
         if self.options.keeps_epoch_ends && self.epochs.is_none() {
             self.epochs = self.writers.any_bank(&self.now.seen);
         }

@@ -212,12 +212,19 @@ fn credentials() {
     assert!(refused.code == Some(1) && refused.stderr.contains("does not allow it"), "{refused:?}");
     assert_eq!(gateway.count(&["uthorization:"]), signed, "asked without credentials");
 
-    // What is asked about by a HEAD alone is refused in words, too.
+    // What is asked about by a HEAD alone is refused in words, too; the gateway answers 404 to a key that it does not know.
     let name = files_in_bucket(&gateway).remove(0);
-    let mut inspect = command(&gateway, &["inspect", &format!("{}/{name}", target())]);
-    inspect.env("AWS_SECRET_ACCESS_KEY", "wrong");
-    let refused = said(inspect);
-    assert!(refused.code == Some(1) && refused.stderr.contains("the store does not allow it"), "{refused:?}");
+    for (variable, arguments) in [
+        ("AWS_SECRET_ACCESS_KEY", ["inspect", &format!("{}/{name}", target())]),
+        ("AWS_ACCESS_KEY_ID", ["inspect", &format!("{}/{name}", target())]),
+        ("AWS_ACCESS_KEY_ID", ["list", &target()]),
+        ("AWS_ACCESS_KEY_ID", ["verify", &target()]),
+    ] {
+        let mut read = command(&gateway, &arguments);
+        read.env(variable, "wrong");
+        let refused = said(read);
+        assert!(refused.code == Some(1) && refused.stderr.contains("does not know the credentials"), "{refused:?}");
+    }
     let none = run(&gateway, &["list", "s3://no-such-bucket/x"]);
     assert!(none.code == Some(1) && none.stderr.contains("there is no bucket no-such-bucket"), "{none:?}");
     let elsewhere = run(&gateway, &["list", &target(), "--region", "eu-west-1"]);

@@ -122,6 +122,12 @@ impl Bucket {
         Ok(object(&meta, parent(meta.location.as_ref())))
     }
 
+    /// Asks for a byte of a file: an answer without a body, as to `HEAD`, does not say why it cannot be read.
+    pub async fn why_not(&self, url: &Url) -> NetResult<()> {
+        let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };
+        found_or_none(url, self.s3.get_opts(&key(url)?, options).await).map(drop)
+    }
+
     pub async fn get_small(&self, url: Url, bytes_max: u64) -> NetResult<Option<Small>> {
         let Some(found) = found_or_none(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
             return Ok(None);

@@ -75,7 +75,12 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
                 "get new ones, then run the same again; those of a credential_process or of the machine are renewed",
             )
         }
-        ("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "UnrecognizedClientException", _) => {
+        (
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "UnrecognizedClientException"
+            // versitygw, which answers 404.
+            | "XAdminUserNotFound",
+            _,
+        ) => {
             final_error(format!("the store does not know the credentials ({description})"))
                 .with_hint("check the key and its secret, and that they belong to this endpoint")
         }
@@ -92,10 +97,11 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         (_, 401 | 403) => {
             final_error(format!("the store does not allow it ({description})")).with_hint(Hint::GiveCredentials)
         }
-        ("NoSuchKey", _) | (_, 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({description})")),
+        ("NoSuchKey" | "NoSuchVersion" | "NotFound", _) | ("", 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({description})")),
         (_, 412) | ("ConditionalRequestConflict", _) => {
             NetError::new(NetErrorKind::Changed, url, format!("another file is there ({description})"))
         }
+        (_, 404) => final_error(format!("the store refuses it ({description})")),
         ("NotImplemented", _) | (_, 405 | 501) => final_error(format!("the store cannot do that ({description})")),
         ("EntityTooLarge" | "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
             final_error(format!("the store takes no more ({description})"))

@@ -86,7 +86,7 @@ impl Stores for S3Options {
     }
 
     fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()> {
-        Box::pin(async move { self.bucket_for_net(client, url)?.stat(url.clone()).await.map(drop) })
+        Box::pin(async move { self.bucket_for_net(client, url)?.why_not(url).await })
     }
 
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>> {

@@ -85,3 +85,38 @@ fn wishes_that_cannot_be_met() {
     let dry = run(&full, out.path(), &["--dry-run"]);
     assert!(dry.status.success() && files(out.path()).is_empty());
 }
+
+/// A sound account that no column holds is not called damaged.
+#[test]
+fn an_account_beyond_int64() {
+    let [full, _] = pair("agave-4.2.2");
+    let mut entries = entries(&full);
+    let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
+    storage.content[48..56].copy_from_slice(&(1u64 << 63).to_le_bytes());
+    let dir = temp_dir();
+    let forged = dir.path().join(name(&full));
+    fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    let words = "has 9223372036854775808 lamports: a column of int64 ends at 9223372036854775807";
+    refused(&[&forged], &["--check", "frames"], 1, words);
+}
+
+#[test]
+fn memory_that_does_not_suffice() {
+    let [full, _] = pair("agave-4.2.2");
+    refused(&[&full], &["--memory", "64MiB"], 2, "--memory 64 MiB: one worker and one file of each table take 157 MiB");
+    let (out, both) = (temp_dir(), ["--table", "accounts,token-accounts"]);
+    refused(&[&full], &[&both[..], &["--memory", "157MiB"]].concat(), 2, "take 269 MiB");
+    assert!(run(&[&full], out.path(), &["--memory", "157MiB"]).status.success());
+}
+
+/// The documented example, `| head`.
+#[test]
+fn a_reader_that_has_enough() {
+    let [full, _] = pair("agave-4.2.2");
+    let (read_end, write_end) = std::io::pipe().expect("a pipe");
+    drop(read_end);
+    let mut command = std::process::Command::new(slotpress_path());
+    let output = command.arg("export").arg(&full).args(["-o", "-"]).stdout(write_end).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("the state was not checked") && !said.contains("error"), "{said}");
+}

@@ -25,7 +25,7 @@ fn every_mix() {
             })
             .collect();
         expected.sort();
-        assert!(rows(&archives, &["--memory", "64MiB"]) == expected, "{mix}");
+        assert!(rows(&archives, &["--memory", "160MiB"]) == expected, "{mix}");
         assert!(rows(&[&ledger], &["--threads", "3"]) == expected, "{mix}");
     }
 }

@@ -252,3 +252,35 @@ fn what_brackets_the_end_of_an_epoch_is_kept() {
     stage.once_succeeds(&["--keep-epoch-ends"]);
     assert_eq!(latest(&kept), [FULL_26, INCREMENTAL_26_40]);
 }
+
+/// As validators are run with `--incremental-snapshot-archive-path`.
+#[test]
+fn incremental_archives_in_a_directory_of_their_own() {
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    let other = stage.dir.path().join("incremental");
+    fs::create_dir(&other).expect("made");
+    fs::copy(fixture(INCREMENTAL_26_40), other.join(INCREMENTAL_26_40)).expect("copied");
+    let flag = ["--incremental-snapshot-archive-path", text(&other)];
+    stage.once_succeeds(&flag);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    stage.assert_nothing_is_pinned();
+    // Nothing else may be written there, either.
+    let within = other.join("mirror");
+    fs::create_dir(&within).expect("made");
+    let refused = stage.once(&[&flag[..], &["--to", text(&within)]].concat());
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[test]
+fn nothing_to_do_is_said() {
+    let stage = Stage::with_pair();
+    let said = |flags: &[&str]| {
+        let output = slotpress().args(stage.arguments(flags)).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).contains("nothing to publish: no archive there is newer")
+    };
+    assert!(!said(&["--once"]), "it publishes");
+    assert!(said(&["--once"]), "all is current");
+    assert!(said(&["--dry-run"]));
+    assert!(!said(&["--once", "-q"]));
+}
