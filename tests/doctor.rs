@@ -39,7 +39,7 @@ fn the_doctor_looks_at_a_ledger() {
         &[&holder, "hint: stop the validator", beside],
     );
     // What a killed restore leaves is named, with the way on.
-    drop(held);
+    release(held);
     fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
     let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
     assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");

@@ -24,7 +24,7 @@ pub mod swaps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{Cursor, Read};
+use std::io::{Cursor, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -242,6 +242,22 @@ pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
 /// program from before a fault was mended.
 pub fn slotpress_path() -> PathBuf {
     std::env::var_os("TESTED_PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_slotpress")), PathBuf::from)
+}
+
+/// Ends a lock. Closing the file is not enough: a program that another test starts at this moment has the descriptor too,
+/// until it runs.
+pub fn release(lock: File) {
+    lock.unlock().expect("unlocked");
+}
+
+/// Writes a program that a test runs. Another program does so: as long as any process has it open for writing, it does not
+/// run, and one that another test starts at this moment would have this process's descriptor.
+pub fn write_program(path: &Path, text: &str) {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut shell = shell.spawn().expect("starts");
+    shell.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+    assert!(shell.wait().expect("ends").success());
 }
 
 /// A terminal: what is read of the first is what was written to the second.

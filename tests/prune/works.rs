@@ -198,11 +198,10 @@ fn downloads_that_did_not_end() {
         assert!(partial.exists());
     }
     let held = fs::File::open(&partial).expect("opened");
-    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    held.lock().expect("locked");
     say(&["prune".as_ref(), at, "--partials".as_ref()]);
     assert!(partial.exists(), "it is in use");
-    // Closing is not enough: a program that another test starts may hold a copy of the descriptor for a moment.
-    rustix::fs::flock(&held, rustix::fs::FlockOperation::Unlock).expect("unlocked");
+    release(held);
     say(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
     assert!(partial.exists(), "it was not asked for");
     say(&["prune".as_ref(), at, "--partials".as_ref()]);

@@ -178,7 +178,7 @@ fn a_validator_that_runs() {
             "hint: stop the validator",
         ],
     );
-    drop(lock);
+    release(lock);
     archive(case.ledger.path(), case.out.path(), &[]);
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::http::{Request, Server, file, redirect};
+use crate::common::http::{Request, Server, answer, file, redirect};
 use crate::common::screen::run;
 use crate::common::site::{self, Way};
 use crate::common::*;
@@ -113,6 +113,18 @@ fn a_server_is_a_source_like_any_other() {
         let (code, said, errors) = run(&["inspect", &url, "--by-owner"]);
         assert_eq!(code, if has_ranges { 0 } else { 4 }, "{said}{errors}");
     }
+    // A server that asks for a user: also for what it lists.
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let closed = Server::start(move |request, stream| match request.path.as_str() {
+        _ if !request.headers.contains_key("authorization") => answer(stream, "401 Unauthorized", &[], b""),
+        "/snapshots/" => answer(stream, "200 OK", &[], format!("<a href=\"{FULL_26}\">").as_bytes()),
+        path if path.ends_with(FULL_26) => file(request, stream, &bytes, "\"a\""),
+        _ => answer(stream, "404 Not Found", &[], b""),
+    });
+    let url = closed.url("/snapshots/");
+    assert_eq!(run(&["verify", &url]).0, 4);
+    let (code, said, errors) = run(&["verify", &url.replace("http://", "http://user:secret@")]);
+    assert!(code == 0 && said.starts_with("ok      http://127") && !said.contains("secret"), "{said}{errors}");
     // What a directory of them says, apart from where they are.
     let dir = served::two_archives();
     let own = without_path(lines(&["inspect", text(&fixture(FULL_26))]).remove(0));

@@ -21,10 +21,8 @@ fn the_nightly_job_runs_as_printed() {
         block.split_once("```").expect("its end").0.to_string()
     };
     let script = bin.join("slotpress-nightly");
-    fs::write(&script, block("```sh\n")).expect("written");
+    write_program(&script, &block("```sh\n"));
     std::os::unix::fs::symlink(slotpress_path(), bin.join("slotpress")).expect("linked");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&script, mode).expect("set");
     let crontab = block("```\n# /etc/cron.d/slotpress");
     let (_, job) = crontab.lines().find_map(|line| line.split_once("  sol  ")).expect("a job");
     let job = || {

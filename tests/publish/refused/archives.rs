@@ -1,7 +1,7 @@
 //! What is not published, and what is not replaced.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -18,9 +18,8 @@ fn what_is_damaged_is_kept_aside_and_told() {
     fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
     let told = stage.dir.path().join("told");
     let hook = stage.dir.path().join("hook");
-    fs::write(&hook, format!("#!/bin/sh\necho \"$PUBLISH_ARCHIVE $PUBLISH_ERROR\" >> {}\n", told.display()))
-        .expect("written");
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("set");
+    let script = format!("#!/bin/sh\necho \"$PUBLISH_ARCHIVE $PUBLISH_ERROR\" >> {}\n", told.display());
+    write_program(&hook, &script);
     let flags = ["--on-failed", hook.to_str().expect("UTF-8"), "--on-published", "/nonexistent"];
     let output = stage.once(&flags);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
@@ -47,7 +46,7 @@ fn two_at_once_and_wrong_places() {
     let output = stage.once(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is in use by"));
-    drop(lock);
+    release(lock);
     let own = stage.snapshots();
     let output = stage.once(&["--pins", own.to_str().expect("UTF-8")]);
     assert_eq!(output.status.code(), Some(2));

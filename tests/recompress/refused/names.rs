@@ -18,7 +18,7 @@ fn two_recompress_for_one_name() {
         fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }
     // What nobody holds was left by a killed run.
-    drop(held);
+    release(held);
     let (code, _, stderr) = run(&["recompress", text(&source), "-o", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(names(dir.path()), [FULL_26]);
