@@ -105,7 +105,7 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
             print_ledger(&inspect_ledger(paths, args.slot, threads, ui)?, ui);
         }
         for archive in input.archives() {
-            print_archive(&inspect_archive(archive.named(), threads, ui)?, ui);
+            print_archive(&inspect_archive(archive.named(), threads, ui)?, archive.is_stream(), ui);
         }
     }
     input.print_transfers(ui);
@@ -130,7 +130,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
     Ok(args.account.is_some() || is_by_owner(args))
 }
 
-pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
+fn print_archive(found: &ArchiveInspection, is_stream: bool, ui: &Ui) {
     let (entries, file_bytes) = (&found.entries, found.file_bytes);
     if ui.is_json() {
         return ui.print_report("inspect", found);
@@ -163,8 +163,8 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let made_by = match (written, found.is_of_firedancer) {
         (Some(by), true) => format!("{by}, of an archive of Firedancer's"),
         (Some(by), false) => by,
-        (None, true) => format!("Firedancer; {NO_INDEX}"),
-        (None, false) => NO_INDEX.to_string(),
+        (None, true) => format!("Firedancer; {}", how_read(is_stream)),
+        (None, false) => how_read(is_stream).to_string(),
     };
     field(ui, "made by", &made_by);
     if let Some(root) = found.root {
@@ -178,7 +178,12 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     }
 }
 
-const NO_INDEX: &str = "no index: decoded from the first byte to the last";
+fn how_read(is_stream: bool) -> &'static str {
+    match is_stream {
+        true => "decoded from the first byte to the last, as it was sent",
+        false => "no index: decoded from the first byte to the last",
+    }
+}
 
 fn frames_text(found: &ArchiveInspection) -> String {
     let frames = &found.frames;

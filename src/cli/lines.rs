@@ -10,9 +10,27 @@ pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
-/// Lays out a table in at most `columns` columns. Cells that are too wide are broken into several lines. The columns
-/// listed in `words` are aligned left, all others right.
-pub fn table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
+/// Lays out a table in at most `columns` columns. Cells that are too wide are broken into several lines, but for a name in
+/// the last column, which then stands on a line of its own. The columns listed in `words` are aligned left, all others right.
+pub fn table(headings: &[&str], mut rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
+    let last = headings.len().saturating_sub(1);
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(String::as_str).chain(headings.get(at).copied());
+        cells.map(display_width).max().unwrap_or_default() + 2
+    };
+    let names = || rows.iter().filter_map(|row| row.get(last)).flat_map(|name| name.split_whitespace());
+    let longest = names().map(display_width).max().unwrap_or_default();
+    let others = (0..last).map(width).sum::<usize>();
+    if words.contains(&last) && last > 0 && others <= columns && others + longest > columns {
+        let names: Vec<String> = rows.iter_mut().filter_map(Vec::pop).collect();
+        let mut lines = plain_table(&headings[..last], rows, words, columns).into_iter();
+        let heading = lines.next().into_iter();
+        return heading.chain(lines.zip(names).flat_map(|(row, name)| [row, format!("  {name}")])).collect();
+    }
+    plain_table(headings, rows, words, columns)
+}
+
+fn plain_table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(headings).add_rows(rows);
     for (at, column) in table.column_iter_mut().enumerate() {
@@ -143,6 +161,18 @@ mod tests {
         assert_eq!(lines, ["hint: to check it, give", command, "and, `an open one"]);
         let name = "incremental-snapshot-350006937-350007037-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
         assert_eq!(wrap("", &format!("the archive {name} is"), 40), ["the archive", name, "is"]);
+    }
+
+    #[test]
+    fn names_in_tables_stay_whole() {
+        let rows = |name: &str| vec![vec!["1 s".to_string(), "350006937".to_string(), name.to_string()]; 2];
+        let headings = ["age", "slot", "source"];
+        let short = table(&headings, rows("a:80"), &[2], 40);
+        assert_eq!(short[1..], ["1 s  350006937  a:80", "1 s  350006937  a:80"]);
+        let name = "mirror.example.org:8899/mainnet-beta/snapshots";
+        let long = table(&headings, rows(name), &[2], 40);
+        let (row, name) = ("1 s  350006937".to_string(), format!("  {name}"));
+        assert_eq!(long[1..], [&row, &name, &row, &name].map(String::as_str));
     }
 
     #[test]

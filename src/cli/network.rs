@@ -296,6 +296,11 @@ impl ArchiveInput {
         &self.named
     }
 
+    /// True of what is sent once: its index was not read.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.sent, Some(Sent::Stream(_)))
+    }
+
     pub fn print_transfer(&self, ui: &Ui) {
         let Some(sent) = &self.sent else { return };
         let (transferred, file_bytes) = (sent.transferred(), self.named.length_bytes().unwrap_or_default());
