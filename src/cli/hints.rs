@@ -51,7 +51,7 @@ pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
     }
     let foreign = foreign(&text, &has);
     debug_assert!(foreign.is_none(), "the command has no flag {foreign:?}, which its hint names: {text}");
-    foreign.is_none().then_some(text)
+    (foreign.is_none() && !text.is_empty()).then_some(text)
 }
 
 /// Words a hint for a command that `has` some flags.

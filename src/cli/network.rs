@@ -13,7 +13,7 @@ use slotpress::net::{
 };
 use slotpress::source::{StreamSource, Transferred, UrlSource};
 use slotpress::{
-    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, Hint, IoContext, LedgerPaths,
+    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, IoContext, LedgerPaths,
     NamedArchive, Result, Root, Url,
 };
 use slotpress_base::text::ShowPath;
@@ -270,7 +270,8 @@ impl ArchiveInput {
         }
         if let Reads::Again(why) = reads {
             let what = format!("{}: the server does not send ranges of the file, and {why}", shown(&remote.url));
-            return Err(Error::new(ErrorKind::Network, what).with_hint(Hint::UseFetch));
+            let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
+            return Err(Error::new(ErrorKind::Network, what).with_hint(hint));
         }
         let source = Arc::new(StreamSource::open(&client, remote, stop)?);
         let named = NamedArchive::from_source(source.clone(), name);

@@ -45,16 +45,19 @@ pub fn error(error: &io::Error) -> Error {
 }
 
 /// Standard output for rows, of which a reader may take as many as it wants.
+#[cfg(feature = "export")]
 pub struct Rows<'a> {
     to: InterruptibleWriter<'a>,
     pub is_closed: bool,
 }
 
 /// Opens standard output for rows.
+#[cfg(feature = "export")]
 pub fn for_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
     Ok(Rows { to: for_data(progress)?, is_closed: false })
 }
 
+#[cfg(feature = "export")]
 impl Write for Rows<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes);

@@ -79,7 +79,7 @@ hints! {
     ConvertFile: "save the archive in a file, make one for Agave of it by `recompress` with `for_agave`, and restore that",
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
-    GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
+    GiveBaseSlot: "an incremental archive needs the slot of its full archive{: `base_slot`}",
     GiveGenesis: "the chain's genesis.bin tells how long its slots take{: `genesis`}",
     GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
     GiveCredentials:
@@ -106,7 +106,7 @@ hints! {
     MoveArchivesBetween: "move it to another directory, or have `existing_state` move it aside",
     MoveNewerArchives:
         "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
-    Replace: "`replace` replaces it, `skip_existing` leaves it",
+    Replace: "{`replace` replaces it}{, `skip_existing` leaves it}",
     ReplaceState: "restore into an empty directory, or replace that state with `existing_state`",
     SpillToDisk:
         "give more `memory_bytes`, or a directory on a disk: {`temporary_dir`, }an output on a disk, or TMPDIR{; \

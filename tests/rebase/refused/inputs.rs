@@ -105,6 +105,9 @@ fn another_full_archive_of_the_same_slot() {
     let other = fixture_of(AGAVE_4_4, "snapshot-26-");
     let ledger = dir.path().join("ledger");
     let restored = run_json(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
+    let (_, report, _) = run_json(&["verify", text(&other), text(&rebased)], None);
+    let failures = report["failures"].as_array().expect("failures");
+    assert!(failures.len() == 1 && failures[0]["rule"] == "base-mismatch", "not what follows from it: {report}");
     for (code, report, said) in [run_json(&["verify", text(&other), text(&rebased)], None), restored] {
         let said = format!("{report} {said}");
         assert!(code == 3 && said.contains("a full archive of hash"), "{code}: {said}");

@@ -38,6 +38,7 @@ const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
 /// Advice for a broken rule.
 const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
+const BASE: &str = "give the full archive that it builds on";
 const SOURCE: &str = "do not use it; take the archive from another source";
 const RECOMPRESS: &str = "recompress it: that makes an archive that all clients read";
 const CONVERT: &str = "for Agave, convert it by recompressing; Firedancer loads it as it is";
@@ -169,7 +170,7 @@ rules! {
     /// Slot, base slot and hash in the name are those of the bank.
     NameMismatch, Name, ALL, NAME, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
-    BaseMismatch, Name, ALL, SOURCE, SEEN, "the incremental archive does not build on this full one";
+    BaseMismatch, Name, ALL, BASE, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that the caller expects.
     NotExpected, Name, NOBODY, SOURCE, OWN, "the state is not the expected one";
     /// The archive has the root that the caller expects.

@@ -34,8 +34,8 @@ use crate::state::second_pass::{StateFacts, StatePart, StateVisitor};
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
-    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
-    VerifyReport, check_base, check_pair, judge_rebased_on, judge_root, judge_storage_map,
+    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
+    Task, VerifyReport, check_base, check_pair, judge_rebased_on, judge_root, judge_storage_map,
 };
 
 /// Clients, checks and settings of a verification.
@@ -365,6 +365,11 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
         if let Some(map) = base.whole_map() {
             judge_storage_map(map, base.storages(), None, true, &base.findings)?;
         }
+    }
+    if newest.findings.has(Rule::BaseMismatch) {
+        // What follows from it would hide it.
+        newest.findings.skip(Check::State, "the archives are no pair");
+        return Ok(());
     }
     if let Some(map) = newest.whole_map() {
         let mut storages = newest.storages().to_vec();
