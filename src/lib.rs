@@ -287,7 +287,8 @@ pub mod net {
     pub use crate::bootstrap::archives::FetchedArchive;
     pub use crate::bootstrap::bases::Way;
     pub use crate::bootstrap::choose::{Choice as ChosenArchive, Places as ChosenPlaces};
-    pub use crate::bootstrap::trust::Vouchers;
+    pub use crate::bootstrap::next::GivenUp;
+    pub use crate::bootstrap::trust::{Confirmed, NotVouching, Vouchers};
 }
 
 /// HTTP server for a directory of archives.

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Elapsed, Error, Progress, Result, Stopwatch};
+use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
+use slotpress_net::find::Expected;
 use slotpress_net::{Client, Fetched, FindOptions, Limits, SourceArg, Url};
-use slotpress_read::Publishable;
 
-use super::expected::Expected;
-use super::fetcher::{ArchiveRequest, FetchContext, Fetcher, ObtainedArchive};
-use super::trust::{self, Vouchers};
+use super::fetcher::{FetchContext, Fetcher};
+use super::next::GivenUp;
+use super::trust::{Trust, Vouchers};
+use crate::restore::Supply;
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]
@@ -28,9 +29,11 @@ pub struct FetchOptions {
     pub dir: PathBuf,
     /// Bounds of the downloads.
     pub limits: Limits,
-    /// Servers that vouch for the state.
+    /// Servers that are asked whether they have the state.
     #[setters(into)]
     pub trusted: Vec<Url>,
+    /// So many of them must confirm it.
+    pub quorum: usize,
 }
 
 impl FetchOptions {
@@ -42,6 +45,7 @@ impl FetchOptions {
             dir: dir.into(),
             limits: Limits::default(),
             trusted: Vec::new(),
+            quorum: 1,
         }
     }
 }
@@ -85,11 +89,18 @@ impl Serialize for FetchedArchive {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct FetchReport {
     pub archives: Vec<FetchedArchive>,
-    #[serde(rename = "vouched_by", serialize_with = "Vouchers::servers")]
+    #[serde(flatten, serialize_with = "vouched")]
     pub vouchers: Vouchers,
+    /// A newer state that was on offer, and was not to be had.
+    pub given_up: Option<GivenUp>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
+}
+
+/// Serializes the servers alone: `fetch` has no expected hash.
+fn vouched<S: Serializer>(vouchers: &Vouchers, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    vouchers.confirmed.serialize(serializer)
 }
 
 /// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
@@ -105,8 +116,9 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         find: options.find.clone(),
         wants_incremental: options.wants_incremental,
         limits: &options.limits,
-        trusted: &options.trusted,
+        trust: Trust { client, trusted: &options.trusted, quorum: options.quorum },
         expected: Expected::default(),
+        expects_roots: options.limits.expect_root.is_some(),
         dir: &options.dir,
         bases: &[],
         replaces_state: false,
@@ -114,41 +126,28 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     };
     let mut fetcher = Fetcher::new(context.clone(), progress)?;
     let names = fetcher.named()?;
-    let mut archives = Vec::new();
-    let servers = if let Some(newest) = names.last() {
-        let servers = trust::require(client, &options.trusted, newest, progress)?;
-        for name in &names {
-            archives.push(name_it(fetcher.whole(ArchiveRequest::Named(name))?)?.archive);
+    let (mut archives, mut vouchers, mut given_up) = (Vec::new(), Vouchers::default(), None);
+    // The newest first: it is the state, for which trusted servers are asked.
+    for name in names.iter().rev() {
+        fetcher.only(name, archives.is_empty());
+        let done = fetcher.run(&take_all)?;
+        if archives.is_empty() {
+            vouchers = done.vouchers;
         }
-        servers
-    } else {
-        let report = context.look(progress)?;
-        report.require_candidate()?;
-        fetcher.use_found(&report)?;
-        let (full, incremental) = match fetch_pair(&mut fetcher) {
-            Ok(pair) => pair,
-            Err(error) => {
-                fetcher.leave_base(error)?;
-                fetch_pair(&mut fetcher)?
-            }
-        };
-        let servers = incremental.as_ref().unwrap_or(&full).vouching.clone();
-        archives.extend([Some(full), incremental].into_iter().flatten().map(|obtained| obtained.archive));
-        servers
-    };
-    Ok(FetchReport { archives, vouchers: Vouchers { is_expected: false, servers }, elapsed: stopwatch.elapsed() })
-}
-
-fn fetch_pair(fetcher: &mut Fetcher<'_>) -> Result<(ObtainedArchive, Option<ObtainedArchive>)> {
-    let full = name_it(fetcher.whole(ArchiveRequest::Full)?)?;
-    let incremental = fetcher.incremental_on(&full)?.map(|obtained| name_it(Some(obtained))).transpose()?;
-    Ok((full, incremental))
-}
-
-fn name_it(obtained: Option<ObtainedArchive>) -> Result<ObtainedArchive> {
-    let mut obtained = obtained.ok_or_else(|| Error::failed("no source has the archive"))?;
-    if let Some(download) = &obtained.download {
-        obtained.archive.path = Some(download.file().publish(&obtained.archive.name.to_string())?);
+        archives.splice(0..0, done.archives);
     }
-    Ok(obtained)
+    if names.is_empty() {
+        let (report, left) = context.look(progress)?;
+        report.require_candidate()?;
+        fetcher.use_found(left)?;
+        let done = fetcher.run(&take_all)?;
+        (archives, vouchers, given_up) = (done.archives, done.vouchers, done.given_up);
+    }
+    Ok(FetchReport { archives, vouchers, given_up, elapsed: stopwatch.elapsed() })
+}
+
+/// Reads nothing: the archives are named as they come.
+fn take_all(supply: &mut dyn Supply) -> Result<()> {
+    while supply.next()?.is_some() {}
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Full archives that this node has: if a source has an incremental archive on one of them, only that need be fetched.
 //!
-//! An old full archive is of use only with an incremental archive on it. Where it is damaged, or that archive cannot be
-//! fetched, the run goes on with what the sources have. Not here: the ranking (in `slotpress_net::find`).
+//! An old full archive is of use only with an incremental archive on it. Not here: the ranking (in `slotpress_net::find`), and
+//! what follows where one of the two is of no use ([`next`](super::next)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use slotpress_base::{Error, Result, ShowPath, text};
 use slotpress_format::ArchiveName;
-use slotpress_net::{Candidate, FindReport, SourceArg};
+use slotpress_net::{FindReport, SourceArg};
 use slotpress_read::catalog::REMOTE;
 
 /// Limit on the ways that a plan describes: with each full archive that the node has, and without.
@@ -82,40 +82,9 @@ pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceArg>> {
     Ok(sources)
 }
 
-fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
+/// The full archives in an archives directory.
+pub fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
     let entries = [dir.to_path_buf(), dir.join(REMOTE)].into_iter().flat_map(fs::read_dir).flatten().flatten();
     let names = entries.filter_map(|entry| ArchiveName::from_path(&entry.path()));
     names.filter(|name| name.base_slot.is_none()).collect()
-}
-
-/// The full archives on local disks that are of use only with an incremental archive: a source has a newer one, or what
-/// goes on it was rebased.
-pub fn names_of(candidates: &[Candidate]) -> Vec<ArchiveName> {
-    let fulls = candidates.iter().map(|candidate| &candidate.full);
-    let newest = fulls.filter(|full| !full.is_local()).map(|full| full.name.slot).max();
-    let is_base = |candidate: &&Candidate| {
-        let is_older = newest.is_some_and(|newest| candidate.full.name.slot < newest);
-        let incremental = candidate.incremental.as_ref();
-        candidate.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
-    };
-    candidates.iter().filter(is_base).map(|candidate| candidate.full.name.clone()).collect()
-}
-
-/// Puts the ways that use a full archive of this node behind those of the sources, unless they lead to a younger state by
-/// fewer bytes. Leaves out those that a restore would refuse: where the archives directory has a full archive between the
-/// two, a validator would make its next incremental archive on that, and closed accounts would come back.
-pub fn rank(candidates: &mut Vec<Candidate>, dir: &Path, replaces_state: bool) {
-    let bases = names_of(candidates);
-    let is_on_base = |candidate: &Candidate| candidate.full.is_local() && bases.contains(&candidate.full.name);
-    let fulls = if replaces_state { Vec::new() } else { fulls_in(dir) };
-    candidates.retain(|candidate| {
-        let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
-        !is_on_base(candidate) || !fulls.iter().any(|name| between.contains(&name.slot))
-    });
-    let other = candidates.iter().find(|candidate| !is_on_base(candidate));
-    let fewer = other.and_then(Candidate::fetch_bytes);
-    let is_longer = |candidate: &Candidate| fewer.zip(candidate.fetch_bytes()).is_some_and(|(fewer, own)| own >= fewer);
-    if candidates.first().is_some_and(|first| is_on_base(first) && is_longer(first)) {
-        candidates.sort_by_key(|candidate| is_on_base(candidate) && is_longer(candidate));
-    }
 }

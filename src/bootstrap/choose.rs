@@ -1,12 +1,11 @@
-//! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
+//! An archive that is fetched, and everybody who has it.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
-use slotpress_format::ArchiveName;
-use slotpress_net::{Candidate, Offer, Place, Remote};
+use slotpress_format::{ArchiveName, Root};
+use slotpress_net::{Offer, Place, Remote};
 
-use super::expected::Expected;
 use crate::restore::dry_run::lies_in;
 
 #[derive(Clone, Debug)]
@@ -14,6 +13,8 @@ use crate::restore::dry_run::lies_in;
 pub struct Choice {
     pub name: ArchiveName,
     pub length_bytes: Option<u64>,
+    /// Root of its frame hashes, if a list names it.
+    pub root: Option<Root>,
     /// Where it is: one file, or servers, the best first.
     pub place: Places,
 }
@@ -52,11 +53,11 @@ impl Choice {
 
     /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
     /// is longer. Who says that it has another root has other bytes under the same name.
-    fn of(best: &Offer, all: &[Offer]) -> Self {
+    pub(super) fn of(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
         };
-        let same = || std::iter::once(best).chain(all).filter(|offer| is_same(offer));
+        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
         let is_cut = |local: &Offer| {
             let mut remote = same().filter(|offer| matches!(offer.place, Place::Remote(_)));
             remote.any(|remote| remote.length_bytes.zip(local.length_bytes).is_some_and(|(all, local)| local < all))
@@ -79,7 +80,7 @@ impl Choice {
                 (Places::Servers(remotes), best.length_bytes)
             }
         };
-        Self { name: best.name.clone(), length_bytes, place }
+        Self { name: best.name.clone(), length_bytes, root: best.root, place }
     }
 
     /// The file or server that is read first, without secrets.
@@ -100,37 +101,4 @@ impl Choice {
             _ => first,
         }
     }
-}
-
-/// The archives of candidates: the full ones in their order, and the incremental ones.
-pub fn offers_of(candidates: &[Candidate]) -> Vec<Offer> {
-    let fulls = candidates.iter().map(|candidate| &candidate.full);
-    fulls.chain(candidates.iter().filter_map(|candidate| candidate.incremental.as_ref())).cloned().collect()
-}
-
-/// The first full archive; of several that were begun before, the first of those.
-pub fn full(offers: &[Offer], is_begun: impl Fn(&ArchiveName) -> bool) -> Option<Choice> {
-    let fulls = || offers.iter().filter(|offer| offer.name.base_slot.is_none());
-    let best = fulls().find(|offer| is_begun(&offer.name)).or(fulls().next())?;
-    Some(Choice::of(best, offers))
-}
-
-pub fn named(offers: &[Offer], name: &ArchiveName) -> Option<Choice> {
-    Some(Choice::of(offers.iter().find(|offer| offer.name == *name)?, offers))
-}
-
-/// The name of the newest archive of the state that a full one is part of.
-pub fn newest_name(offers: &[Offer], full: &ArchiveName, expected: Expected) -> ArchiveName {
-    if expected.is_any() && expected.is_named(full) {
-        return full.clone();
-    }
-    incremental(offers, full, expected).map_or_else(|| full.clone(), |choice| choice.name)
-}
-
-/// The newest incremental archive on a full one, or that of the state that is expected.
-pub fn incremental(offers: &[Offer], full: &ArchiveName, expected: Expected) -> Option<Choice> {
-    let is_fit = |offer: &&Offer| offer.goes_on(full) && expected.is_named(&offer.name);
-    let newest = offers.iter().filter(is_fit).map(|offer| offer.name.slot).max()?;
-    let best = offers.iter().filter(is_fit).find(|offer| offer.name.slot == newest)?;
-    Some(Choice::of(best, offers))
 }

@@ -6,10 +6,9 @@
 pub mod archives;
 pub mod bases;
 pub mod choose;
-mod expected;
 mod fetcher;
 pub mod genesis;
-mod rejected;
+pub mod next;
 mod supply;
 pub mod trust;
 
@@ -20,18 +19,16 @@ use archives::FetchedArchive;
 use bases::Way;
 use choose::Choice;
 use derive_setters::Setters;
-use expected::Expected;
-use fetcher::{ArchiveRequest, FetchContext, Fetcher, KEPT_HINT};
+use fetcher::{FetchContext, Fetcher};
+use next::{GivenUp, Left};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::threads::guarded;
-use slotpress_base::{Elapsed, Error, ErrorKind, KeptDir, Progress, Result, Space, Stopwatch, text};
+use slotpress_base::{Elapsed, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
-use slotpress_net::fetch::partial::kept_bytes;
+use slotpress_net::find::Expected;
 use slotpress_net::{Candidate, Client, FindOptions, FindReport, Limits, SourceArg, Url};
 use slotpress_read::CheckMode;
-use supply::ArchiveSupply;
-use trust::Vouchers;
+use trust::{Trust, Vouchers};
 
 use crate::restore::dry_run::preview_fetched;
 use crate::restore::{ExistingState, RestoreReport, RestoreTarget, restore_supplied};
@@ -52,9 +49,11 @@ pub struct BootstrapOptions {
     pub restore: RestoreTarget,
     /// Limits of the downloads.
     pub limits: Limits,
-    /// Servers of which at least one must confirm the state.
+    /// Servers that are asked whether they have the state.
     #[setters(into)]
     pub trusted: Vec<Url>,
+    /// So many of them must confirm it.
+    pub quorum: usize,
     /// Hash that the cluster's genesis must have.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
@@ -73,6 +72,7 @@ impl BootstrapOptions {
             restore: RestoreTarget::new(ledger),
             limits: Limits::default(),
             trusted: Vec::new(),
+            quorum: 1,
             expected_genesis_hash: None,
             expect_roots: Vec::new(),
         }
@@ -86,8 +86,9 @@ impl BootstrapOptions {
             find,
             wants_incremental: self.wants_incremental,
             limits: &self.limits,
-            trusted: &self.trusted,
+            trust: Trust { client, trusted: &self.trusted, quorum: self.quorum },
             expected: Expected::of_check(&self.restore.check),
+            expects_roots: !self.expect_roots.is_empty(),
             dir: self.restore.paths.snapshots_dir(),
             bases: &self.bases,
             replaces_state: self.restore.existing_state != ExistingState::Refuse,
@@ -103,6 +104,8 @@ pub struct BootstrapReport {
     pub archives: Vec<FetchedArchive>,
     #[serde(flatten)]
     pub vouchers: Vouchers,
+    /// A newer state that was on offer, and was not to be had.
+    pub given_up: Option<GivenUp>,
     pub genesis_hash: Option<Hash>,
     /// The report of the restore. Serializes as the paths that it replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
@@ -142,7 +145,7 @@ pub struct BootstrapPlan {
     #[serde(skip)]
     options: BootstrapOptions,
     #[serde(skip)]
-    found: FindReport,
+    found: (FindReport, Left),
 }
 
 impl BootstrapPlan {
@@ -168,20 +171,19 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// As of [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let context = options.context(client);
-    let report = context.look(progress)?;
+    let found = options.context(client).look(progress)?;
+    let (report, left) = &found;
     let candidate = report.require_candidate()?.clone();
-    let offers = choose::offers_of(&report.candidates);
-    let full = context.full_of(&offers, &bases::names_of(&report.candidates))?;
-    let incremental = choose::incremental(&offers, &full.name, context.expected);
-    let kept_bytes = kept_bytes(context.dir, &full.name.to_string());
+    let (full, incremental) = left.choices(&candidate);
+    let kept_bytes = left.node.kept_bytes(&full.name);
     let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
     let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
     // What is fetched, and what is copied from elsewhere.
-    let added_bytes = choices().filter(|choice| !choice.is_in(context.dir)).map(length).sum();
+    let dir = options.restore.paths.snapshots_dir();
+    let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(length).sum();
     let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)?;
-    let (ways, options) = (bases::ways(&report), options.clone());
-    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found: report })
+    let (ways, options) = (bases::ways(report), options.clone());
+    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found })
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive to a ledger that boots. Blocks until all is
@@ -197,7 +199,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
 fn run(
     client: &Client,
     options: &BootstrapOptions,
-    found: Option<FindReport>,
+    found: Option<(FindReport, Left)>,
     progress: &dyn Progress,
 ) -> Result<BootstrapReport> {
     client.check_thread()?;
@@ -206,70 +208,34 @@ fn run(
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     let context = options.context(client);
     let mut fetcher = Fetcher::new(context.clone(), progress)?;
-    let report = match found {
-        Some(report) => report,
+    let (report, left) = match found {
+        Some(found) => found,
         None => context.look(progress)?,
     };
     report.require_candidate()?;
-    fetcher.use_found(&report)?;
+    fetcher.use_found(left)?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small: if it cannot be had, nothing else is fetched.
     let genesis = genesis::find(client, &servers, ledger, options.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
-    let done = loop {
-        if let Some(done) = attempt(&mut fetcher, options, progress)? {
-            break done;
-        }
-    };
-    let genesis_hash = genesis.map(|genesis| genesis.place(ledger)).transpose()?;
-    Ok(BootstrapReport { genesis_hash, elapsed: stopwatch.elapsed(), ..done })
-}
-
-/// Restores while archives arrive; `None` if another source is to be tried.
-fn attempt(
-    fetcher: &mut Fetcher<'_>,
-    options: &BootstrapOptions,
-    progress: &dyn Progress,
-) -> Result<Option<BootstrapReport>> {
-    let mut restore_options = options.restore.clone();
+    let mut restore = options.restore.clone();
     // A server confirms only a name: the state must agree with it.
     if !options.trusted.is_empty() {
-        restore_options.check.mode = CheckMode::State;
+        restore.check.mode = CheckMode::State;
     }
-    let attempted = std::thread::scope(|scope| {
-        let mut arriving = ArchiveSupply::new(scope, fetcher, progress);
-        let result = guarded(|| restore_supplied(&mut arriving, &restore_options, &options.expect_roots, progress));
-        arriving.stop();
-        let error = match result {
-            Ok(restore) => return Ok(arriving.into_report(restore, options.restore.check.expect_hash.is_some())),
-            Err(error) => error,
-        };
-        let is_damaged = error.kind() == ErrorKind::Damaged;
-        if is_damaged {
-            arriving.mark_failed(&error.to_string());
-        }
-        let is_wrong = is_damaged || error.kind() == ErrorKind::Unsupported;
-        let wrong = arriving.obtained.pop().filter(|_| is_wrong && !arriving.is_final);
-        Err(Box::new((error, arriving.failure, wrong.map(|obtained| obtained.source))))
-    });
-    let (error, failure, wrong) = match attempted {
-        Ok(done) => return Ok(Some(done)),
-        Err(failed) => *failed,
-    };
-    if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
-        return Err(Error::interrupted().with_hint(KEPT_HINT));
-    }
-    let error = match fetcher.leave_base(error) {
-        Ok(()) => return Ok(None),
-        Err(error) => error,
-    };
-    // The failure of the download says more than that of its reader, unless the restore stopped the download.
-    match (failure.filter(|failure| failure.kind() != ErrorKind::Interrupted), wrong) {
-        (Some(failure), _) => fetcher.failed(failure, ArchiveRequest::Full).map(|_| None),
-        (None, Some(wrong)) => fetcher.reject(wrong, error).map(|()| None),
-        (None, None) => Err(error),
-    }
+    let done = fetcher.run(&|supply| restore_supplied(supply, &restore, &options.expect_roots, progress))?;
+    let genesis_hash = genesis.map(|genesis| genesis.place(ledger)).transpose()?;
+    let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
+    Ok(BootstrapReport {
+        archives: archives.collect(),
+        vouchers: Vouchers { is_expected: options.restore.check.expect_hash.is_some(), ..done.vouchers },
+        given_up: done.given_up,
+        genesis_hash,
+        restore: done.result,
+        after_last_byte: done.last_byte_at.map(|at| at.elapsed()),
+        elapsed: stopwatch.elapsed(),
+    })
 }
 
 /// URL of the directory that contains an archive.

@@ -1,21 +1,46 @@
 //! Confirmation of an archive by trusted servers: its name holds slot and hash of the state; a trusted server has an
 //! archive of the same state, or one that contradicts it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, shown};
+use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, origin_of, shown};
+
+use super::choose::{Choice, Places};
+
+/// A trusted server that does not confirm a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct NotVouching {
+    pub server: String,
+    #[serde(rename = "reason")]
+    pub why: String,
+}
+
+/// Trusted servers that confirm a state, and those that do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Confirmed {
+    /// Those that have the archive.
+    #[serde(rename = "vouched_by")]
+    pub by: Vec<String>,
+    /// The others, and why.
+    #[serde(rename = "not_vouched_by")]
+    pub not_by: Vec<NotVouching>,
+}
 
 /// Confirmations of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Vouchers {
-    /// Trusted servers that have the archive.
-    #[serde(rename = "vouched_by")]
-    pub servers: Vec<String>,
+    /// What the trusted servers say.
+    #[serde(flatten)]
+    pub confirmed: Confirmed,
     /// True if the operator gave the hash (`--expect-hash`).
     pub is_expected: bool,
 }
@@ -23,23 +48,19 @@ pub struct Vouchers {
 impl Vouchers {
     /// True if there is any confirmation.
     pub fn is_vouched(&self) -> bool {
-        self.is_expected || !self.servers.is_empty()
-    }
-
-    /// Serializes the servers alone: `fetch` has no expected hash.
-    pub(super) fn servers<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        self.servers.serialize(serializer)
+        self.is_expected || !self.confirmed.by.is_empty()
     }
 }
 
 impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = self.is_expected.then_some("the expected hash".to_string());
-        let names: Vec<String> = expected.into_iter().chain(self.servers.iter().cloned()).collect();
+        let names: Vec<String> = expected.into_iter().chain(self.confirmed.by.iter().cloned()).collect();
         match names.is_empty() {
-            true => f.write_str("no other server: slot and hash are the claim of the source alone"),
-            false => f.write_str(&names.join(", ")),
+            true => f.write_str("no other server: slot and hash are the claim of the source alone")?,
+            false => f.write_str(&names.join(", "))?,
         }
+        self.confirmed.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))
     }
 }
 
@@ -47,14 +68,74 @@ impl fmt::Display for Vouchers {
 /// nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
-/// Asks every trusted server for the archive, or another one of the same slot and hash. Returns those that have it.
-///
-/// # Errors
-/// One of them has another hash for the slot: one of the two sources is wrong.
-pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
-    let mut vouching = Vec::new();
-    for url in trusted {
-        progress.check()?;
+/// Servers that the operator trusts, of which so many must confirm a state.
+#[derive(Clone, Copy)]
+pub struct Trust<'a> {
+    pub client: &'a Client,
+    pub trusted: &'a [Url],
+    pub quorum: usize,
+}
+
+impl Trust<'_> {
+    /// Asks every trusted server for an archive, or another one of the same slot and hash. A server that alone offers the archive
+    /// cannot confirm what it says itself.
+    ///
+    /// # Errors
+    /// One of them has another hash for the slot: one of the two sources is wrong.
+    pub fn confirm(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
+        let (name, mut confirmed, mut asked) = (&choice.name, Confirmed::default(), BTreeSet::new());
+        let sources: BTreeSet<String> = match &choice.place {
+            Places::Local(_) => BTreeSet::new(),
+            Places::Servers(remotes) => remotes.iter().map(|remote| origin_of(&remote.asked)).collect(),
+        };
+        // One server is one voice, by however many URLs.
+        for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
+            progress.check()?;
+            let why = match sources.len() == 1 && sources.contains(&origin_of(url)) {
+                true => Some(format!("it is the only source of {name} itself")),
+                false => self.why_not(url, name, progress)?,
+            };
+            let server = shown(url);
+            match why {
+                None => confirmed.by.push(server),
+                Some(why) => {
+                    progress.warn(&format!("{server} does not vouch for {name}: {why}"));
+                    confirmed.not_by.push(NotVouching { server, why });
+                }
+            }
+        }
+        Ok(confirmed)
+    }
+
+    pub fn is_enough(&self, confirmed: &Confirmed) -> bool {
+        self.trusted.is_empty() || confirmed.by.len() >= self.quorum.max(1)
+    }
+
+    pub fn too_few(&self) -> String {
+        match self.quorum {
+            0 | 1 => "no trusted server confirms it".to_string(),
+            quorum => format!("fewer than {quorum} trusted servers confirm it"),
+        }
+    }
+
+    /// Same as [`confirm`](Self::confirm), and requires that enough of them do, before a byte of the archive is downloaded.
+    ///
+    /// # Errors
+    /// Those of [`confirm`](Self::confirm); or too few have it.
+    pub fn require(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
+        let confirmed = self.confirm(choice, progress)?;
+        if self.is_enough(&confirmed) {
+            return Ok(confirmed);
+        }
+        let too_few = self.too_few().replace("confirms it", &format!("confirms {}", choice.name));
+        let too_few = too_few.replace("confirm it", &format!("confirm {}", choice.name));
+        Err(Error::new(ErrorKind::Network, too_few)
+            .with_hint("nothing of it was fetched: try again in a minute, or name another trusted server"))
+    }
+
+    /// Why a trusted server does not confirm an archive; `None` if it does.
+    fn why_not(&self, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<String>> {
+        let client = self.client;
         // Names that the server tells by redirects or in its list.
         let offers: Vec<Offer> = client.offers(&SourceArg::Server(url.clone()), progress).unwrap_or_default();
         progress.check()?;
@@ -74,27 +155,12 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
                 has => has,
             },
         };
-        match has {
-            Ok(true) => vouching.push(shown(url)),
-            Ok(false) => progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url))),
-            Err(error) => progress.warn(&format!("cannot ask whether a trusted server has {name}: {error}")),
-        }
+        Ok(match has {
+            Ok(true) => None,
+            Ok(false) => Some("it does not have it".to_string()),
+            Err(error) => Some(format!("it cannot be asked: {error}")),
+        })
     }
-    Ok(vouching)
-}
-
-/// Same as [`ask`], and requires an answer, before a byte of the archive is downloaded: if there are trusted servers,
-/// one must have it.
-///
-/// # Errors
-/// Those of [`ask`]; or no trusted server has it.
-pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
-    let vouching = ask(client, trusted, name, progress)?;
-    if !trusted.is_empty() && vouching.is_empty() {
-        return Err(Error::new(ErrorKind::Network, format!("no trusted server confirms {name}"))
-            .with_hint("nothing of it was fetched: try again in a minute, or name another trusted server"));
-    }
-    Ok(vouching)
 }
 
 /// True if a server has the archive: it answers its name, and does not answer a random name, since some servers answer

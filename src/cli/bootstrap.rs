@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::net::{ChosenArchive, Way};
+use slotpress::net::{ChosenArchive, GivenUp, Way};
 use slotpress::{
-    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, RestoreTarget, Result, Root, Space, bootstrap,
+    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, Space, bootstrap,
     plan_bootstrap,
 };
 use slotpress_base::text;
@@ -79,6 +79,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?)
         .check(check)
         .io_policy(io_policy);
+    let (trusted, quorum) = args.transfer.trusted()?;
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(args.peers.find_options(&args.sources)?)
         .wants_incremental(!args.no_incremental)
@@ -86,7 +87,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .restore(target)
         // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
-        .trusted(args.transfer.trusted()?)
+        .trusted(trusted)
+        .quorum(quorum)
         .expected_genesis_hash(args.expect_genesis_hash)
         .expect_roots(args.expect_root.clone());
     let client = args.transfer.client(max_rate)?;
@@ -95,8 +97,10 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         print_plan(&plan, &options, ui);
         return plan.space.iter().try_for_each(Space::check);
     }
-    print_report(&bootstrap(&client, &options, ui)?, &options, ui);
+    let report = bootstrap(&client, &options, ui)?;
+    print_report(&report, &options, ui);
     super::list::tell_of_partials(options.restore.paths.snapshots_dir(), ui);
+    tell_of_better(report.given_up.as_ref(), ui);
     Ok(())
 }
 
@@ -124,6 +128,13 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     }
     let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
     ui.print(&format!("  elapsed  {} in all{}", values::show_duration(report.elapsed.wall), after.unwrap_or_default()));
+}
+
+/// Says, as the last line, that a newer state was not to be had.
+pub fn tell_of_better(given_up: Option<&GivenUp>, ui: &Ui) {
+    let Some(GivenUp { archives, slot, why, .. }) = given_up else { return };
+    let names: Vec<String> = archives.iter().map(ToString::to_string).collect();
+    ui.warn(&format!("a newer state was given up, of slot {slot}: {}: {why}", names.join(" and ")));
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {

@@ -20,6 +20,7 @@ const NAMES: &[(&str, &str)] = &[
     ("publish", "`slotpress publish`"),
     ("recompress", "`slotpress recompress`"),
     ("replace", "--force"),
+    ("restore", "`slotpress restore`"),
     ("sources", "a source"),
     ("verify", "`slotpress verify`"),
 ];

@@ -147,6 +147,10 @@ pub struct TransferArgs {
     /// them has a different state of that slot
     #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_TRUST")]
     trust: Vec<String>,
+    /// Number of trusted servers that must have it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..),
+          requires = "trust")]
+    quorum: u8,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -165,8 +169,14 @@ impl TransferArgs {
         limits
     }
 
-    pub fn trusted(&self) -> Result<Vec<Url>> {
-        self.trust.iter().map(|text| parse_url(text)).collect()
+    /// The trusted servers, and how many of them must confirm the state.
+    pub fn trusted(&self) -> Result<(Vec<Url>, usize)> {
+        let trusted: Vec<Url> = self.trust.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
+        let quorum = usize::from(self.quorum);
+        match trusted.is_empty() || quorum <= trusted.len() {
+            true => Ok((trusted, quorum)),
+            false => Err(Error::usage(format!("--quorum {quorum} needs as many servers with --trust"))),
+        }
     }
 
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {

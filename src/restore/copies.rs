@@ -56,7 +56,7 @@ impl ArchiveCopy {
             Origin::Arriving(copy) => Way::Cloned(copy),
             Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Way::Stays,
             Origin::File => {
-                let source = File::open(path).or_path("open", path)?;
+                let source = open_file(path)?;
                 let copy = Unpublished::create_in(dir)?;
                 match rustix::fs::ioctl_ficlone(copy.file(), &source) {
                     Ok(()) => Way::Cloned(copy),

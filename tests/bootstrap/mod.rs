@@ -11,10 +11,12 @@ mod refused {
     mod bases;
     mod disks;
     mod ledgers;
+    mod silence;
     mod sources;
 }
 mod survives {
     mod bases;
+    mod choices;
     mod ledgers;
     mod panics;
     mod servers;

@@ -115,6 +115,7 @@ hints! {
     UseFind: "`find` shows what sources have",
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
     UseRecompress: "`recompress` makes one",
+    UseRestore: "to use what is here: `restore`; otherwise give other sources, or try again later",
     UseVerify: "`verify` says what is damaged, and where",
     WriteIntoDirectory:
         "write into a directory; or, if the reader of the pipe checks what it gets, use `CheckMode::Frames`",

@@ -48,7 +48,7 @@ pub use fetch::partial::{PartialFile, remove_left_journal};
 pub use fetch::{Download, Fault, Fetched, GivenBytes, Limits, STREAMS_DEFAULT, STREAMS_MAX, take_up};
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
 pub use options::ClientOptions;
-pub use remote::Remote;
+pub use remote::{Remote, origin_of};
 pub use request::check_clock;
 pub use reqwest::{self, Url};
 pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};

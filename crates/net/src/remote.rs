@@ -42,6 +42,15 @@ pub struct Remote {
     pub(super) is_operator: bool,
 }
 
+/// Server of a URL.
+pub fn origin_of(url: &Url) -> String {
+    // URLs of stores have no origin by the URL standard.
+    match url.origin() {
+        origin if origin.is_tuple() => origin.ascii_serialization(),
+        _ => shown(&url.join("/").unwrap_or_else(|_| url.clone())),
+    }
+}
+
 impl Remote {
     #[cfg(test)]
     pub(crate) fn of_url(url: &Url) -> Self {
@@ -66,11 +75,7 @@ impl Remote {
     }
 
     pub fn origin(&self) -> String {
-        // URLs of stores have no origin by the URL standard.
-        match self.url.origin() {
-            origin if origin.is_tuple() => origin.ascii_serialization(),
-            _ => shown(&self.url.join("/").unwrap_or_else(|_| self.url.clone())),
-        }
+        origin_of(&self.url)
     }
 
     /// Time of the last modification; `None` if the server sends none or one in the future.

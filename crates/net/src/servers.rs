@@ -119,6 +119,8 @@ pub struct Offer {
     pub root: Option<Root>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system.
     pub modified: Option<SystemTime>,
+    /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the file.
+    pub bank_time: Option<SystemTime>,
     pub slot_time: Option<SlotTime>,
     /// For the results of `rebase`: snapshot hash of the full archive that it goes on, if a list or the file tells it.
     pub rebased_on: Option<Hash>,
@@ -170,7 +172,7 @@ impl Offer {
         };
         let (length_bytes, modified) = (remote.length_bytes, remote.modified());
         let place = Place::Remote(remote);
-        Ok(Self { name, length_bytes, root: None, modified, slot_time: None, rebased_on: None, place })
+        Ok(Self { name, length_bytes, root: None, modified, bank_time: None, slot_time: None, rebased_on: None, place })
     }
 
     /// Offers a local file. Warns of a damaged one, and returns `None`.
@@ -188,7 +190,7 @@ impl Offer {
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
         let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
-        Some(Self { name, length_bytes, place, root: None, modified, slot_time: None, rebased_on })
+        Some(Self { name, length_bytes, place, root: None, modified, bank_time: None, slot_time: None, rebased_on })
     }
 }
 

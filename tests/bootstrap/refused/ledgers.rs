@@ -13,9 +13,14 @@ fn trusted_servers_vouch_or_refuse() {
         let ledger = dir.path().join(ledger);
         run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--trust", &trusted.url("")])
     };
-    let said = bootstrap(&server, "vouched");
+    let said = bootstrap(&serve(&files, Way::Ranges), "vouched");
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.line("bootstrap")["vouched_by"].as_array().expect("a list").len(), 1);
+    assert_eq!(said.line("bootstrap")["not_vouched_by"].as_array().expect("a list").len(), 0);
+    // The source vouches for nothing that only it says.
+    let said = bootstrap(&server, "itself");
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("it is the only source of"), "{said:?}");
     // The same slots with another hash.
     let other: Files = files
         .iter()
@@ -45,6 +50,35 @@ fn trusted_servers_vouch_or_refuse() {
     let said = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(!dir.path().join("lies/snapshots/26").exists());
+}
+
+/// So many of the trusted must confirm: the report names who does and who does not; one server is one voice.
+#[test]
+fn so_many_must_confirm() {
+    let files = archives(&[]);
+    let [source, one, two, empty] = [&files, &files, &files, &Files::new()].map(|files| serve(files, Way::Ranges));
+    for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
+        let run = |trusted: &[&str], quorum: &str| {
+            let dir = temp_dir();
+            let out = dir.path().join("out");
+            let trust: Vec<&str> = trusted.iter().flat_map(|url| ["--trust", url]).collect();
+            run(&[&[command, &source.url(""), flag, text(&out), "--quorum", quorum][..], &trust].concat())
+        };
+        let [one, two, empty] = [&one, &two, &empty].map(|server| server.url("/"));
+        let said = run(&[&one, &empty, &two], "2");
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let line = said.line(command);
+        assert_eq!(line["vouched_by"], serde_json::json!([one, two]), "{said:?}");
+        assert_eq!(line["not_vouched_by"][0]["server"], empty.as_str(), "{said:?}");
+        assert!(line["not_vouched_by"][0]["reason"].as_str().is_some_and(|why| why.contains("does not have")));
+        for trusted in [&[one.as_str(), &empty][..], &[&one, &one], &[&one, &source.url("/")]] {
+            let said = run(trusted, "2");
+            assert_eq!(said.code, Some(4), "{said:?}");
+            assert!(said.stderr.contains("fewer than 2 trusted servers confirm"), "{said:?}");
+        }
+        assert_eq!(run(&[&one], "2").code, Some(2));
+        assert_eq!(run(&[], "1").code, Some(2));
+    }
 }
 
 /// A state that no name promises is refused before a byte is fetched; one that is there is taken, though there is a newer.

@@ -275,7 +275,7 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     let report = slotpress::bootstrap(&client, &options, &warnings).expect("a ledger");
     assert_eq!(report.restore.slot, 26);
     let warnings = warnings.0.into_inner().expect("no panic");
-    assert!(warnings.iter().any(|line| line.contains("boots from the full one of slot 26")), "{warnings:?}");
+    assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
 /// An incremental archive that goes away while it is fetched: the next newest is taken, here none, and the full archive is not

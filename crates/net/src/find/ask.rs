@@ -17,6 +17,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, Front, IndexPolicy, look_for_slot_time};
 
 use super::FindOptions;
+use super::rank::Offered;
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
 
@@ -51,11 +52,11 @@ pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
 pub fn by_bank_file(
     client: &Client,
     options: &FindOptions,
-    offers: &mut [(Offer, String, bool)],
+    offers: &mut [Offered],
     slot_time: &mut Option<SlotTime>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let is_undated = offers.iter().all(|(offer, ..)| offer.modified.is_none());
+    let is_undated = offers.iter().all(|(offer, ..)| offer.bank_time.is_none());
     let is_of_use = (is_undated && options.max_age.is_some()) || (options.measures_single && slot_time.is_none());
     let mut newest: Vec<&mut Offer> =
         offers.iter_mut().filter(|(_, _, is_operator)| *is_operator && is_of_use).map(|(offer, ..)| offer).collect();
@@ -65,7 +66,7 @@ pub fn by_bank_file(
         if let Some(front) = bank_front(client, remote, &offer.name, progress)? {
             *slot_time = slot_time.or(front.slot_time);
             // Of use only where an age must be known: `bootstrap` asks for it there only, and is to judge as `find` does.
-            offer.modified = offer.modified.or(front.time.filter(|_| options.max_age.is_some()));
+            offer.bank_time = offer.bank_time.or(front.time.filter(|_| options.max_age.is_some()));
             break;
         }
     }

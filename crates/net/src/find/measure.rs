@@ -22,18 +22,15 @@ const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 /// line. One that does not send is given the lowest rate, and falls behind. All archives of a server have its rate.
 pub fn measure(
     client: &Client,
-    candidates: &mut [Candidate],
+    candidates: &[Candidate],
+    rates: &mut BTreeMap<String, u64>,
     measured_max: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let remote = candidates.iter_mut().take(measured_max).filter(|candidate| !candidate.is_measured());
     progress.stage("Measuring", None);
-    let mut rates: BTreeMap<String, u64> = BTreeMap::new();
-    for candidate in remote {
-        let Some(remote) = candidate.remote() else { continue };
+    for (_, remote) in candidates.iter().take(measured_max).flat_map(Candidate::remotes) {
         let server = remote.origin();
-        if let Some(rate) = rates.get(&server) {
-            candidate.rate_bytes_per_second = Some(*rate);
+        if rates.contains_key(&server) {
             continue;
         }
         let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
@@ -69,7 +66,6 @@ pub fn measure(
             Err(_) => 0,
         }
         .max(RATE_MIN_BYTES_PER_SECOND);
-        candidate.rate_bytes_per_second = Some(rate);
         rates.insert(server, rate);
     }
     Ok(())

@@ -7,6 +7,7 @@
 mod ask;
 mod cluster;
 mod measure;
+pub mod node;
 mod options;
 pub mod rank;
 
@@ -17,8 +18,9 @@ use std::time::Duration;
 pub use ask::patient_offers;
 use ask::{ask_all, by_bank_file, local_slot_time};
 pub use cluster::{Cluster, ClusterFacts};
+pub use node::{Bad, Expected, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
-use rank::{Facts, ages_by_time, pair_up};
+use rank::{Offered, Ranking};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
@@ -52,6 +54,9 @@ pub struct Candidate {
     pub age: Option<Duration>,
     /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
     pub(crate) behind: Duration,
+    /// Bytes of what is to be fetched that are here already.
+    pub(crate) kept_bytes: u64,
+    pub(crate) fetch_time: Duration,
     /// Bytes of one connection to [`Candidate::remote`] in a second, where that was measured.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
@@ -80,22 +85,22 @@ impl Candidate {
         sum_of(self.offers().filter(|offer| !offer.is_local()))
     }
 
-    /// The archive on a server that takes the longest to fetch: the full one, unless it is local.
-    pub fn remote(&self) -> Option<&Remote> {
-        self.offers().find_map(|offer| match &offer.place {
-            Place::Remote(remote) => Some(remote),
+    /// The archives on servers, the full one first.
+    pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
+        self.offers().filter_map(|offer| match &offer.place {
+            Place::Remote(remote) => Some((offer, remote)),
             Place::Local(_) => None,
         })
     }
 
     /// Estimated time to fetch what is not on a local disk.
     pub fn fetch_time(&self) -> Duration {
-        self.facts().fetch_time()
+        self.fetch_time
     }
 
     /// Estimated time to restore both archives.
     pub fn restore_time(&self, restore_bytes_per_second: u64) -> Duration {
-        self.facts().restore_time(restore_bytes_per_second)
+        rank::restore_time(self.bytes(), restore_bytes_per_second)
     }
 }
 
@@ -142,8 +147,8 @@ pub struct OnOlder {
 }
 
 impl OnOlder {
-    fn of_all(offers: &[(Offer, String, bool)]) -> Vec<Self> {
-        let is_on_older = |(offer, source, _): &&(Offer, String, bool)| {
+    fn of_all(offers: &[Offered]) -> Vec<Self> {
+        let is_on_older = |(offer, source, _): &&Offered| {
             let fulls = offers.iter().filter(|(other, from, _)| from == source && other.is_full());
             let newest = fulls.map(|(full, ..)| full.name.slot).max();
             !offer.is_full() && !offer.is_local() && newest != offer.name.base_slot
@@ -181,6 +186,9 @@ pub struct FindReport {
     pub on_older: Vec<OnOlder>,
     /// What is of no use; of peers, at most 10,000.
     pub refused: Vec<Refused>,
+    /// What ranks the candidates.
+    #[doc(hidden)]
+    pub ranking: Ranking,
     pub relaxed: Vec<String>,
     pub cluster: ClusterFacts,
     pub asked_count: usize,
@@ -243,11 +251,8 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     offers.retain(|(offer, source, _)| {
         let is_possible = slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX));
         if !is_possible {
-            report.refuse(
-                source.clone(),
-                format!("names slot {}, which the cluster has not reached", offer.name.slot),
-                false,
-            );
+            let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
+            report.refuse(source.clone(), why, false);
         }
         is_possible
     });
@@ -257,53 +262,21 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         by_bank_file(client, options, &mut offers, &mut slot_time, progress)?;
     }
     let slot_time = slot_time.unwrap_or_default();
-    let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
-    let age_by_time = ages_by_time(&offers, slot_time, clock::now());
     report.on_older = OnOlder::of_all(&offers);
-    let mut candidates = pair_up(offers, options.wants_incremental);
-    if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
-        report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
-    }
-    if slot_time.source() == SlotTimeSource::Assumed {
-        report.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
-    }
     report.slot_time = slot_time;
-    report.max_age = options.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(slot_time);
-    for candidate in &mut candidates {
-        let own = candidate.slot();
-        let slots_behind = slot.or(newest).unwrap_or(own).saturating_sub(own);
-        candidate.behind = slot_time.of_slots(slots_behind);
-        (candidate.age, candidate.age_slots) = match slot {
-            Some(_) => (Some(candidate.behind), Some(slots_behind)),
-            None => (age_by_time(own), age_by_time(own).map(|age| slot_time.slots_in(age))),
-        };
-    }
-    if slot.is_none() && !candidates.is_empty() {
-        report.relaxed.push(match candidates.iter().all(|candidate| candidate.age.is_some()) {
-            true => "no RPC server reports the current slot: ages are those of the files".to_string(),
-            false => {
-                "no RPC server reports the current slot, and not every server reports the age of its files".to_string()
-            }
-        });
-    }
-    rank::sort(&mut candidates, options.restore_bytes_per_second);
-    // What is too old before a byte has come need not be measured.
-    report.drop_stale(&mut candidates, options.max_age);
-    // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
-    for _ in 0..MEASURE_ROUNDS_MAX {
-        if candidates.len() > 1 || options.measures_single {
-            measure::measure(client, &mut candidates, options.measured_max, progress)?;
-        }
-        rank::sort(&mut candidates, options.restore_bytes_per_second);
-        if candidates.first().is_none_or(Candidate::is_measured) {
-            break;
-        }
-    }
-    report.drop_stale(&mut candidates, options.max_age);
-    for candidate in &mut candidates {
-        candidate.expected_age_slots = candidate.expected_age.map(|age| slot_time.slots_in(age));
-    }
-    report.candidates = candidates;
+    report.ranking = Ranking {
+        offers,
+        slot,
+        slot_time,
+        max_age: options.max_age,
+        wants_incremental: options.wants_incremental,
+        restore_bytes_per_second: options.restore_bytes_per_second,
+        ..Ranking::default()
+    };
+    report.ranking.date(clock::now());
+    report.max_age = report.ranking.max_age();
+    report.rank_and_measure(client, options, progress)?;
+    report.relax(options);
     Ok(report)
 }
 
@@ -362,10 +335,52 @@ impl FindReport {
         }
     }
 
-    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age: Option<MaxAge>) {
+    /// Ranks, measures the servers of the best, and ranks again.
+    fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
+        let node = Node::default();
+        // What is too old before a byte has come need not be measured.
+        let (mut candidates, mut stale) = self.ranking.rank(&node);
+        // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
+        for _ in 0..MEASURE_ROUNDS_MAX {
+            if candidates.len() > 1 || options.measures_single {
+                let rates = &mut self.ranking.rates;
+                measure::measure(client, &candidates, rates, options.measured_max, progress)?;
+            }
+            (candidates, stale) = self.ranking.rank(&node);
+            let is_measured = |best: &Candidate| best.remotes().all(|(_, remote)| self.ranking.rate(remote).is_some());
+            if candidates.first().is_none_or(is_measured) {
+                break;
+            }
+        }
+        self.candidates = candidates;
+        self.refuse_stale(stale);
+        Ok(())
+    }
+
+    /// Says what is not known of the cluster, or not to be had.
+    fn relax(&mut self, options: &FindOptions) {
+        let ranking = &self.ranking;
+        let fulls = ranking.offers.iter().filter(|(offer, ..)| offer.is_full());
+        let has_incremental = |full: &Offer| ranking.offers.iter().any(|(offer, ..)| offer.goes_on(&full.name));
+        let (has_full, is_alone) =
+            (fulls.clone().next().is_some(), !fulls.clone().any(|(full, ..)| has_incremental(full)));
+        let are_dated = fulls.clone().all(|(full, ..)| ranking.age(full.name.slot).is_some());
+        if options.wants_incremental && has_full && is_alone {
+            self.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
+        }
+        if self.slot_time.source() == SlotTimeSource::Assumed {
+            let slot_time = self.slot_time;
+            self.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
+        }
+        if self.cluster.slot.is_none() && has_full {
+            let ages = if are_dated { "ages are by the times in bank files" } else { "not every age is known" };
+            self.relaxed.push(format!("no RPC server reports the current slot: {ages}"));
+        }
+    }
+
+    fn refuse_stale(&mut self, stale: Vec<Candidate>) {
         let limit = self.max_age;
-        let is_stale = |candidate: &mut Candidate| candidate.expected_age.map_or(max_age.is_some(), |age| age > limit);
-        for stale in candidates.extract_if(.., |candidate| is_stale(candidate)) {
+        for stale in stale {
             let slot = stale.slot();
             let Some(expected_age) = stale.expected_age else {
                 self.refuse(stale.source, format!("slot {slot} {UNKNOWN_AGE}"), false);
@@ -376,16 +391,5 @@ impl FindReport {
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
             self.refuse(stale.source, why, true);
         }
-    }
-}
-
-impl Candidate {
-    fn is_measured(&self) -> bool {
-        self.rate_bytes_per_second.is_some() || self.remote().is_none()
-    }
-
-    fn facts(&self) -> Facts {
-        let (fetch_bytes, bytes) = (self.fetch_bytes(), self.bytes());
-        Facts { age: self.behind, fetch_bytes, bytes, rate_bytes_per_second: self.rate_bytes_per_second }
     }
 }

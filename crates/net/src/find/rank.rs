@@ -1,15 +1,17 @@
-//! Order of candidates by the age that their state will have at boot. No I/O.
+//! Order of candidates by the age that their state will have at boot: the one ranking, for `find`, `fetch`, `bootstrap`, its plan,
+//! and after each failure. No I/O.
 //!
 //! That is the present age plus the time to download and restore. Rates that were not measured are assumed to be low,
 //! so that an unknown server never ranks before a known one that is as good.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use slotpress_format::SlotTime;
+use slotpress_format::{ArchiveName, SlotTime};
 
-use super::Candidate;
-use crate::Offer;
+use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node};
+use crate::{Offer, Remote};
 
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
@@ -17,101 +19,223 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 /// Assumed size of an archive of unknown size: about mainnet's.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// Time since the bank of the state; if that is unknown, since a newer bank.
-    pub age: Duration,
-    /// Bytes to fetch: of a local archive none.
-    pub fetch_bytes: Option<u64>,
-    /// Bytes of all archives.
-    pub bytes: Option<u64>,
-    pub rate_bytes_per_second: Option<u64>,
+/// An offer, its source, and whether the operator named that.
+pub type Offered = (Offer, String, bool);
+
+/// All that ranks: what sources offer, and what is known of their cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    pub offers: Vec<Offered>,
+    /// The cluster's slot.
+    pub slot: Option<u64>,
+    pub slot_time: SlotTime,
+    /// Slots of archives, and the ages of their banks.
+    pub ages: Vec<(u64, Duration)>,
+    pub max_age: Option<MaxAge>,
+    pub wants_incremental: bool,
+    /// Measured rates of servers, by their origins.
+    pub rates: BTreeMap<String, u64>,
+    pub restore_bytes_per_second: u64,
 }
 
-/// Estimates the ages of banks from the times of archives: a bank is at least as old as the file that holds it, and
-/// older than a newer bank by at least the slots between them. `None` for banks newer than all archives of known time.
-pub fn ages_by_time(
-    offers: &[(Offer, String, bool)],
-    slot_time: SlotTime,
-    now: SystemTime,
-) -> impl Fn(u64) -> Option<Duration> + use<> {
-    let dated = offers
-        .iter()
-        .filter_map(|(offer, ..)| Some((offer.name.slot, now.duration_since(offer.modified?).unwrap_or_default())));
-    let dated: Vec<(u64, Duration)> = dated.collect();
-    move |slot| {
-        let not_older = dated.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
-        not_older.map(|(slots, age)| age.saturating_add(slot_time.of_slots(slots))).max()
+impl Ranking {
+    /// Dates the offers by the times in their bank files.
+    pub fn date(&mut self, now: SystemTime) {
+        let age = |offer: &Offer| {
+            Some((offer.name.slot, now.duration_since(offer.bank_time.or(offer.modified)?).unwrap_or_default()))
+        };
+        self.ages = self.offers.iter().filter_map(|(offer, ..)| age(offer)).collect();
+    }
+
+    /// The age of the bank of a slot: by the cluster's slot, else by its bank file. A bank is older than a newer one by at least the
+    /// slots between them. `None` for banks newer than all of known age.
+    pub fn age(&self, slot: u64) -> Option<Duration> {
+        if let Some(now) = self.slot {
+            return Some(self.slot_time.of_slots(now.saturating_sub(slot)));
+        }
+        let not_older = self.ages.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
+        not_older.map(|(slots, age)| age.saturating_add(self.slot_time.of_slots(slots))).max()
+    }
+
+    /// States that would be older than this at boot are refused.
+    pub fn max_age(&self) -> Duration {
+        self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
+    }
+
+    /// Without a limit by the operator, a state of unknown age is not.
+    fn is_stale(&self, candidate: &Candidate) -> bool {
+        let is_limited = self.max_age.is_some();
+        match candidate.expected_age {
+            Some(age) => age > self.max_age(),
+            None => is_limited,
+        }
+    }
+
+    /// The candidates that a node may use, the best first, and those that are too old.
+    pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
+        let newest = self.slot.or(self.offers.iter().map(|(offer, ..)| offer.name.slot).max());
+        let mut candidates = self.pairs(node);
+        for candidate in &mut candidates {
+            let slot = candidate.slot();
+            candidate.behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
+            candidate.age = self.age(slot);
+            candidate.age_slots = match self.slot {
+                Some(now) => Some(now.saturating_sub(slot)),
+                None => candidate.age.map(|age| self.slot_time.slots_in(age)),
+            };
+            let kept = candidate.remotes().map(|(offer, _)| node.kept_bytes(&offer.name));
+            candidate.kept_bytes = kept.fold(0, u64::saturating_add);
+            let rate = candidate.remotes().next().and_then(|(_, remote)| self.rate(remote));
+            candidate.rate_bytes_per_second = rate;
+            let fetch_time = |(offer, remote): (&Offer, &Remote)| {
+                let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(node.kept_bytes(&offer.name)));
+                fetch_time(left, self.rate(remote))
+            };
+            candidate.fetch_time = candidate.remotes().map(fetch_time).fold(Duration::ZERO, Duration::saturating_add);
+            let rest = candidate.fetch_time.saturating_add(candidate.restore_time(self.restore_bytes_per_second));
+            candidate.rank = candidate.behind.saturating_add(rest);
+            candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
+            candidate.expected_age_slots = candidate.expected_age.map(|age| self.slot_time.slots_in(age));
+        }
+        // What is asked for by its URLs is taken from them in their order.
+        if node.only.is_some() {
+            return (candidates, Vec::new());
+        }
+        // Ties are resolved by: bytes to fetch, sources that the operator named, newer slots, faults, names.
+        candidates.sort_by_cached_key(|one| {
+            let faults = one.offers().map(|offer| node.faults_of(offer)).sum::<usize>();
+            let is_told = !one.is_operator;
+            (
+                one.rank,
+                one.left_bytes().unwrap_or(u64::MAX),
+                is_told,
+                Reverse(one.slot()),
+                faults,
+                one.full.shown(),
+                one.source.clone(),
+            )
+        });
+        // A full archive goes with the one that makes the state the youngest.
+        let mut seen = BTreeSet::new();
+        candidates.retain(|one| seen.insert((one.full.shown(), one.source.clone())));
+        let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
+        bases_behind(&mut candidates, node);
+        (candidates, stale)
+    }
+
+    pub(crate) fn rate(&self, remote: &Remote) -> Option<u64> {
+        self.rates.get(&remote.origin()).copied()
+    }
+
+    /// Pairs each full archive with the newest incremental one on it: of its own source, or of another, since all validators of a
+    /// cluster have the same state at one slot. One that is here is paired with the newest of any. If a state is expected, only
+    /// that counts.
+    fn pairs(&self, node: &Node) -> Vec<Candidate> {
+        let may_be = |offer: &Offer| match &node.only {
+            Some(only) => *only == offer.name,
+            None => offer.is_full(),
+        };
+        let mut pairs = Vec::new();
+        for (full, source, is_operator) in &self.offers {
+            if !may_be(full) || !node.allows(full, None) {
+                continue;
+            }
+            let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
+            let (own, any) = (newest_of(Some(source)), newest_of(None));
+            // What is here is worth more with a newer one from elsewhere; a server is taken at its word.
+            let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
+            let incrementals = [any, own].into_iter().flatten().map(Some);
+            let alone = (own.is_none() && any.is_none()).then_some(None);
+            pairs.extend(incrementals.chain(alone).map(|incremental| Candidate {
+                full: full.clone(),
+                incremental: incremental.cloned(),
+                source: source.clone(),
+                is_operator: *is_operator,
+                age_slots: None,
+                age: None,
+                behind: Duration::ZERO,
+                kept_bytes: 0,
+                fetch_time: Duration::ZERO,
+                rate_bytes_per_second: None,
+                expected_age: None,
+                expected_age_slots: None,
+                rank: Duration::MAX,
+            }));
+        }
+        pairs.retain(|pair| pair.offers().any(|offer| node.expected.is_named(&offer.name)));
+        pairs
+    }
+
+    /// The newest incremental archive on a full one that lies at `full_place`, of one source or of any.
+    pub fn newest_on(
+        &self,
+        full: &ArchiveName,
+        full_place: &str,
+        node: &Node,
+        source: Option<&String>,
+    ) -> Option<&Offer> {
+        let is_enough = node.expected.is_any() && node.expected.is_named(full);
+        if !self.wants_incremental || is_enough || node.only.is_some() {
+            return None;
+        }
+        let fits = self.offers.iter().filter(|(offer, from, _)| {
+            let is_fit = offer.goes_on(full) && node.expected.is_named(&offer.name);
+            is_fit && source.is_none_or(|source| source == from) && node.allows(offer, Some(full_place))
+        });
+        // Equal slots are resolved independently of the order of offers.
+        let newest = fits.max_by_key(|(offer, from, is_operator)| {
+            let faults = Reverse(node.faults_of(offer));
+            (offer.name.slot, offer.is_local(), faults, *is_operator, Reverse(from.clone()))
+        });
+        newest.map(|(offer, ..)| offer)
     }
 }
 
-impl Facts {
-    /// The time to fetch what is not on a local disk.
-    pub fn fetch_time(self) -> Duration {
-        let rate = self.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND);
-        time_for(self.fetch_bytes.unwrap_or(UNKNOWN_BYTES), rate.max(1))
+/// Puts the ways that go on a full archive of this node behind those of the sources, unless they lead to a younger state by
+/// fewer bytes. Leaves out those that a restore would refuse.
+fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
+    let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
+    let newest = remote.map(|candidate| candidate.full.name.slot).max();
+    let is_base = |candidate: &Candidate| candidate.goes_on_base(newest);
+    candidates.retain(|candidate| {
+        let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
+        !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
+    });
+    let fewer = candidates.iter().find(|candidate| !is_base(candidate)).and_then(Candidate::left_bytes);
+    candidates.sort_by_key(|candidate| {
+        is_base(candidate) && fewer.zip(candidate.left_bytes()).is_some_and(|(fewer, own)| own >= fewer)
+    });
+}
+
+impl Candidate {
+    /// True if it goes on a full archive of this node that is of use only with an incremental one: a source has a newer one, or
+    /// what goes on it was rebased.
+    fn goes_on_base(&self, newest_remote: Option<u64>) -> bool {
+        let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
+        let incremental = self.incremental.as_ref();
+        self.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
     }
 
-    /// The time to restore all archives.
-    pub fn restore_time(self, restore_bytes_per_second: u64) -> Duration {
-        time_for(self.bytes.unwrap_or(UNKNOWN_BYTES), restore_bytes_per_second.max(1))
+    /// Bytes that are still to be fetched.
+    pub(crate) fn left_bytes(&self) -> Option<u64> {
+        self.fetch_bytes().map(|bytes| bytes.saturating_sub(self.kept_bytes))
     }
+}
 
-    /// The age that the state will have at boot.
-    pub fn expected_age(self, restore_bytes_per_second: u64) -> Duration {
-        self.age.saturating_add(self.fetch_time()).saturating_add(self.restore_time(restore_bytes_per_second))
-    }
+/// The time to fetch what is not on a local disk.
+fn fetch_time(bytes: Option<u64>, rate_bytes_per_second: Option<u64>) -> Duration {
+    time_for(bytes.unwrap_or(UNKNOWN_BYTES), rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND))
+}
+
+/// The time to restore all archives.
+pub(super) fn restore_time(bytes: Option<u64>, restore_bytes_per_second: u64) -> Duration {
+    time_for(bytes.unwrap_or(UNKNOWN_BYTES), restore_bytes_per_second)
 }
 
 fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
     let thousands = u128::from(bytes).saturating_mul(1000);
-    let milliseconds = thousands.checked_div(u128::from(bytes_per_second)).and_then(|time| time.try_into().ok());
+    let milliseconds = thousands.checked_div(u128::from(bytes_per_second.max(1))).and_then(|time| time.try_into().ok());
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
-}
-
-/// Computes all ages, and sorts by the age at boot, the youngest first. Ties are resolved by: sources that the operator
-/// named, newer slots, then names.
-pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
-    for candidate in candidates.iter_mut() {
-        let facts = candidate.facts();
-        candidate.rank = facts.expected_age(restore_bytes_per_second);
-        let rest = candidate.rank.saturating_sub(facts.age);
-        candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
-    }
-    candidates.sort_by_cached_key(|one| {
-        (one.rank, !one.is_operator, Reverse(one.slot()), one.full.shown(), one.source.clone())
-    });
-}
-
-/// Pairs each full archive with the newest incremental one based on it: one of the same server, otherwise one of
-/// another server, since all validators of a cluster have the same state at one slot.
-pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> Vec<Candidate> {
-    let (full, incremental): (Vec<_>, Vec<_>) =
-        offers.into_iter().partition(|(offer, ..)| offer.name.base_slot.is_none());
-    let newest_on = |full: &Offer, source: Option<&str>| {
-        let fits = incremental.iter().filter(|(offer, from, _)| {
-            wants_incremental && offer.goes_on(&full.name) && source.is_none_or(|source| source == from)
-        });
-        // Equal slots are resolved independently of the order of offers.
-        fits.max_by_key(|(offer, from, is_operator)| (offer.name.slot, *is_operator, Reverse(from.clone())))
-    };
-    let candidate = |(full, source, is_operator): (Offer, String, bool)| {
-        let found = newest_on(&full, Some(&source)).or_else(|| newest_on(&full, None));
-        Candidate {
-            incremental: found.map(|(offer, ..)| offer.clone()),
-            full,
-            source,
-            is_operator,
-            age_slots: None,
-            age: None,
-            behind: Duration::ZERO,
-            rate_bytes_per_second: None,
-            expected_age: None,
-            expected_age_slots: None,
-            rank: Duration::MAX,
-        }
-    };
-    full.into_iter().map(candidate).collect()
 }
 
 #[cfg(test)]
@@ -119,8 +243,8 @@ mod tests {
     use std::path::PathBuf;
 
     use proptest::prelude::*;
+    use slotpress_format::Hash;
     use slotpress_format::ledger::names::Extension;
-    use slotpress_format::{ArchiveName, Hash};
 
     use super::*;
     use crate::Place;
@@ -129,7 +253,16 @@ mod tests {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
         (
-            Offer { name, place, length_bytes, root: None, modified: None, slot_time: None, rebased_on: None },
+            Offer {
+                name,
+                place,
+                length_bytes,
+                root: None,
+                modified: None,
+                bank_time: None,
+                slot_time: None,
+                rebased_on: None,
+            },
             format!("source {source}"),
             source.is_multiple_of(2),
         )
@@ -142,40 +275,48 @@ mod tests {
         }
     }
 
-    fn facts() -> impl Strategy<Value = Facts> {
+    /// The age at boot: age, bytes to fetch, all bytes, rate of the server.
+    fn at_boot(
+        (age_ms, fetch_bytes, bytes, rate): (u64, Option<u64>, Option<u64>, Option<u64>),
+        restore: u64,
+    ) -> Duration {
+        let rest = fetch_time(fetch_bytes, rate).saturating_add(restore_time(bytes, restore));
+        Duration::from_millis(age_ms).saturating_add(rest)
+    }
+
+    fn facts() -> impl Strategy<Value = (u64, Option<u64>, Option<u64>, Option<u64>)> {
         let option = || proptest::option::of(0u64..1 << 45);
-        (0u64..1 << 45, option(), option(), option()).prop_map(|(age_ms, fetch_bytes, bytes, rate)| Facts {
-            age: Duration::from_millis(age_ms),
-            fetch_bytes,
-            bytes,
-            rate_bytes_per_second: rate,
-        })
+        (0u64..1 << 45, option(), option(), option())
     }
 
     #[test]
     fn mainnet() {
         // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 200 s old.
-        let age = Duration::from_secs(200);
-        let bytes = Some(110_000_000_000);
-        let facts = Facts { age, fetch_bytes: bytes, bytes, rate_bytes_per_second: Some(125_000_000) };
-        assert_eq!(facts.expected_age(200_000_000), Duration::from_secs(200 + 880 + 550));
+        let (bytes, rate) = (Some(110_000_000_000), Some(125_000_000));
+        assert_eq!(at_boot((200_000, bytes, bytes, rate), 200_000_000), Duration::from_secs(200 + 880 + 550));
         // With the full archive on the disk, and an incremental one of 2 GB on it.
-        let facts = Facts { fetch_bytes: Some(2_000_000_000), bytes: Some(112_000_000_000), ..facts };
-        assert_eq!(facts.expected_age(200_000_000), Duration::from_secs(200 + 16 + 560));
+        let facts = (200_000, Some(2_000_000_000), Some(112_000_000_000), rate);
+        assert_eq!(at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
     }
 
-    /// A file that was copied today holds an older bank, if an archive of a newer bank is older than the copy.
+    fn ranking(offers: Vec<Offered>) -> Ranking {
+        let restore_bytes_per_second = super::super::RESTORE_BYTES_PER_SECOND_DEFAULT;
+        Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() }
+    }
+
+    /// A bank is older than a newer one, whatever its own file says; the time of a file says nothing.
     #[test]
-    fn ages_by_the_times_of_files() {
+    fn ages_by_the_times_of_banks() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let dated = |slot: u64, age_seconds: Option<u64>| {
             let (mut offer, source, is_operator) = offer(None, slot, 0, None);
-            offer.modified = age_seconds.map(|seconds| now - Duration::from_secs(seconds));
+            offer.bank_time = age_seconds.map(|seconds| now - Duration::from_secs(seconds));
             (offer, source, is_operator)
         };
         let ages = |list: &[(u64, Option<u64>)], slot: u64| {
-            let list: Vec<_> = list.iter().map(|(slot, age)| dated(*slot, *age)).collect();
-            ages_by_time(&list, SlotTime::ASSUMED, now)(slot).map(|age| age.as_secs())
+            let mut ranking = ranking(list.iter().map(|(slot, age)| dated(*slot, *age)).collect());
+            ranking.date(now);
+            ranking.age(slot).map(|age| age.as_secs())
         };
         assert_eq!(ages(&[(100, None)], 100), None, "unknown");
         assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
@@ -198,12 +339,12 @@ mod tests {
         let local = || offer(None, 10, 1, Some(100_000_000_000));
         let best = |rebased_on: Option<u8>| {
             let full = remote(None, 90, 100_000_000_000, None);
-            let mut candidates = pair_up(vec![full, local(), remote(Some(10), 90, 1_000_000_000, rebased_on)], true);
-            for candidate in &mut candidates {
-                candidate.behind = Duration::from_secs(10_000 * (90 - candidate.slot()));
-            }
-            sort(&mut candidates, 200_000_000);
-            let best = candidates.swap_remove(0);
+            let ranking = Ranking {
+                slot_time: SlotTime::new(Duration::from_secs(10), slotpress_format::SlotTimeSource::Rpc)
+                    .expect("a time"),
+                ..ranking(vec![full, local(), remote(Some(10), 90, 1_000_000_000, rebased_on)])
+            };
+            let best = ranking.rank(&Node::default()).0.swap_remove(0);
             (best.full.name.slot, best.slot(), best.fetch_bytes())
         };
         assert_eq!(best(Some(7)), (10, 90, Some(1_000_000_000)));
@@ -219,40 +360,46 @@ mod tests {
             offer(Some(10), 15, 2, None),
             offer(Some(9), 20, 1, None),
         ];
-        let pairs = pair_up(list, true);
-        let slots: Vec<u64> = pairs.iter().map(Candidate::slot).collect();
+        let slots: Vec<u64> = ranking(list).rank(&Node::default()).0.iter().map(Candidate::slot).collect();
         assert_eq!(slots, [15, 15]);
+    }
+
+    /// A node's own full archive goes with the newest incremental one, wherever that is.
+    #[test]
+    fn the_newest_incremental_of_any_place() {
+        let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];
+        let best = ranking(list.clone()).rank(&Node::default()).0.swap_remove(0);
+        assert_eq!(best.incremental.map(|one| one.name.slot), Some(15));
+        // Unless the state of the older one is expected.
+        let mut check = slotpress_read::CheckOptions::default();
+        check.expect_slot = Some(12);
+        let node = Node { expected: super::super::Expected::of_check(&check), ..Node::default() };
+        let best = ranking(list).rank(&node).0.swap_remove(0);
+        assert_eq!(best.incremental.map(|one| one.name.slot), Some(12));
     }
 
     proptest! {
         #[test]
         fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
-            let age = facts.expected_age(restore);
-            let older = Facts { age: facts.age + Duration::from_millis(more), ..facts };
-            prop_assert!(older.expected_age(restore) >= age);
-            let larger = Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts };
-            prop_assert!(larger.expected_age(restore) >= age);
-            let larger = Facts { fetch_bytes: facts.fetch_bytes.map(|bytes| bytes + more), ..facts };
-            prop_assert!(larger.expected_age(restore) >= age);
-            let faster = Facts { rate_bytes_per_second: facts.rate_bytes_per_second.map(|rate| rate + more), ..facts };
-            prop_assert!(faster.expected_age(restore) <= age);
-            prop_assert!(facts.expected_age(restore + more) <= age);
+            let (age, fetch, bytes, rate) = facts;
+            let add = |number: Option<u64>| number.map(|number| number + more);
+            let now = at_boot(facts, restore);
+            prop_assert!(at_boot((age + more, fetch, bytes, rate), restore) >= now);
+            prop_assert!(at_boot((age, fetch, add(bytes), rate), restore) >= now);
+            prop_assert!(at_boot((age, add(fetch), bytes, rate), restore) >= now);
+            prop_assert!(at_boot((age, fetch, bytes, add(rate)), restore) <= now);
+            prop_assert!(at_boot(facts, restore + more) <= now);
         }
 
         #[test]
         fn nothing_overflows(age in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let (age, bytes, rate_bytes_per_second) = (Duration::from_nanos(age), Some(bytes), Some(rate));
-            let _ = Facts { age, fetch_bytes: bytes, bytes, rate_bytes_per_second }.expected_age(restore);
+            let _ = at_boot((age, Some(bytes), Some(bytes), Some(rate)), restore);
         }
 
         #[test]
         fn pairs_fit_and_the_order_does_not_depend_on_who_answered_first(list in offers(), seed in any::<u64>()) {
             let order = |list: Vec<(Offer, String, bool)>| {
-                let mut candidates = pair_up(list, true);
-                for candidate in &mut candidates {
-                    candidate.behind = Duration::from_secs(100 - candidate.slot());
-                }
-                sort(&mut candidates, 1_000_000);
+                let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).0;
                 candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()
             };
             let mut other = list.clone();

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
 
@@ -77,14 +78,16 @@ impl LocalFile {
     /// # Errors
     /// It cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // Checked before `open`, which would block on a pipe until another process writes to it.
-        let metadata = std::fs::metadata(path).map_err(|error| Error::of_open(path, &error))?;
+        // What takes a file's place at any moment may be a pipe, for whose writer an ordinary `open` would wait.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        let file = File::from(opened.map_err(|error| Error::of_open(path, &error.into()))?);
+        let metadata = file.metadata().or_path("read", path)?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))
                 .with_hint("`-` reads an archive from standard input, where the command can"));
         }
-        let file = File::open(path).map_err(|error| Error::of_open(path, &error))?;
-        let length_bytes = file.metadata().or_path("read", path)?.len();
+        let length_bytes = metadata.len();
         Ok(Self { path: path.to_path_buf(), file, length_bytes })
     }
 

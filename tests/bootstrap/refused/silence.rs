@@ -1,0 +1,54 @@
+//! Sources that have nothing, where the node has archives itself.
+
+use std::fs;
+
+use crate::common::http::{Server, answer};
+use crate::common::site::*;
+use crate::common::*;
+
+/// A source that does not answer, or has nothing, is named; where none has anything, what is here is no answer, but the error
+/// tells of it.
+#[test]
+fn sources_that_have_nothing_are_named() {
+    let files = archives(&[]);
+    let all = |status: &'static str, body: &'static str| {
+        Server::start(move |_, stream| answer(stream, status, &[("Content-Type", "application/json")], body.as_bytes()))
+    };
+    let servers = [
+        all("500 Internal Server Error", ""),
+        all("404 Not Found", ""),
+        all("200 OK", r#"{"version":1,"archives":[]}"#),
+        all("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
+    ];
+    let silent: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
+    let (good, hash) = (serve(&files, Way::Ranges), "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi");
+    for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
+        for source in &silent {
+            // It is busy for good: not the whole time is waited for.
+            if source == &silent[0] {
+                continue;
+            }
+            let dir = temp_dir();
+            let out = dir.path().join("out");
+            fs::create_dir(&out).expect("made");
+            files.iter().for_each(|(name, bytes)| fs::write(out.join(name), bytes).expect("written"));
+            let said = run(&[command, source, flag, text(&out)]);
+            assert_eq!(said.code, Some(4), "{command} {source}: {said:?}");
+            let is_named = said.stderr.contains(source.trim_end_matches('/')) && said.stderr.contains("of slot 40");
+            assert!(is_named && said.stderr.contains("slotpress restore"), "{command} {source}: {said:?}");
+            // With another source that has something, it is a warning.
+            let said = run(&[command, source, &good.url("/"), flag, text(&out)]);
+            assert_eq!(said.code, Some(0), "{command} {source}: {said:?}");
+            let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
+            let warnings: Vec<&str> = said.stderr.lines().filter(warns).collect();
+            assert!(warnings.len() == 1 && warnings[0].contains(source.trim_end_matches('/')), "{said:?}");
+        }
+    }
+    // What is here is what was asked for.
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    fs::create_dir(&ledger).expect("made");
+    files.iter().for_each(|(name, bytes)| fs::write(ledger.join(name), bytes).expect("written"));
+    let said = run(&["bootstrap", &silent[4], "--ledger", text(&ledger), "--expect-hash", hash]);
+    assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
+}

@@ -1,0 +1,218 @@
+//! What a run ends with after a failure: the best state that is left, and a last line where a better one was given up.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::bootstrap::Mirror;
+use crate::common::http::{Request, Server, answer};
+use crate::common::site::*;
+use crate::common::*;
+
+/// Serves these files with the mirror's list of archives.
+fn mirror_of(files: Files, list: String) -> Server {
+    Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
+        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
+        false => respond(&files, Way::Ranges, request, stream),
+    })
+}
+
+fn files_of(mirror: &Mirror, names: &[&String]) -> Files {
+    names.iter().map(|name| ((*name).clone(), fs::read(mirror.server.path(name)).expect("read"))).collect()
+}
+
+fn is_get_of(request: &Request, name: &str) -> bool {
+    request.method == "GET" && request.path.ends_with(name)
+}
+
+/// The mirror has the old full archive too, and the rebased one is damaged: the new full archive is fetched, and neither the old
+/// one nor the damaged one again. So where the mirror's old one has other bytes than the node's.
+#[test]
+fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
+    let mirror = Mirror::start();
+    let base = temp_dir();
+    let old = mirror.put_old(base.path());
+    let mut files = files_of(&mirror, &[&mirror.new, &mirror.rebased]);
+    let rebased = files.get_mut(&mirror.rebased).expect("there");
+    let middle = rebased.len() / 3;
+    rebased[middle] ^= 1;
+    let again = temp_dir();
+    let said = run(&["recompress", text(&old), "-o", text(again.path()), "--zstd-level", "1", "--frame-size", "64KiB"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let bytes = |path: &Path| fs::read(path).expect("read");
+    for (is_in_dir, theirs) in
+        [(false, bytes(&old)), (true, bytes(&old)), (true, bytes(&again.path().join(&mirror.old)))]
+    {
+        files.insert(mirror.old.clone(), theirs);
+        let list = mirror.list().replacen(
+            "\"archives\":[",
+            &format!("\"archives\":[{{\"name\":\"{}\",\"size_bytes\":{}}},", mirror.old, files[&mirror.old].len()),
+            1,
+        );
+        let server = mirror_of(files.clone(), list);
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let url = server.url("");
+        let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
+        match is_in_dir {
+            true => drop(mirror.put_old(&ledger)),
+            false => arguments.extend(["--base", text(&old)]),
+        }
+        let said = run(&arguments);
+        assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
+        let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+        assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{said:?}");
+        let requests = server.requests();
+        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{said:?}");
+        assert!(said.line("bootstrap")["given_up"].is_null(), "the same state was had otherwise: {said:?}");
+    }
+}
+
+/// The only source loses its incremental archive: the older state is made, and the last line says which was better, and why it
+/// was given up.
+#[test]
+fn the_last_line_tells_what_was_given_up() {
+    let files = archives(&[]);
+    let incremental = files.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
+    for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
+        let served = files.clone();
+        let server = Server::start(move |request, stream| {
+            let is_lost = request.method == "GET" && request.path.starts_with("/incremental-snapshot-");
+            match is_lost {
+                true => answer(stream, "404 Not Found", &[], b""),
+                false => respond(&served, Way::Ranges, request, stream),
+            }
+        });
+        let dir = temp_dir();
+        let said = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let last = said.stderr.lines().last().unwrap_or_default();
+        assert!(last.contains(&incremental) && last.contains("404") && last.contains("slot 40"), "{said:?}");
+        let given_up = &said.line(command)["given_up"];
+        assert_eq!(
+            (&given_up["slot"], &given_up["archives"][1]),
+            (&40.into(), &incremental.clone().into()),
+            "{said:?}"
+        );
+        // Nothing was given up: nothing is said.
+        let good = serve(&files, Way::Ranges);
+        let said = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
+        assert!(said.code == Some(0) && said.line(command)["given_up"].is_null(), "{said:?}");
+    }
+}
+
+/// Nine mirrors whose archives are damaged, and an honest one: the run ends with its state.
+#[test]
+fn nine_mirrors_that_lie_and_one_that_does_not() {
+    let files = archives(&[]);
+    let incremental = files.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
+    let liars: Vec<Server> = (0..9)
+        .map(|number| {
+            let mut files = files.clone();
+            // Each has another name for what is damaged in another place.
+            let mut bytes = files.remove(&incremental).expect("there");
+            let middle = bytes.len() / 2 + number;
+            bytes[middle] ^= 1;
+            files.insert(incremental.replace("-26-40-", &format!("-26-{}-", 41 + number)), bytes);
+            serve(&files, Way::Ranges)
+        })
+        .collect();
+    let honest = serve(&files, Way::Ranges);
+    let urls: Vec<String> = liars.iter().chain([&honest]).map(|server| server.url("")).collect();
+    for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
+        let dir = temp_dir();
+        let out = dir.path().join("out");
+        let arguments: Vec<&str> =
+            [command].into_iter().chain(urls.iter().map(String::as_str)).chain([flag, text(&out)]).collect();
+        let said = run(&arguments);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let archives = said.line(command)["archives"].as_array().expect("archives").clone();
+        assert_eq!(archives.last().expect("one")["name"].as_str(), Some(incremental.as_str()), "{said:?}");
+        assert!(said.line(command)["given_up"]["slot"].as_u64() > Some(40), "{said:?}");
+    }
+}
+
+/// The node has a full archive and an older incremental one on it, as a run of the day before leaves them; a mirror has a newer one
+/// on the same full archive, which was rebased: only that is fetched.
+#[test]
+fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
+    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let old = mirror.put_old(&ledger);
+    fs::copy(fixture(INCREMENTAL_26_40), ledger.join(INCREMENTAL_26_40.replace("-26-40-", "-26-33-"))).expect("copied");
+    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+    let names: Vec<Option<&str>> = archives.iter().map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{said:?}");
+}
+
+/// What takes the base's place.
+#[derive(Clone, Copy, Debug)]
+enum Swap {
+    Pipe,
+    Directory,
+    Link,
+    Shorter,
+    Gone,
+}
+
+fn swap(base: &Path, swap: Swap) {
+    match swap {
+        Swap::Shorter => {
+            let file = fs::File::options().write(true).open(base).expect("opened");
+            return file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
+        }
+        _ => fs::remove_file(base).expect("removed"),
+    }
+    match swap {
+        Swap::Pipe => {
+            rustix::fs::mkfifoat(rustix::fs::CWD, base, rustix::fs::Mode::from_raw_mode(0o644)).expect("made");
+        }
+        Swap::Directory => fs::create_dir(base).expect("made"),
+        Swap::Link => std::os::unix::fs::symlink("/dev/null", base).expect("linked"),
+        Swap::Shorter | Swap::Gone => {}
+    }
+}
+
+/// A base that becomes something else after it was chosen: the run goes on with the full archive.
+#[test]
+fn a_base_that_is_swapped() {
+    let mirror = Mirror::start();
+    let files = files_of(&mirror, &[&mirror.new, &mirror.rebased]);
+    let list = mirror.list();
+    for (is_late, is_in_dir) in [(false, false), (true, false), (false, true), (true, true)] {
+        for kind in [Swap::Pipe, Swap::Directory, Swap::Link, Swap::Shorter, Swap::Gone] {
+            let dir = temp_dir();
+            let ledger = dir.path().join("ledger");
+            let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
+            let (files, list, rebased) = (files.clone(), list.clone(), mirror.rebased.clone());
+            let (swapped, is_swapped) = (base.clone(), AtomicBool::new(false));
+            // When the genesis is asked for, the base is chosen, and not read; when the rebased archive is fetched, it was read.
+            let server = Server::start(move |request: &Request, stream| {
+                let now = match is_late {
+                    false => request.path.contains("genesis"),
+                    true => is_get_of(request, &rebased) && request.range().is_some(),
+                };
+                if now && !is_swapped.swap(true, Relaxed) {
+                    swap(&swapped, kind);
+                }
+                match request.path.ends_with("/api/v1/archives") {
+                    true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
+                    false => respond(&files, Way::Ranges, request, stream),
+                }
+            });
+            let at = format!("{kind:?}, late: {is_late}, in the directory: {is_in_dir}");
+            let output = slotpress()
+                .args(["bootstrap", &server.url(""), "--ledger", text(&ledger), "--base", text(&base), "--json"])
+                .timeout(Duration::from_secs(60))
+                .output()
+                .expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{at}: {said}");
+            assert!(ledger.join("snapshots/40").is_dir(), "{at}: {said}");
+        }
+    }
+}
