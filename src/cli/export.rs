@@ -32,7 +32,8 @@ use super::{stdout, values};
 /// says that they are right. Into OUTPUT go TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A full archive, its URL, or a ledger directory
+    /// A full archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror or a store, what a node
+    /// would choose is taken
     #[arg(value_name = "FULL|LEDGER")]
     input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
