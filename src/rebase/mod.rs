@@ -33,8 +33,8 @@ use slotpress_format::{
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, VerifyOptions,
-    read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON,
+    VerifyOptions, judge_chains, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
@@ -281,9 +281,7 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
 
 /// Refuses states of which the second does not come after the first.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
-    // What both are: a cluster's first bank has these.
-    let cluster = |bank: &BankFile| (bank.genesis_creation_time, bank.ticks_per_slot);
-    if cluster(old) != cluster(new) {
+    if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
     }
     if new.is_of_firedancer() {

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
-use slotpress_format::StorageMapItem;
+use slotpress_format::{BankFile, StorageMapItem};
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{
     AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateCheck,
-    check_base, check_pair, judge_storage_map, read_again,
+    check_base, check_pair, judge_chains, judge_storage_map, read_again,
 };
 
 use super::Job;
@@ -57,6 +57,7 @@ impl Base {
             state.older_are_of_firedancer();
         }
         check_base(Some(self.slot), Some(bank.slot))?;
+        judge_chains(&bank, newest.bank, &Findings::refusing(|_| true))?;
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
@@ -80,6 +81,7 @@ impl Base {
 }
 
 pub struct Newest<'a> {
+    pub bank: &'a BankFile,
     pub storages: &'a [(u64, u64)],
     pub map: &'a [StorageMapItem],
 }

@@ -38,7 +38,7 @@ impl Job<'_> {
         let first_of_base = storages.len() as u32 + decoded.left_out as u32;
         if let Some(base) = base {
             state.everything_so_far_is_newer(threads)?;
-            base.add_to(&state, &Newest { storages: &storages, map: &decoded.map }, self)?;
+            base.add_to(&state, &Newest { bank: &decoded.bank, storages: &storages, map: &decoded.map }, self)?;
         }
         // Storages that were left out shift the numbers of the others.
         let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {

@@ -32,7 +32,7 @@ use slotpress_read::archive::Archive;
 use slotpress_read::rules::pair::swapped;
 use slotpress_read::{
     Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, check_base, is_rebased, judge_expected, judge_rebased_on, judge_root,
+    StateCheck, StateOutcome, Task, check_base, is_rebased, judge_chains, judge_expected, judge_rebased_on, judge_root,
     judge_storage_map, read_back_snapshot,
 };
 
@@ -278,6 +278,9 @@ impl Run<'_> {
                         return Err(swapped(archive.path(), feed.archives[1].path()).into());
                     }
                     result => result?,
+                }
+                if let Some(full) = full {
+                    judge_chains(&full.bank, &one.bank, &Findings::refusing(|_| true))?;
                 }
                 check_chain(&one.bank, options)?;
                 if is_hashed_in_passing {

@@ -150,7 +150,12 @@ pub fn bank_file(bytes: &[u8]) {
 /// What accounts of sysvars and features hold.
 pub fn sysvars(bytes: &[u8]) {
     check(sysvars::parse_stake_history(bytes));
-    check(sysvars::parse_rewards_active(bytes));
+    check(sysvars::EpochRewards::parse(bytes));
+    check(sysvars::check_rent(bytes));
+    let length = bytes.len() as u64;
+    check(sysvars::check_slot_hashes(bytes, length));
+    check(sysvars::parse_certificate(bytes, length));
+    check(sysvars::parse_reward_stakes(bytes, length));
     check(sysvars::parse_clock(bytes));
     check(sysvars::parse_feature(bytes));
     assert!(check(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));

@@ -2,6 +2,7 @@
 
 pub mod altered;
 pub mod fixtures;
+pub mod remade;
 
 mod works {
     mod directories;
@@ -10,6 +11,7 @@ mod works {
     mod older_archives;
 }
 pub mod refused {
+    mod accounts;
     mod agreement;
     pub mod fields;
     mod firedancer;

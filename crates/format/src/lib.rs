@@ -66,13 +66,17 @@ pub use ledger::lists::{
 };
 pub use ledger::lock::LedgerLock;
 pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
-pub use ledger::programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
+pub use ledger::programs::{
+    CERTIFICATE, CLOCK, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, REDUCED_STAKE_CHANGES, RENT,
+    REWARD_STAKES, SLOT_HASHES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE,
+};
 pub use ledger::rebuilt_bank::{RebuiltBank, RentEpochs, StakedAccounts};
 pub use ledger::record::{
     ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordStart, Records,
     RecordsRest, STORAGE_BYTES_MAX,
 };
 pub use ledger::records::{NoSink, Record, RecordFault, RecordFaultKind, RecordSink, RecordWalker};
+pub use ledger::slot_params::{SHORTER_SLOTS, SlotParams};
 pub use ledger::slot_time::{SlotTime, SlotTimeSource};
 pub use ledger::split::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile, check_data_header,
@@ -82,5 +86,8 @@ pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOT
 pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
-pub use ledger::sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history};
+pub use ledger::sysvars::{
+    EpochRewards, check_rent, check_slot_hashes, parse_certificate, parse_clock, parse_feature, parse_newest_slots,
+    parse_reward_stakes, parse_stake_history,
+};
 pub use ledger::tokens::{TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};

@@ -58,7 +58,7 @@ pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
 pub use rules::clients::{Client, ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_documents, judge_root, judge_storage_map};
 pub use rules::findings::{Check, Failure, Findings, Place};
-pub use rules::pair::{check_base, check_pair};
+pub use rules::pair::{check_base, check_pair, judge_chains};
 pub use rules::rebased::{REBASED_ON, is_rebased, judge_rebased_on};
 pub use rules::rule::Rule;
 pub use state::accounts::{AccountsPass, Task};

@@ -48,7 +48,9 @@ pub struct BankFile {
     pub scheduled_leader: ScheduledLeader,
     /// A vote account in the bank's or an epoch's stakes that Agave cannot parse.
     pub invalid_vote_account: Option<Address>,
+    pub hashes_per_tick: Option<u64>,
     pub ns_per_slot: u128,
+    pub slots_per_year: f64,
     /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
     /// Number of slots before an epoch at which its leaders become known.
@@ -224,9 +226,9 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     read_front(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
     read_bank_fields(&mut r, &mut bank, if keeps_stakes { Keep::All(&mut stakes) } else { Keep::Nothing })?;
-    bank.stakes = Arc::new(stakes);
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
-    let end_error = read_extra_fields(&mut r, &mut bank)?;
+    let end_error = read_extra_fields(&mut r, &mut bank, keeps_stakes.then_some(&mut stakes))?;
+    bank.stakes = Arc::new(stakes);
     bank.breaches = r.take_breaches();
     Ok((bank, end_error))
 }
@@ -261,9 +263,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     r.limit(firedancer::CAPITALIZATION, bank.capitalization);
     bank.max_tick_height = r.u64()?;
     bank.places.hashes_per_tick = r.position();
-    if r.flag("hashes per tick")? {
-        r.skip(8)?;
-    }
+    bank.hashes_per_tick = if r.flag("hashes per tick")? { Some(r.u64()?) } else { None };
     bank.ticks_per_slot = r.u64()?;
     bank.places.ns_per_slot = r.position();
     bank.ns_per_slot = u128::from_le_bytes(r.array()?);
@@ -297,7 +297,7 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
 
 fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
-    r.skip(8)?; // slots per year
+    bank.slots_per_year = f64::from_bits(r.u64()?);
     bank.accounts_data_bytes = r.u64()?;
     bank.slot = r.u64()?;
     r.skip(8)?; // epoch, unused
@@ -376,7 +376,11 @@ fn read_accounts_fields<R: BufRead>(
 }
 
 /// Parses the extra fields. Returns the first error behind the lattice hash.
-fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
+fn read_extra_fields<R: BufRead>(
+    r: &mut FieldReader<R>,
+    bank: &mut BankFile,
+    mut kept: Option<&mut Stakes>,
+) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
         r.skip(8 + 32 + 8 + 32 + 8)?;
@@ -390,7 +394,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     let mut voters = Voters::default();
     let mut found = BTreeSet::new();
     for _ in 0..bank.epoch_stakes_count {
-        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters)?;
+        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters, kept.as_deref_mut())?;
         if wanted.contains(&found_epoch) && found.len() < EPOCHS_MAX {
             found.insert(found_epoch);
         }
@@ -481,11 +485,12 @@ fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>
 }
 
 /// Parses the stakes of an epoch and returns the epoch. `voters` receives those of the first wanted epoch, which is the
-/// bank's.
+/// bank's; `kept` the credits in the last one, by which rewards are paid.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
     voters: &mut Voters,
+    kept: Option<&mut Stakes>,
 ) -> Result<(u64, StakesSummary)> {
     let epoch = r.u64()?;
     match r.u32()? {
@@ -495,12 +500,18 @@ fn read_epoch_stakes<R: BufRead>(
     if epoch > *wanted.end() {
         r.breach(Demand::EpochStakesEpochs, format_args!("epochs up to {}", wanted.end()), epoch);
     }
-    let keep = match epoch == *wanted.start() {
-        true => {
-            *voters = Voters::default(); // Of two, the later one counts.
-            Keep::Voters(voters)
-        }
-        false => Keep::Nothing,
+    // Of two, the later one counts.
+    let mut kept = kept.filter(|_| epoch == *wanted.end());
+    kept.as_deref_mut().map(Stakes::clear_credits);
+    let is_first = epoch == *wanted.start();
+    if is_first {
+        *voters = Voters::default();
+    }
+    let keep = match (is_first, kept) {
+        (true, Some(kept)) => Keep::VotersAndCredits(voters, kept),
+        (true, None) => Keep::Voters(voters),
+        (false, Some(kept)) => Keep::Credits(kept),
+        (false, None) => Keep::Nothing,
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     let count = stakes.vote_account_count;

@@ -25,7 +25,7 @@ pub struct Genesis {
 const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
 
 /// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
-const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
+pub const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 
 impl Genesis {
     pub fn read(path: &Path) -> Result<Self> {

@@ -29,6 +29,7 @@ pub mod programs;
 pub mod rebuilt_bank;
 pub mod record;
 pub mod records;
+pub mod slot_params;
 pub mod slot_time;
 pub mod split;
 pub mod stakes;

@@ -6,7 +6,7 @@ use std::io::BufRead;
 
 use slotpress_base::{Result, to_usize};
 
-use crate::ledger::activation::Term;
+use crate::ledger::activation::{ClusterStake, StakeHistory, Term};
 use crate::ledger::demands::firedancer;
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
@@ -67,6 +67,12 @@ impl Delegation {
     pub fn of_account(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
+    }
+
+    /// Parses the credits of its vote account for which a delegated stake account has had its rewards.
+    pub fn credits_of_account(data: &[u8]) -> u64 {
+        let bytes = data.get(DELEGATION_AT.saturating_add(DELEGATION_BYTES)..).and_then(|rest| rest.first_chunk());
+        bytes.copied().map_or(0, u64::from_le_bytes)
     }
 }
 
@@ -254,6 +260,27 @@ pub struct Stakes {
     pub delegations: Vec<([u8; 32], Delegation)>,
     /// True if there are more than are kept.
     pub has_more: bool,
+    /// Stake of the cluster in past epochs.
+    pub history: StakeHistory,
+    /// Credits of the vote accounts by whose stakes rewards are paid, by address: epochs with the credits at their end and
+    /// start, 24 bytes each.
+    pub credits: BTreeMap<[u8; 32], Box<[u8]>>,
+    /// True if there are more than are kept.
+    pub has_more_credits: bool,
+}
+
+/// Epochs of the history that are kept: as many as Agave keeps.
+const HISTORY_EPOCHS_MAX: usize = 512;
+
+/// Limit on the credits of vote accounts: 64 epochs of the 40,000 that Firedancer takes; mainnet has some 2,000.
+const CREDITS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+impl Stakes {
+    /// Forgets the credits of an epoch's stakes: of two of one epoch, the later count.
+    pub fn clear_credits(&mut self) {
+        self.credits.clear();
+        self.has_more_credits = false;
+    }
 }
 
 /// Adds an item, unless there are as many as are kept.
@@ -268,6 +295,9 @@ fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
 pub enum Keep<'a> {
     All(&'a mut Stakes),
     Voters(&'a mut Voters),
+    /// Credits alone.
+    Credits(&'a mut Stakes),
+    VotersAndCredits(&'a mut Voters, &'a mut Stakes),
     Nothing,
 }
 
@@ -306,7 +336,7 @@ pub fn read_stakes<R: BufRead>(
     // Fields of an account: lamports, data, owner, executable, rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
-    let mut data = Vec::new();
+    let (mut data, mut credits_kept_bytes) = (Vec::new(), 0usize);
     for _ in 0..summary.vote_account_count {
         let (address, stake) = (r.array::<32>()?, r.u64()?);
         let account = read_vote_account(r, &mut data)?;
@@ -327,12 +357,21 @@ pub fn read_stakes<R: BufRead>(
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {
                 *has_more |= !was_kept(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            Keep::Voters(Voters { voters, has_more }) => {
+            Keep::Voters(Voters { voters, has_more }) | Keep::VotersAndCredits(Voters { voters, has_more }, _) => {
                 if let Some(node) = account.node {
                     *has_more |= !was_kept(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX);
                 }
             }
-            Keep::Nothing => {}
+            Keep::Credits(_) | Keep::Nothing => {}
+        }
+        if let Keep::Credits(stakes) | Keep::VotersAndCredits(_, stakes) = &mut keep
+            && let Some(state) = VoteState::parse(&data)
+        {
+            credits_kept_bytes = credits_kept_bytes.saturating_add(32).saturating_add(state.credits.len());
+            match credits_kept_bytes <= CREDITS_BYTES_MAX {
+                true => drop(stakes.credits.insert(address, state.credits.into())),
+                false => stakes.has_more_credits = true,
+            }
         }
     }
     let credits_bytes = if with_credits { 8 } else { 0 };
@@ -353,7 +392,16 @@ pub fn read_stakes<R: BufRead>(
     }
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
-    let history = r.skip_items("the stake history", 4 * 8)?;
+    let history = r.count("the stake history", 4 * 8)?;
+    for _ in 0..history {
+        let epoch = r.u64()?;
+        let cluster = ClusterStake { effective: r.u64()?, activating: r.u64()?, deactivating: r.u64()? };
+        if let Keep::All(stakes) = &mut keep
+            && stakes.history.len() < HISTORY_EPOCHS_MAX
+        {
+            stakes.history.insert(epoch, cluster);
+        }
+    }
     r.limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
     Ok(summary)
 }
@@ -454,6 +502,8 @@ mod tests {
         assert!(other_rate != delegation && other_rate.is_same_stake(&delegation));
         data[124 + 48] = 9;
         assert!(!Delegation::of_account(&data).expect("delegated").is_same_stake(&delegation));
+        data[188] = 5;
+        assert_eq!((Delegation::credits_of_account(&data), Delegation::credits_of_account(&data[..190])), (5, 0));
         assert_eq!(Delegation::of_account(&data[..196]), None);
         data[0] = 1;
         assert_eq!(Delegation::of_account(&data), None, "initialized only");

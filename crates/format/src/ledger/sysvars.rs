@@ -26,11 +26,85 @@ pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     Ok(history)
 }
 
-/// Parses from the sysvar `EpochRewards` whether rewards of the last epoch are being paid out.
-pub fn parse_rewards_active(data: &[u8]) -> Result<bool> {
-    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar EpochRewards");
-    r.skip(8 + 8 + 32 + 16 + 8 + 8)?; // start, partitions, blockhash, points, rewards, of those paid out
-    r.flag("whether rewards are paid out")
+/// The sysvar `EpochRewards`: how the rewards of the last epoch are paid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochRewards {
+    /// Number of blocks in which they are paid out.
+    pub partitions: u64,
+    /// Stake times credits of all stake accounts.
+    pub points: u128,
+    pub lamports: u64,
+    pub distributed_lamports: u64,
+    pub is_active: bool,
+}
+
+impl EpochRewards {
+    pub fn parse(data: &[u8]) -> Result<Self> {
+        let mut r = FieldReader::new(data, data.len() as u64, "the sysvar EpochRewards");
+        r.skip(8)?; // height of the first block
+        let partitions = r.u64()?;
+        r.skip(32)?; // blockhash
+        let points = u128::from_le_bytes(r.array()?);
+        let (lamports, distributed_lamports) = (r.u64()?, r.u64()?);
+        let is_active = r.flag("whether rewards are paid out")?;
+        Ok(Self { partitions, points, lamports, distributed_lamports, is_active })
+    }
+}
+
+/// Checks the sysvar `Rent`: from its price of a byte, Agave computes what an account needs, for sysvars in the first block.
+/// The limits are those of the `solana-rent` crate.
+pub fn check_rent(data: &[u8]) -> Result<()> {
+    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Rent");
+    let lamports_per_byte = r.u64()?;
+    let years = f64::from_bits(r.u64()?);
+    r.skip(1)?; // percentage to burn
+    let limits = [(1.0f64, 1_759_197_129_867), (2.0, 879_598_564_933)];
+    match limits.iter().find(|(for_years, _)| for_years.to_bits() == years.to_bits()) {
+        Some((_, max)) if lamports_per_byte > *max => {
+            Err(r.damaged(format!("{lamports_per_byte} lamports for a byte, more than {max}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Most bytes that Agave's decoder reserves for a list.
+const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+fn list_count<R: std::io::BufRead>(r: &mut FieldReader<R>, name: &str, item_bytes: u64) -> Result<u64> {
+    let count = r.count(name, item_bytes)?;
+    match count.saturating_mul(item_bytes) > LIST_BYTES_MAX {
+        true => Err(r.damaged(format!("{count} items, more than Agave reads"))),
+        false => Ok(count),
+    }
+}
+
+/// Checks the sysvar `SlotHashes`, of which the first `data` are given.
+pub fn check_slot_hashes(data: &[u8], data_bytes: u64) -> Result<()> {
+    let mut r = FieldReader::new(data, data_bytes, "the sysvar SlotHashes");
+    list_count(&mut r, "the slots", 8 + 32).map(drop)
+}
+
+/// Parses the slot of the change to Alpenglow from its certificate, of which the first `data` are given.
+pub fn parse_certificate(data: &[u8], data_bytes: u64) -> Result<u64> {
+    let mut r = FieldReader::new(data, data_bytes, "the certificate of the change to Alpenglow");
+    let slot = r.u64()?;
+    r.skip(32 + 192)?; // block, signature
+    list_count(&mut r, "the signers", 1)?;
+    Ok(slot)
+}
+
+/// Most vote accounts by whose stakes Alpenglow pays rewards.
+const REWARD_STAKES_MAX: u64 = 2000;
+
+/// Parses the epoch from the stakes by which Alpenglow pays rewards, of which the first `data` are given.
+pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
+    let mut r = FieldReader::new(data, data_bytes, "the stakes of Alpenglow's rewards");
+    let epoch = r.u64()?;
+    let count = list_count(&mut r, "the vote accounts", 32 + 8)?;
+    match count > REWARD_STAKES_MAX {
+        true => Err(r.damaged(format!("{count} vote accounts, more than {REWARD_STAKES_MAX}"))),
+        false => Ok(epoch),
+    }
 }
 
 /// Parses from the sysvar `Clock` the seconds since the start of the epoch; `None` if the clock was never set.
@@ -89,11 +163,44 @@ mod tests {
     #[test]
     fn rewards_and_features() {
         let rewards = |active: u8| [&[9; 80][..], &[active]].concat();
-        assert_eq!([0, 1].map(|it| parse_rewards_active(&rewards(it)).expect("read")), [false, true]);
-        assert!(parse_rewards_active(&rewards(2)).is_err() && parse_rewards_active(&[0; 80]).is_err());
+        let active = [0, 1].map(|it| EpochRewards::parse(&rewards(it)).expect("read"));
+        assert_eq!(active.map(|it| it.is_active), [false, true]);
+        let nines = u64::from_le_bytes([9; 8]);
+        assert_eq!((active[0].partitions, active[0].lamports, active[0].points >> 64), (nines, nines, nines.into()));
+        assert!(EpochRewards::parse(&rewards(2)).is_err() && EpochRewards::parse(&[0; 80]).is_err());
         assert_eq!(parse_feature(&[0; 9]).expect("read"), None);
         assert_eq!(parse_feature(&[&[1][..], &5u64.to_le_bytes()].concat()).expect("read"), Some(5));
         assert!(parse_feature(&[1, 2]).is_err());
+    }
+
+    /// Prices up to the largest that `solana-rent` computes with, for one and two years; other years have no limit.
+    #[test]
+    fn rent() {
+        let rent = |lamports: u64, years: f64| [&lamports.to_le_bytes()[..], &years.to_le_bytes(), &[50]].concat();
+        let is_good = |lamports, years| check_rent(&rent(lamports, years)).is_ok();
+        assert!(is_good(3480, 2.0) && is_good(879_598_564_933, 2.0) && !is_good(879_598_564_934, 2.0));
+        assert!(is_good(1_759_197_129_867, 1.0) && !is_good(1_759_197_129_868, 1.0) && is_good(u64::MAX, 3.0));
+        assert!(check_rent(&rent(0, 0.0)[..16]).is_err() && check_rent(&[]).is_err());
+    }
+
+    #[test]
+    fn lists_that_agave_reads() {
+        let hashes = |count: u64, bytes: usize| {
+            check_slot_hashes(&[&count.to_le_bytes()[..], &vec![0; bytes]].concat(), 8 + bytes as u64)
+        };
+        assert!(hashes(0, 0).is_ok() && hashes(2, 80).is_ok() && hashes(2, 90).is_ok());
+        assert!(hashes(3, 80).is_err() && check_slot_hashes(&[], 0).is_err());
+        // The beginning of long data is enough.
+        assert!(check_slot_hashes(&104_857u64.to_le_bytes(), 1 << 23).is_ok());
+        assert!(check_slot_hashes(&104_858u64.to_le_bytes(), 1 << 23).is_err(), "more than 4 MiB");
+        let certificate = |signers: u64| [&7u64.to_le_bytes()[..], &[0; 224], &signers.to_le_bytes(), &[1; 3]].concat();
+        let slot = |data: &[u8]| parse_certificate(data, data.len() as u64).ok();
+        assert_eq!([3, 4].map(|signers| slot(&certificate(signers))), [Some(7), None]);
+        assert_eq!(slot(&[1, 2]), None);
+        let stakes = |count: u64| [&6u64.to_le_bytes()[..], &count.to_le_bytes()].concat();
+        let epoch = |count: u64| parse_reward_stakes(&stakes(count), 1 << 20).ok();
+        assert_eq!([0, 2000, 2001].map(epoch), [Some(6), Some(6), None]);
+        assert!(parse_reward_stakes(&stakes(2), 17).is_err());
     }
 
     #[test]

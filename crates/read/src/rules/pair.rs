@@ -1,9 +1,12 @@
-//! Decides whether two archives are a full one and an incremental one on it, as far as their names and slots tell.
+//! Decides whether two archives are a full one and an incremental one on it, as far as their names, slots and bank files tell.
 
 use std::path::Path;
 
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_format::ArchiveName;
+use slotpress_format::{ArchiveName, BankFile};
+
+use super::findings::Findings;
+use super::rule::Rule;
 
 /// An archive of a pair: its path, and its name if that is an archive's.
 pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
@@ -44,9 +47,57 @@ pub fn check_base(base_slot: Option<u64>, full_slot: Option<u64>) -> Result<()> 
     }
 }
 
+/// Checks that two bank files are of one chain, by the fields that clients compare with its genesis: Agave all of them,
+/// Firedancer the first.
+pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> Result<()> {
+    let numbers = |bank: &BankFile| {
+        [
+            ("the genesis's time", i128::from(bank.genesis_creation_time)),
+            ("ticks per slot", bank.ticks_per_slot.into()),
+            ("slots per epoch", bank.slots_per_epoch.into()),
+            ("leader schedule offset", bank.leader_schedule_slot_offset.into()),
+            ("warm-up", bank.is_warmup.into()),
+            ("first normal epoch", bank.first_normal_epoch.into()),
+            ("first normal slot", bank.first_normal_slot.into()),
+        ]
+    };
+    numbers(full).into_iter().zip(numbers(newer)).try_for_each(|((name, expected), (_, found))| {
+        match expected == found {
+            true => Ok(()),
+            false => findings.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found),
+        }
+    })
+}
+
 /// Error for a full and an incremental archive in the wrong order.
 pub fn swapped(first: &Path, second: &Path) -> Error {
     let (first, second) = (first.shown(), second.shown());
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
         .with_hint("give the full archive first, then the incremental one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_chains() {
+        let bank = || BankFile { genesis_creation_time: 5, ticks_per_slot: 64, ..BankFile::default() };
+        let is_one = |full: &BankFile, newer: &BankFile| {
+            let findings = Findings::new();
+            judge_chains(full, newer, &findings).expect("collected");
+            !findings.has(Rule::BaseMismatch)
+        };
+        assert!(is_one(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));
+        let others = [
+            BankFile { genesis_creation_time: 6, ..bank() },
+            BankFile { ticks_per_slot: 8, ..bank() },
+            BankFile { slots_per_epoch: 8, ..bank() },
+            BankFile { leader_schedule_slot_offset: 8, ..bank() },
+            BankFile { is_warmup: true, ..bank() },
+            BankFile { first_normal_epoch: 8, ..bank() },
+            BankFile { first_normal_slot: 8, ..bank() },
+        ];
+        assert!(others.iter().all(|other| !is_one(&bank(), other) && is_one(other, other)));
+    }
 }

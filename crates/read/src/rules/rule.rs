@@ -14,6 +14,7 @@ const NOBODY: &[Client] = &[];
 const FIREDANCER: &[Client] = &[Firedancer];
 const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
 const UP_TO_4_1: &[Client] = &[Agave41];
+const UP_TO_4_2: &[Client] = &[Agave41, Agave42];
 const UP_TO_4_3: &[Client] = &[Agave41, Agave42, Agave43];
 const UP_TO_4_4: &[Client] = &[Agave41, Agave42, Agave43, Agave44];
 const FROM_4_2: &[Client] = &Client::AGAVE;
@@ -205,6 +206,8 @@ rules! {
     BlockId, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
+    /// A chain has no fixed number of hashes in a tick, or at least 2.
+    HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
     /// Storages and storage map agree.
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage in the storage map is present and long enough.
@@ -264,6 +267,18 @@ rules! {
     StakesDelegation, State, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the SlotHistory sysvar.
     SlotHistory, State, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
+    /// The state holds the Rent sysvar, with a price that Agave computes with.
+    Rent, State, AGAVE, SOURCE, SEEN, "the state holds no Rent sysvar that Agave can use";
+    /// The SlotHashes sysvar can be read, if it is there: Agave's first block continues it.
+    SlotHashes, State, AGAVE, SOURCE, READ, "the SlotHashes sysvar cannot be read";
+    /// While rewards are paid out, Agave can compute them again.
+    EpochRewards, State, AGAVE, SOURCE, SEEN, "the EpochRewards sysvar asks for rewards that Agave cannot pay out";
+    /// The accounts that tell Agave up to 4.2 of the change to Alpenglow can be read.
+    OldAlpenglow, State, UP_TO_4_2, SOURCE, SEEN, "an account of Alpenglow, as Agave up to 4.2 keeps it, cannot be read";
+    /// The accounts that tell Agave from 4.3 on of the change to Alpenglow can be read.
+    Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
+    /// Slots are as long as the features for shorter ones ask.
+    SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not those that the features for shorter slots ask";
     /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete.

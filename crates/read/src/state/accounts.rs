@@ -7,9 +7,7 @@ use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, Result};
-use slotpress_format::{
-    Address, LatticeAccumulator, LatticeHash, Record, RecordFault, RecordFaultKind, RecordSink, SLOT_HISTORY,
-};
+use slotpress_format::{Address, LatticeAccumulator, LatticeHash, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
@@ -18,6 +16,7 @@ use crate::state::stakes::StakeAccounts;
 use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
+use crate::state::well_known::WellKnown;
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
 #[derive(Clone, Debug, Default)]
@@ -30,8 +29,6 @@ pub struct Sums {
     pub tombstones: u64,
     /// Records that were skipped because a newer archive holds their account.
     pub skipped: u64,
-    /// True if the SlotHistory sysvar is among the records.
-    pub has_slot_history: bool,
 }
 
 /// The state while it is computed, shared by all workers.
@@ -44,6 +41,8 @@ pub struct Accounts {
     kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
+    /// Sysvars and others that clients read at fixed addresses.
+    pub well_known: WellKnown,
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
@@ -59,6 +58,7 @@ impl Accounts {
             older_storages: 0,
             kept_records: None,
             stakes: StakeAccounts::default(),
+            well_known: WellKnown::default(),
             storages: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
@@ -162,7 +162,6 @@ impl Accounts {
             sums.records += worker.records;
             sums.tombstones += worker.tombstones;
             sums.skipped += worker.skipped;
-            sums.has_slot_history |= worker.has_slot_history;
         }
         *worker = Sums::default();
     }
@@ -249,6 +248,13 @@ impl<'a> AccountsWorker<'a> {
         self.tell(result);
     }
 
+    /// Adds a record to the state, and keeps what of it is compared with the bank file.
+    fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
+        self.accounts.stakes.look_at(self.storage, fingerprint, record);
+        self.accounts.well_known.look_at(self.storage, fingerprint, record);
+        self.contribute(record);
+    }
+
     fn contribute(&mut self, record: &Record<'_>) {
         self.lattice.add(&record.header.account(record.data));
         self.sums.lamports = self.sums.lamports.wrapping_add(u128::from(record.header.lamports));
@@ -272,7 +278,6 @@ impl RecordSink for AccountsWorker<'_> {
             Task::Add | Task::AddAndShow(_) | Task::Log => {
                 self.sums.records += 1;
                 self.sums.tombstones += u64::from(is_tombstone);
-                self.sums.has_slot_history |= record.header.pubkey == SLOT_HISTORY && !is_tombstone;
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 if self.accounts.is_in_newer(self.storage, &fingerprint) {
                     self.sums.skipped += 1;
@@ -286,8 +291,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.flush();
                 }
                 if !is_tombstone && is_added {
-                    self.accounts.stakes.look_at(self.storage, fingerprint, &record);
-                    self.contribute(&record);
+                    self.add(fingerprint, &record);
                 }
                 let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
                 self.tell(result.unwrap_or(Ok(())));
@@ -297,8 +301,7 @@ impl RecordSink for AccountsWorker<'_> {
                 let is_superseded = self.accounts.is_in_newer(self.storage, &fingerprint)
                     || shown.marked.contains(self.storage.number, record.offset_bytes);
                 if shown.is_checked && !is_superseded && !is_tombstone {
-                    self.accounts.stakes.look_at(self.storage, fingerprint, &record);
-                    self.contribute(&record);
+                    self.add(fingerprint, &record);
                 }
                 let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, is_superseded));
                 self.tell(result.unwrap_or(Ok(())));

@@ -214,7 +214,7 @@ impl StateCheck {
     }
 
     pub fn found_accounts(&self) -> Result<FoundAccounts> {
-        self.accounts.stakes.found()
+        self.accounts.stakes.found(&self.accounts.well_known.accounts())
     }
 
     /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are

@@ -3,12 +3,14 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Progress, Result};
-use slotpress_format::BankFile;
+use slotpress_base::{Progress, Result, to_usize};
+use slotpress_format::{BankFile, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
 use super::accounts::{Accounts, Sums, Task};
+use super::rewards::judge_rewards;
 use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
+use crate::rules::accounts::judge_accounts;
 use crate::{Check, Findings, Place, Rule};
 
 /// Lower estimate of a record's length, from which the needed disk space follows.
@@ -59,6 +61,7 @@ pub fn finish_check(
             findings.skip(Check::State, "an account occurs twice in one storage");
         }
         accounts.stakes.drop_superseded(&round.to_subtract);
+        accounts.well_known.drop_superseded(&round.to_subtract);
         accounts.subtract_kept(&mut round);
         let wanted: HashSet<u32> = round.storages().collect();
         match wanted.is_empty() {
@@ -99,19 +102,8 @@ pub fn finish_visit(
 
 /// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
 /// can hold; Firedancer writes fewer, and requires only the newest in a row.
-fn judge_cached_slots(
-    cached: &[u64],
-    history: Option<Result<Vec<u64>>>,
-    bank: &BankFile,
-    findings: &Findings,
-) -> Result<()> {
+fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &Place::entry("snapshots/status_cache");
-    let history = match history {
-        Some(Ok(history)) => history,
-        Some(Err(error)) => return findings.add_error(Rule::SlotHistory, &Place::default(), &error),
-        // A newer version closed the sysvar, or there are more accounts than are kept.
-        None => return Ok(()),
-    };
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
@@ -137,18 +129,25 @@ fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Fin
         let expected = bank.capitalization;
         findings.add(Rule::Capitalization, expected, sums.lamports)?;
     }
-    if !sums.has_slot_history {
-        findings.add(Rule::SlotHistory, "the account of that address", "none")?;
-    } else if let Some(cached) = &bank.cached_slots {
-        judge_cached_slots(cached, accounts.stakes.newest_slots(), bank, findings)?;
+    let known = accounts.well_known.accounts();
+    match known.get(&SLOT_HISTORY).map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
+        None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
+        Some(Err(error)) => findings.add_error(Rule::SlotHistory, &Place::default(), &error)?,
+        Some(Ok(history)) => {
+            if let Some(cached) = &bank.cached_slots {
+                judge_cached_slots(cached, &history, bank, findings)?;
+            }
+        }
     }
+    judge_accounts(&known, bank, findings)?;
     if sums.lattice != bank.lattice_hash {
         let found = sums.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
     // Firedancer's bank files have no stakes.
-    match bank.is_of_firedancer() {
-        true => Ok(()),
-        false => accounts.stakes.judge(&bank.stakes, findings),
+    if bank.is_of_firedancer() {
+        return Ok(());
     }
+    judge_rewards(&accounts.stakes, &known, bank, findings)?;
+    accounts.stakes.judge(&bank.stakes, findings)
 }

@@ -13,13 +13,14 @@ use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{
-    CLOCK, DELEGATIONS_MAX, Delegation, EPOCH_REWARDS, Hash, REDUCED_STAKE_CHANGES, Record, SLOT_HISTORY, STAKE,
-    STAKE_HISTORY, STATUS_CACHE_SLOTS_MAX, StakedAccounts, Stakes, StoredAccount, VOTE, VOTE_ACCOUNTS_MAX, VoteAccount,
-    parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history,
+    CLOCK, DELEGATIONS_MAX, Delegation, EPOCH_REWARDS, EpochRewards, Hash, REDUCED_STAKE_CHANGES, Record, SLOT_HISTORY,
+    STAKE, STAKE_HISTORY, STATUS_CACHE_SLOTS_MAX, StakedAccounts, Stakes, StoredAccount, VOTE, VOTE_ACCOUNTS_MAX,
+    VoteAccount, parse_clock, parse_feature, parse_newest_slots, parse_stake_history,
 };
 
 use super::fingerprint::Fingerprint;
 use super::superseded::{ByStorage, is_listed};
+use super::well_known::WellKnownAccounts;
 use crate::{Check, Findings, Place, Rule, StorageRef};
 
 /// Enough that workers seldom wait for each other: about one of a hundred accounts is a stake account.
@@ -27,27 +28,23 @@ const SHARDS: usize = 64;
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
-/// An account from which the bank file's stakes, or other fields, follow.
+/// An account from which the bank file's stakes follow.
 #[derive(Debug)]
 pub enum Staked {
-    Delegation(Delegation),
+    /// A delegation, and the credits of its vote account for which it has had its rewards.
+    Delegation(Delegation, u64),
     /// A vote account; with its data and the offset of its record, if these are kept.
     Vote(Box<VoteAccount>, Option<(StoredAccount, u64)>),
-    /// A sysvar or feature account, one of `OTHERS`.
-    Other(StoredAccount),
 }
 
 impl Staked {
     fn kept_bytes(&self) -> usize {
         match self {
-            Self::Vote(_, Some((kept, _))) | Self::Other(kept) => kept.data.len(),
-            Self::Vote(_, None) | Self::Delegation(_) => 0,
+            Self::Vote(_, Some((kept, _))) => kept.data.len(),
+            Self::Vote(_, None) | Self::Delegation(..) => 0,
         }
     }
 }
-
-/// Sysvars and the feature from which fields of a bank file follow.
-const OTHERS: [[u8; 32]; 5] = [CLOCK, STAKE_HISTORY, EPOCH_REWARDS, SLOT_HISTORY, REDUCED_STAKE_CHANGES];
 
 /// Limit on the bytes of accounts that are kept whole: ten times mainnet's vote accounts (25 MB).
 const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -124,14 +121,13 @@ impl StakeAccounts {
             data: record.data.into(),
         };
         let staked = match header.owner {
-            STAKE => Delegation::of_account(record.data).map(Staked::Delegation),
+            STAKE => Delegation::of_account(record.data)
+                .map(|delegation| Staked::Delegation(delegation, Delegation::credits_of_account(record.data))),
             VOTE => {
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
                 let is_kept = self.kept_bytes.is_some() && is_usable(&account);
                 Some(Staked::Vote(Box::new(account), is_kept.then(|| (stored(), record.offset_bytes))))
             }
-            _ if header.pubkey == SLOT_HISTORY => Some(Staked::Other(stored())),
-            _ if self.kept_bytes.is_some() && OTHERS.contains(&header.pubkey) => Some(Staked::Other(stored())),
             _ => return,
         };
         let Some(staked) = staked else { return };
@@ -189,53 +185,56 @@ impl StakeAccounts {
     ///
     /// # Errors
     /// There are more than are looked at, or one is missing.
-    pub fn found(&self) -> Result<FoundAccounts> {
+    pub fn found(&self, others: &WellKnownAccounts) -> Result<FoundAccounts> {
         let is_over = self.kept_bytes.as_ref().is_none_or(|bytes| bytes.load(Relaxed) > KEPT_BYTES_MAX);
         if is_over || self.count.load(Relaxed) > ACCOUNTS_MAX {
             return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
         }
-        let (mut staked, mut others, mut vote_records) = (StakedAccounts::default(), HashMap::new(), BTreeMap::new());
+        let (mut staked, mut vote_records) = (StakedAccounts::default(), BTreeMap::new());
         for shard in &self.shards {
             for (address, found) in &*shard.lock() {
                 match &found.staked {
-                    Staked::Delegation(delegation) => staked.delegations.push((*address, *delegation)),
+                    Staked::Delegation(delegation, _) => staked.delegations.push((*address, *delegation)),
                     Staked::Vote(_, Some((account, offset_bytes))) => {
                         staked.vote_accounts.insert(*address, account.clone());
                         vote_records.insert(*address, (found.storage, *offset_bytes));
                     }
                     Staked::Vote(_, None) => {}
-                    Staked::Other(account) => drop(others.insert(*address, account.data.clone())),
                 }
             }
         }
-        let clock = others.get(&CLOCK).ok_or_else(|| cannot("the sysvar Clock"))?;
+        let data = |address| others.get(&address).map(|account| &account.data);
+        let clock = data(CLOCK).ok_or_else(|| cannot("the sysvar Clock"))?;
         staked.seconds_of_epoch = parse_clock(clock)?;
         staked.delegations.sort_unstable_by_key(|(address, _)| *address);
-        let history = others.get(&STAKE_HISTORY).ok_or_else(|| cannot("the sysvar StakeHistory"))?;
+        let history = data(STAKE_HISTORY).ok_or_else(|| cannot("the sysvar StakeHistory"))?;
         staked.history = parse_stake_history(history)?;
-        let feature = others.get(&REDUCED_STAKE_CHANGES);
+        let feature = data(REDUCED_STAKE_CHANGES);
         staked.reduced_since = feature.map(|data| parse_feature(data)).transpose()?.flatten();
-        let slots = others.get(&SLOT_HISTORY).ok_or_else(|| cannot("the sysvar SlotHistory"))?;
+        let slots = data(SLOT_HISTORY).ok_or_else(|| cannot("the sysvar SlotHistory"))?;
         let newest_slots = parse_newest_slots(slots, to_usize(STATUS_CACHE_SLOTS_MAX))?;
-        let rewards = others.get(&EPOCH_REWARDS).map(|data| parse_rewards_active(data)).transpose()?;
+        let rewards = data(EPOCH_REWARDS).map(|data| EpochRewards::parse(data)).transpose()?;
         let of_firedancer = self.of_firedancer.lock().clone();
-        let are_rewards_active = rewards == Some(true);
+        let are_rewards_active = rewards.is_some_and(|rewards| rewards.is_active);
         Ok(FoundAccounts { staked, vote_records, of_firedancer, newest_slots, are_rewards_active })
     }
 
     fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         match self.shard(address).get(address)?.staked {
-            Staked::Delegation(delegation) => Some(delegation),
-            _ => None,
+            Staked::Delegation(delegation, _) => Some(delegation),
+            Staked::Vote(..) => None,
         }
     }
 
-    /// The newest slots in the SlotHistory sysvar, newest first, as many as a status cache can hold.
-    pub fn newest_slots(&self) -> Option<Result<Vec<u64>>> {
-        match &self.shard(&SLOT_HISTORY).get(&SLOT_HISTORY)?.staked {
-            Staked::Other(account) => Some(parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))),
-            _ => None,
-        }
+    /// Passes each delegation to `look` until that finds something: address, delegation, and the credits of which it has had
+    /// rewards.
+    pub fn find_delegation<T>(&self, mut look: impl FnMut(&[u8; 32], &Delegation, u64) -> Option<T>) -> Option<T> {
+        self.shards.iter().find_map(|shard| {
+            shard.lock().iter().find_map(|(address, found)| match &found.staked {
+                Staked::Delegation(delegation, credits) => look(address, delegation, *credits),
+                Staked::Vote(..) => None,
+            })
+        })
     }
 
     /// A vote account, and the number of the storage that holds it.
@@ -244,7 +243,7 @@ impl StakeAccounts {
         let found = shard.get(address)?;
         match &found.staked {
             Staked::Vote(account, _) => Some((**account, found.storage)),
-            _ => None,
+            Staked::Delegation(..) => None,
         }
     }
 
@@ -308,8 +307,8 @@ impl StakeAccounts {
                 shard
                     .iter()
                     .filter_map(|(address, found)| match &found.staked {
-                        Staked::Delegation(delegation) => Some((*address, delegation.voter())),
-                        _ => None,
+                        Staked::Delegation(delegation, _) => Some((*address, delegation.voter())),
+                        Staked::Vote(..) => None,
                     })
                     .filter(|(_, voter)| !known.contains(voter)),
             );
@@ -370,20 +369,19 @@ mod tests {
         assert_eq!(voter(&stakes, [9; 32]), None);
     }
 
-    /// Sysvars and whole vote accounts are kept only if a bank file is to be rebuilt; other accounts never.
+    /// Vote and delegated stake accounts are kept; whole, vote accounts that can be read, if a bank file is to be rebuilt.
     #[test]
     fn what_is_kept() {
-        for (stakes, are_kept) in [(StakeAccounts::default(), false), (StakeAccounts::keeping_accounts(), true)] {
+        for stakes in [StakeAccounts::default(), StakeAccounts::keeping_accounts()] {
             let kept = || stakes.shards.iter().map(|shard| shard.lock().len()).sum::<usize>();
             look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
-            assert_eq!(kept(), 0, "neither the stake program's nor the vote program's, nor a sysvar");
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
-            assert_eq!(kept(), usize::from(are_kept));
+            assert_eq!(kept(), 0, "neither the stake program's nor the vote program's");
             // An unreadable vote account is compared, although Agave does not keep it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
             assert!(stakes.vote_account(&[7; 32]).is_some_and(|(account, _)| account.node.is_none()));
             let bytes = stakes.kept_bytes.as_ref().map(|bytes| bytes.load(Relaxed));
-            assert_eq!(bytes, are_kept.then_some(40), "those of the sysvar");
+            assert_eq!(bytes.unwrap_or_default(), 0);
         }
     }
 
@@ -410,25 +408,34 @@ mod tests {
         assert!(voter(&stakes, [2; 32]).is_none() && !judged(), "one more");
     }
 
+    /// Data of a vote account that can be read: of version 4, without votes, voters and credits.
+    fn vote_account() -> Vec<u8> {
+        let mut data = vec![0; 3762];
+        data[0] = 3;
+        data
+    }
+
     #[test]
     fn as_many_bytes_as_are_kept() {
-        for (before, is_kept) in [(KEPT_BYTES_MAX - 40, true), (KEPT_BYTES_MAX - 39, false)] {
+        let none = WellKnownAccounts::default();
+        let bytes = vote_account().len();
+        for (before, is_kept) in [(KEPT_BYTES_MAX - bytes, true), (KEPT_BYTES_MAX - bytes + 1, false)] {
             let mut stakes = StakeAccounts::keeping_accounts();
             stakes.kept_bytes = Some(AtomicUsize::new(before));
-            look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
-            let error = stakes.found().expect_err("neither is all that is asked for").to_string();
+            look_at(&stakes, VOTE, [9; 32], (5, 0), &vote_account());
+            let error = stakes.found(&none).expect_err("neither is all that is asked for").to_string();
             assert_eq!(error.contains("too many"), !is_kept, "{error}");
         }
         // Of many versions, one is kept.
         let mut stakes = StakeAccounts::keeping_accounts();
-        stakes.kept_bytes = Some(AtomicUsize::new(KEPT_BYTES_MAX - 40));
-        (5..9).for_each(|slot| look_at(&stakes, [8; 32], CLOCK, (slot, slot as u32), &[1; 40]));
-        assert!(!stakes.found().expect_err("not all that is asked for").to_string().contains("too many"));
+        stakes.kept_bytes = Some(AtomicUsize::new(KEPT_BYTES_MAX - bytes));
+        (5..9).for_each(|slot| look_at(&stakes, VOTE, [9; 32], (slot, slot as u32), &vote_account()));
+        assert!(!stakes.found(&none).expect_err("not all that is asked for").to_string().contains("too many"));
         let stakes = StakeAccounts::keeping_accounts();
         stakes.count.store(ACCOUNTS_MAX + 1, Relaxed);
-        assert!(stakes.found().expect_err("too many").to_string().contains("too many"));
+        assert!(stakes.found(&none).expect_err("too many").to_string().contains("too many"));
         let stakes = StakeAccounts::keeping_accounts();
         stakes.count.store(ACCOUNTS_MAX, Relaxed);
-        assert!(stakes.found().expect_err("no Clock").to_string().contains("Clock"));
+        assert!(stakes.found(&none).expect_err("no Clock").to_string().contains("Clock"));
     }
 }

@@ -35,7 +35,7 @@ use crate::verify::archive::VerifiedArchive;
 use crate::verify::report::Counts;
 use crate::{
     Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    Task, VerifyReport, check_base, check_pair, judge_rebased_on, judge_root, judge_storage_map,
+    Task, VerifyReport, check_base, check_pair, judge_chains, judge_rebased_on, judge_root, judge_storage_map,
 };
 
 /// Clients, checks and settings of a verification.
@@ -361,6 +361,7 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     if let Some(base) = base {
         if let Some(bank) = base.bank() {
             judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
+            newest.bank().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
         }
         if let Some(map) = base.whole_map() {
             judge_storage_map(map, base.storages(), None, true, &base.findings)?;

@@ -1,0 +1,100 @@
+//! The features that make slots shorter, and the fields of a bank file that follow from them (`slot_params.rs` in the
+//! `solana-runtime` crate). No I/O.
+
+use crate::BankFile;
+use crate::ledger::genesis::SECONDS_PER_YEAR;
+use crate::ledger::programs::address;
+
+/// What a feature that makes slots shorter asks of a bank file.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotParams {
+    /// Address of the feature's account.
+    pub feature: [u8; 32],
+    pub ns_per_slot: u128,
+    pub slots_per_year: f64,
+    pub hashes_per_tick: u64,
+}
+
+/// All of them, the shortest slots first.
+pub const SHORTER_SLOTS: [SlotParams; 4] = [
+    SlotParams {
+        feature: address("iBRLjhJnkmDZgNoZRDMW11d8ZV7HvsL3vAyRjZB5npW"),
+        ns_per_slot: 200_000_000,
+        slots_per_year: 157_784_629.968,
+        hashes_per_tick: 31_250,
+    },
+    SlotParams {
+        feature: address("iBRLMc81UjRa8fn8A6eE8bJTnRbgQoPTynM51akENCV"),
+        ns_per_slot: 250_000_000,
+        slots_per_year: 126_227_703.974,
+        hashes_per_tick: 39_062,
+    },
+    SlotParams {
+        feature: address("iBRLL3k18HST852F1Mf3Lv83waTNQmmqvKDxvYGwQFL"),
+        ns_per_slot: 300_000_000,
+        slots_per_year: 105_189_753.312,
+        hashes_per_tick: 46_875,
+    },
+    SlotParams {
+        feature: address("iBRL5RuWhw4yqaAZu96RUULHckHTZAoe2b77qaV38JZ"),
+        ns_per_slot: 350_000_000,
+        slots_per_year: 90_162_645.696,
+        hashes_per_tick: 54_687,
+    },
+];
+
+impl SlotParams {
+    /// Tells what in the bank file is not as the feature asks; `None` if all is. A chain whose genesis has even shorter
+    /// slots keeps them: then their duration is none that a feature gives, and agrees with the slots in a year.
+    pub fn contradiction(&self, bank: &BankFile) -> Option<(String, String)> {
+        let Self { ns_per_slot, slots_per_year, hashes_per_tick, .. } = *self;
+        let is_of_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
+        if bank.ns_per_slot < ns_per_slot && !is_of_feature && is_of_year(bank) {
+            return None;
+        }
+        if bank.ns_per_slot != ns_per_slot {
+            return Some((format!("slots of {ns_per_slot} ns"), format!("{} ns", bank.ns_per_slot)));
+        }
+        if bank.slots_per_year.to_bits() != slots_per_year.to_bits() {
+            return Some((format!("{slots_per_year} slots in a year"), bank.slots_per_year.to_string()));
+        }
+        let found = bank.hashes_per_tick.filter(|found| *found != hashes_per_tick)?;
+        Some((format!("no hashes per tick, or {hashes_per_tick}"), found.to_string()))
+    }
+}
+
+/// True if the slots in a year are as many as their duration gives, as in any genesis.
+fn is_of_year(bank: &BankFile) -> bool {
+    let expected = SECONDS_PER_YEAR * 1e9 / bank.ns_per_slot as f64;
+    (bank.slots_per_year / expected - 1.0).abs() < 1e-6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bank(ns_per_slot: u128, slots_per_year: f64, hashes_per_tick: Option<u64>) -> BankFile {
+        BankFile { ns_per_slot, slots_per_year, hashes_per_tick, ..BankFile::default() }
+    }
+
+    #[test]
+    fn what_features_ask() {
+        let [shortest, shorter, ..] = SHORTER_SLOTS;
+        let year = shortest.slots_per_year;
+        let is_good = |params: &SlotParams, bank: &BankFile| params.contradiction(bank).is_none();
+        assert!([None, Some(31_250)].iter().all(|hashes| is_good(&shortest, &bank(200_000_000, year, *hashes))));
+        assert!([0, 1, 62_500].iter().all(|hashes| !is_good(&shortest, &bank(200_000_000, year, Some(*hashes)))));
+        assert!(!is_good(&shortest, &bank(400_000_000, 78_892_314.984, None)), "not shortened");
+        assert!(
+            !is_good(&shortest, &bank(200_000_000, f64::from_bits(year.to_bits() + 1), None)),
+            "compared bit by bit"
+        );
+        assert!(!is_good(&shorter, &bank(200_000_000, year, None)), "another feature's, which is not active");
+        // A genesis may have had them.
+        assert!(is_good(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));
+        for ns_per_slot in [0, 1, 199_000_000] {
+            assert!(!is_good(&shortest, &bank(ns_per_slot, year, None)), "{ns_per_slot}");
+        }
+        assert!([f64::NAN, f64::INFINITY, 0.0].iter().all(|year| !is_good(&shortest, &bank(1, *year, None))));
+    }
+}

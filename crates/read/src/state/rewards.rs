@@ -1,0 +1,108 @@
+//! Checks that Agave can compute the rewards of the last epoch again, which it does when it loads a snapshot while they are paid
+//! out: it ends where a number does not fit.
+
+use std::collections::BTreeMap;
+
+use slotpress_base::Result;
+use slotpress_format::ledger::activation::Term;
+use slotpress_format::{
+    BankFile, Delegation, EPOCH_REWARDS, EpochRewards, Hash, REDUCED_STAKE_CHANGES, Stakes, parse_feature,
+};
+
+use super::stakes::StakeAccounts;
+use super::well_known::WellKnownAccounts;
+use crate::rules::accounts::{active_rewards, is_of_alpenglow};
+use crate::{Check, Findings, Place, Rule};
+
+/// Most lamports that Agave can pay a stake account.
+const REWARD_MAX: u128 = i64::MAX as u128;
+
+/// Limit on stake accounts whose points are computed epoch by epoch: of a sound state, a few that were deactivated and stayed.
+const EXACT_MAX: usize = 10_000;
+
+/// Epoch with the credits of a vote account at its end and at its start.
+type EpochCredits = (u64, u64, u64);
+
+/// Checks that no reward is larger than Agave can compute. Since Alpenglow, rewards do not depend on the points.
+pub fn judge_rewards(
+    stakes: &StakeAccounts,
+    known: &WellKnownAccounts,
+    bank: &BankFile,
+    findings: &Findings,
+) -> Result<()> {
+    let Some(rewards) = active_rewards(known).filter(|_| !is_of_alpenglow(known)) else { return Ok(()) };
+    if bank.stakes.has_more_credits {
+        findings.skip(Check::State, "the epoch stakes hold more vote accounts than are kept");
+        return Ok(());
+    }
+    let reduced = known.get(&REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(&feature.data).ok().flatten());
+    let reduced_from = reduced.map(|slot| bank.epoch_of(slot));
+    match too_large(stakes, &rewards, &bank.stakes, bank.epoch().saturating_sub(1), reduced_from) {
+        Some(address) => {
+            let expected = format!("rewards of at most {REWARD_MAX} lamports");
+            let found = format!("more for the stake account {}", Hash(address));
+            findings.add_at(Rule::EpochRewards, &Place::account(EPOCH_REWARDS), expected, found)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Finds a stake account whose reward Agave cannot compute.
+fn too_large(
+    accounts: &StakeAccounts,
+    rewards: &EpochRewards,
+    stakes: &Stakes,
+    rewarded_epoch: u64,
+    reduced_from: Option<u64>,
+) -> Option<[u8; 32]> {
+    if rewards.lamports == 0 || rewards.points == 0 {
+        return None;
+    }
+    let fits = |points: u128| {
+        let product = points.checked_mul(rewards.lamports.into());
+        product.is_some_and(|product| product / rewards.points <= REWARD_MAX)
+    };
+    let mut exact = 0;
+    accounts.find_delegation(|address, delegation, observed| {
+        let term = delegation.term();
+        let credits = credits_of(&stakes.credits, delegation)?;
+        if term.activation_epoch == rewarded_epoch || fits(points_at_most(&term, &credits, observed)) {
+            return None;
+        }
+        exact += 1;
+        let stake_in = |epoch| term.effective(epoch, &stakes.history, reduced_from);
+        (exact > EXACT_MAX || !fits(points(&stake_in, &credits, observed))).then_some(*address)
+    })
+}
+
+fn credits_of(credits: &BTreeMap<[u8; 32], Box<[u8]>>, delegation: &Delegation) -> Option<Vec<EpochCredits>> {
+    let number = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let items = credits.get(&delegation.voter())?.chunks_exact(3 * 8);
+    Some(items.map(|item| (number(item), number(&item[8..]), number(&item[16..]))).collect())
+}
+
+/// As many points as the whole stake would give; more than any number where credits become fewer.
+fn points_at_most(term: &Term, credits: &[EpochCredits], observed: u64) -> u128 {
+    points(&|_| term.stake, credits, observed)
+}
+
+/// Points of a stake account: its stake times the credits of its vote account, epoch by epoch, for which it has had no rewards
+/// (`tower_epoch_credits_iter` in the `solana-runtime` crate).
+fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed: u64) -> u128 {
+    let before = observed;
+    if credits.last().is_none_or(|(_, end, _)| *end <= before) {
+        return 0;
+    }
+    let mut points = 0u128;
+    for (epoch, end, start) in credits {
+        let earned = match (before < *start, before < *end) {
+            (true, _) => end.checked_sub(*start),
+            (false, true) => end.checked_sub(observed),
+            (false, false) => Some(0),
+        };
+        let Some(earned) = earned else { return u128::MAX };
+        observed = observed.max(*end);
+        points = points.saturating_add(u128::from(stake_in(*epoch)) * u128::from(earned));
+    }
+    points
+}

@@ -1,0 +1,454 @@
+//! Accounts that Agave reads between an archive and its first block, and fields that the bank files of a pair share: a state in
+//! which one of them was altered, and everything else made anew, is refused by every command that makes or names a state.
+
+use std::path::Path;
+
+use slotpress_format::{
+    CERTIFICATE, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, RENT, REWARD_STAKES, SHORTER_SLOTS,
+    SLOT_HASHES, SLOT_HISTORY, STAKE,
+};
+use slotpress_read::{Client, Rule};
+
+use super::fields::{BANK_FILE, Change, Holds, places};
+use crate::common::oracle::Oracle;
+use crate::common::{slotpress, temp_dir};
+use crate::verify::altered::Altered;
+use crate::verify::fixtures::*;
+use crate::verify::remade::{Account, State, bank_of};
+
+/// The archives, the chain's genesis, and whether they are a pair: of several epochs and features, one while rewards are paid out.
+const STATES: [(&str, &str, bool); 6] = [
+    ("agave-4.2.2", "agave-4.2.2", false),
+    ("agave-4.2.2-epoch", "agave-4.2.2-epoch", false),
+    ("agave-4.2.2", "agave-4.2.2", true),
+    ("agave-4.4.0", "agave-4.4.0", true),
+    ("agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4", true),
+    ("agave-validator-4.2.2", "agave-validator-4.2.2", false),
+];
+
+fn state(number: usize) -> State {
+    let (archives, chain, is_pair) = STATES[number];
+    State::of(archives, chain, is_pair)
+}
+
+/// While rewards are paid out.
+const REWARDS: usize = 1;
+
+/// With votes, for which rewards are due; with thousands of storages, so that a loader takes ten times as long.
+const VOTES: usize = 5;
+
+/// That state, as if no stake account had ever had rewards.
+fn unpaid() -> State {
+    let mut state = state(VOTES);
+    for (address, mut account) in state.accounts().into_iter().filter(|(_, account)| account.owner == STAKE) {
+        // Behind kind, authorities, lockup and delegation.
+        account.data[188..196].fill(0);
+        state.put(&address, &account);
+    }
+    state
+}
+
+/// The EpochRewards sysvar while rewards are paid out in one block.
+fn rewards(lamports: u64, points: u128) -> Account {
+    let points = points.to_le_bytes();
+    let data = [&numbers(&[1, 1, 0, 0, 0, 0])[..], &points, &numbers(&[lamports, 0]), &[1]].concat();
+    Account { lamports: 1_454_640, owner: [5; 32], data }
+}
+
+/// A change of a state.
+type Alter = fn(&mut State);
+
+fn change_data(state: &mut State, address: &[u8; 32], change: impl FnOnce(&mut Vec<u8>)) {
+    let mut account = state.accounts().remove(address).expect("an account");
+    change(&mut account.data);
+    state.put(address, &account);
+}
+
+fn put(state: &mut State, address: &[u8; 32], data: Vec<u8>) {
+    state.put(address, &Account::of_system(data));
+}
+
+fn numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// What breaks which rule, in which state.
+const BROKEN: &[(&str, usize, Rule, Alter)] = &[
+    ("Rent deleted", 0, Rule::Rent, |state| state.delete(&RENT)),
+    ("Rent closed", 0, Rule::Rent, |state| {
+        state.put(&RENT, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
+    }),
+    ("Rent closed in the incremental archive", 2, Rule::Rent, |state| {
+        state.put(&RENT, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
+    }),
+    ("Rent emptied", 0, Rule::Rent, |state| change_data(state, &RENT, Vec::clear)),
+    ("Rent of 16 bytes", 0, Rule::Rent, |state| change_data(state, &RENT, |data| data.truncate(16))),
+    ("Rent of 16 bytes in the incremental archive", 3, Rule::Rent, |state| {
+        change_data(state, &RENT, |data| data.truncate(16));
+    }),
+    ("Rent with a price beyond all", 0, Rule::Rent, |state| {
+        change_data(state, &RENT, |data| {
+            data[..8].fill(0xFF);
+            data[8..16].copy_from_slice(&2f64.to_le_bytes());
+        });
+    }),
+    ("SlotHashes emptied", 0, Rule::SlotHashes, |state| change_data(state, &SLOT_HASHES, Vec::clear)),
+    ("SlotHistory closed", 2, Rule::SlotHistory, |state| {
+        state.put(&SLOT_HISTORY, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
+    }),
+    ("EpochRewards in no blocks", REWARDS, Rule::EpochRewards, |state| {
+        change_data(state, &EPOCH_REWARDS, |data| data[8..16].fill(0));
+    }),
+    ("EpochRewards in 2^40 blocks", REWARDS, Rule::EpochRewards, |state| {
+        change_data(state, &EPOCH_REWARDS, |data| data[8..16].copy_from_slice(&(1u64 << 40).to_le_bytes()));
+    }),
+    ("EpochRewards of more lamports than there can be", VOTES, Rule::EpochRewards, |state| {
+        *state = unpaid();
+        state.put(&EPOCH_REWARDS, &rewards(u64::MAX, 1));
+    }),
+    ("a certificate that cannot be read", 0, Rule::OldAlpenglow, |state| put(state, &OLD_CERTIFICATE, vec![7; 40])),
+    ("a certificate of 4.3 that cannot be read", 0, Rule::Alpenglow, |state| put(state, &CERTIFICATE, vec![7; 40])),
+    ("stakes of rewards that cannot be read", REWARDS, Rule::Alpenglow, |state| {
+        put(state, &REWARD_STAKES, vec![7; 15]);
+    }),
+    ("slots longer than a feature asks", 3, Rule::SlotTime, |state| {
+        state.set_bank("ns per slot", &400_000_000u128.to_le_bytes());
+    }),
+    ("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
+    ("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes(state, 62_500)),
+    ("no hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 0)),
+    ("a pair of two chains", 2, Rule::BaseMismatch, |state| {
+        state.change_bank("genesis creation time", |content, place| content[place.range.start] ^= 1);
+    }),
+    ("a pair with other ticks", 2, Rule::BaseMismatch, |state| {
+        state.set_bank("ticks per slot", &32u64.to_le_bytes());
+        let slot = bank_of(&state.bank_content()).slot;
+        for name in ["tick height", "max tick height"] {
+            state.set_bank(name, &((slot + 1) * 32).to_le_bytes());
+        }
+    }),
+    ("a pair with other epochs", 2, Rule::BaseMismatch, |state| {
+        state.change_bank("epoch schedule / leader schedule offset", |content, place| content[place.range.start] ^= 1);
+    }),
+];
+
+/// Gives the bank a fixed number of hashes in a tick.
+fn set_hashes(state: &mut State, number: u64) {
+    state.change_bank("hashes per tick", |content, place| {
+        content.splice(place.range.start..place.items.end, [&[1][..], &number.to_le_bytes()].concat());
+    });
+}
+
+fn put_all(dir: &Path, altered: &Altered) -> (std::path::PathBuf, Option<std::path::PathBuf>) {
+    let file = |(name, bytes): &(String, Vec<u8>)| crate::verify::fixtures::put(dir, name, bytes);
+    (file(&altered.full), altered.incremental.as_ref().map(file))
+}
+
+/// What is made anew is sound, but for what breaks the rule; and sound where nothing was altered.
+#[test]
+fn each_is_told_by_its_rule() {
+    for (archives, chain, is_pair) in STATES {
+        let dir = temp_dir();
+        let (full, incremental) = put_all(dir.path(), &State::of(archives, chain, is_pair).finish("nothing"));
+        let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+        assert!(report.ok, "{archives}: {}", shown(&report));
+    }
+    for (what, number, rule, alter) in BROKEN {
+        let mut state = state(*number);
+        alter(&mut state);
+        let dir = temp_dir();
+        let (full, incremental) = put_all(dir.path(), &state.finish(what));
+        let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+        let rules: Vec<Rule> = report.failures.iter().map(|failure| failure.rule).collect();
+        assert_eq!(rules, [*rule], "{what}: {}", shown(&report));
+    }
+}
+
+/// Every command that makes or names a state refuses it, and makes nothing.
+#[test]
+fn nothing_is_made_of_them() {
+    for (what, number, ..) in BROKEN {
+        let (_, _, _, alter) = BROKEN.iter().find(|(name, ..)| name == what).expect("it");
+        let mut state = state(*number);
+        alter(&mut state);
+        let dir = temp_dir();
+        let (full, incremental) = put_all(dir.path(), &state.finish(what));
+        let ledger = dir.path().join("ledger");
+        let mut restore = slotpress();
+        restore.arg("restore").arg(&full).args(&incremental).arg("--ledger").arg(&ledger);
+        restore.assert().code(3);
+        assert!(!ledger.join("snapshots").exists(), "{what}: restored");
+        let out = dir.path().join("out");
+        std::fs::create_dir(&out).expect("made");
+        let mut recompress = slotpress();
+        match &incremental {
+            Some(incremental) => recompress.arg("recompress").arg(incremental).arg("--base").arg(&full),
+            None => recompress.arg("recompress").arg(&full),
+        };
+        recompress.arg("-o").arg(&out).assert().code(3);
+        if let Some(incremental) = &incremental {
+            // As the new state on an older full archive.
+            let mut rebase = slotpress();
+            rebase.arg("rebase").arg(&full).arg(incremental).arg("--onto").arg(&full).arg("-o").arg(&out);
+            rebase.assert().failure();
+        }
+        assert_eq!(std::fs::read_dir(&out).expect("a directory").count(), 0, "{what}: recompressed");
+    }
+}
+
+/// Accounts and what is done with each, one at a time: deleted, closed, emptied, halved, longer, of another owner; and each number
+/// of those whose numbers Agave reads at its ends.
+fn altered_accounts(number: usize) -> Vec<Altered> {
+    let state = state(number);
+    let mut all = Vec::new();
+    let accounts = state.accounts();
+    // Accounts of programs that no client reads: a few of each owner stand for all.
+    let mut seen: std::collections::BTreeMap<[u8; 32], usize> = std::collections::BTreeMap::new();
+    for (address, account) in &accounts {
+        let text = bs58::encode(address).into_string();
+        let is_read = text.starts_with("Sysvar") || SHORTER_SLOTS.iter().any(|params| params.feature == *address);
+        let is_native = account.owner == [0; 32] || bs58::encode(&account.owner).into_string().contains("111111");
+        let count = seen.entry(account.owner).or_default();
+        *count += 1;
+        if !is_read && (!is_native || *count > if account.owner == FEATURE { 12 } else { 3 }) {
+            continue;
+        }
+        let mut alter = |what: &str, changed: Option<Account>| {
+            let mut state = state.clone();
+            match changed {
+                Some(account) => state.put(address, &account),
+                None => state.delete(address),
+            }
+            all.push(state.finish(format!("{:?}: {text} {what}", STATES[number].0)));
+        };
+        let data = &account.data;
+        let with = |data: Vec<u8>| Some(Account { data, ..account.clone() });
+        alter("deleted", None);
+        alter("closed", Some(Account { lamports: 0, owner: [0; 32], data: Vec::new() }));
+        alter("of another owner", Some(Account { owner: [7; 32], ..account.clone() }));
+        if !data.is_empty() {
+            alter("emptied", with(Vec::new()));
+            alter("halved", with(data[..data.len() / 2].to_vec()));
+            alter("a byte shorter", with(data[..data.len() - 1].to_vec()));
+            alter("longer", with([&data[..], &[1; 9]].concat()));
+        }
+        if account.owner == FEATURE && data.len() == 9 {
+            for slot in [0, 31, 32, u64::MAX] {
+                alter(&format!("active since {slot}"), with([&[1][..], &slot.to_le_bytes()].concat()));
+            }
+        }
+    }
+    all.extend(fields_of_accounts(number));
+    all
+}
+
+/// Numbers that Agave reads, at their ends; and accounts that the chain does not have.
+fn fields_of_accounts(number: usize) -> Vec<Altered> {
+    let state = if number == VOTES { unpaid() } else { state(number) };
+    let mut all = Vec::new();
+    let mut alter = |what: &str, address: &[u8; 32], account: Account| {
+        let mut state = state.clone();
+        state.put(address, &account);
+        all.push(state.finish(format!("{:?}: {what}", STATES[number].0)));
+    };
+    let accounts = state.accounts();
+    for (name, address, fields) in [
+        ("Rent", RENT, &[("lamports", 0, 8), ("years", 8, 8), ("burn", 16, 1)][..]),
+        (
+            "EpochRewards",
+            EPOCH_REWARDS,
+            &[
+                ("height", 0, 8),
+                ("partitions", 8, 8),
+                ("blockhash", 16, 32),
+                ("points", 48, 16),
+                ("lamports", 64, 8),
+                ("distributed", 72, 8),
+                ("active", 80, 1),
+            ],
+        ),
+    ] {
+        let Some(account) = accounts.get(&address) else { continue };
+        for (field, at, length) in fields {
+            let old = account.data[*at..at + length].to_vec();
+            let number = |number: u64| {
+                let mut bytes = number.to_le_bytes().to_vec();
+                bytes.resize(*length, 0);
+                bytes
+            };
+            let highest = |last: u8| [vec![0xFF; length - 1], vec![last]].concat();
+            for (value, bytes) in [
+                ("0", number(0)),
+                ("1", number(1)),
+                ("2", number(2)),
+                ("2^40", number(1 << 40)),
+                ("highest", highest(0xFF)),
+                ("highest of its sign", highest(0x7F)),
+                ("another", [&[old[0] ^ 1], &old[1..]].concat()),
+            ] {
+                let mut account = account.clone();
+                account.data[*at..at + length].copy_from_slice(&bytes);
+                alter(&format!("{name}: {field} {value}"), &address, account);
+            }
+        }
+        if name == "Rent" {
+            for (lamports, years) in [(879_598_564_933, 2.0), (879_598_564_934, 2.0), (1_759_197_129_868, 1.0f64)] {
+                let data = [&numbers(&[lamports])[..], &years.to_le_bytes(), &[50]].concat();
+                alter(&format!("Rent: {lamports} for {years} years"), &RENT, Account { data, ..account.clone() });
+            }
+        }
+    }
+    for (lamports, points) in [(u64::MAX, 1u128), (1 << 40, 1), (1 << 20, 1), (1, 1), (1, 0), (1 << 40, 1 << 40)]
+        .into_iter()
+        .chain([(u64::MAX, u128::MAX), (1 << 62, 1 << 70), (1 << 50, 1 << 80)])
+    {
+        alter(
+            &format!("EpochRewards: {lamports} lamports for {points} points"),
+            &EPOCH_REWARDS,
+            rewards(lamports, points),
+        );
+    }
+    if number == VOTES {
+        return all;
+    }
+    let certificate = |slot: u64, signers: u64| [numbers(&[slot]), vec![0; 224], numbers(&[signers])].concat();
+    for (version, at, stakes_at) in [("4.2", OLD_CERTIFICATE, OLD_REWARD_STAKES), ("4.3", CERTIFICATE, REWARD_STAKES)] {
+        for (what, data) in [
+            ("nothing", Vec::new()),
+            ("a byte", vec![1]),
+            ("zeros", vec![0; 100]),
+            ("a certificate", certificate(3, 0)),
+            ("a certificate and spare bytes", [certificate(3, 0), vec![1; 50]].concat()),
+            ("a certificate without signers", certificate(3, 1)),
+            ("a certificate of a slot to come", certificate(1 << 50, 0)),
+        ] {
+            alter(&format!("{what} where {version} keeps the certificate"), &at, Account::of_system(data));
+        }
+        for (what, data) in [
+            ("nothing", Vec::new()),
+            ("a byte", vec![1]),
+            ("no stakes", numbers(&[0, 0])),
+            ("a stake too few", numbers(&[0, 1])),
+            ("2001 stakes", [numbers(&[0, 2001]), vec![0; 2001 * 40]].concat()),
+        ] {
+            alter(&format!("{what} where {version} keeps the stakes of rewards"), &stakes_at, Account::of_system(data));
+        }
+    }
+    for params in &SHORTER_SLOTS {
+        for slot in [None, Some(0), Some(1), Some(40), Some(u64::MAX)] {
+            let data = slot.map_or(vec![0; 9], |slot: u64| [&[1][..], &slot.to_le_bytes()].concat());
+            let ms = params.ns_per_slot / 1_000_000;
+            for (what, owner, data) in [
+                ("", FEATURE, data.clone()),
+                (", of another owner", [9; 32], data.clone()),
+                (", cut", FEATURE, data[..8].to_vec()),
+            ] {
+                let account = Account { lamports: 1_000_000, owner, data };
+                alter(&format!("a feature for {ms} ms since {slot:?}{what}"), &params.feature, account);
+            }
+        }
+    }
+    all
+}
+
+/// The fields of the newest bank file, each altered in it alone, and what hangs on it made anew; of a full archive, none that is
+/// compared with the genesis, which it does not hold.
+fn altered_fields(number: usize) -> Vec<Altered> {
+    let mut state = state(number);
+    let content = state.bank_content();
+    let stakes = content.len() / 4;
+    let is_front =
+        |name: &str, start: usize| !name.contains(" / ") && start < stakes || name.starts_with("epoch schedule");
+    let mut all = Vec::new();
+    for place in places(&content, BANK_FILE, false) {
+        let is_made = ["capitalization", "hash", "slot"].contains(&place.name.as_str());
+        let is_of_genesis = ["ticks per slot", "genesis creation time", "epoch schedule / "];
+        if !STATES[number].2 && is_of_genesis.iter().any(|name| place.name.starts_with(name)) {
+            continue;
+        }
+        if place.holds == Holds::Number && is_front(&place.name, place.range.start) && !is_made {
+            for change in Change::of(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
+                let mut state = state.clone();
+                state.change_bank(&place.name, |content, place| change.make(content, place, 0));
+                all.push(state.finish(format!("{:?}: {} {change:?}", STATES[number], place.name)));
+            }
+        }
+    }
+    for number_of_hashes in [0, 1, 2, 31_250, 39_062, 62_500, u64::MAX] {
+        let mut state = state.clone();
+        set_hashes(&mut state, number_of_hashes);
+        all.push(state.finish(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
+    }
+    for params in &SHORTER_SLOTS {
+        for hashes in [None, Some(params.hashes_per_tick), Some(7)] {
+            let mut state = state.clone();
+            state.set_bank("ns per slot", &params.ns_per_slot.to_le_bytes());
+            state.set_bank("slots per year", &params.slots_per_year.to_le_bytes());
+            hashes.into_iter().for_each(|hashes| set_hashes(&mut state, hashes));
+            all.push(
+                state.finish(format!("{:?}: slots of {} ns, {hashes:?} hashes", STATES[number], params.ns_per_slot)),
+            );
+        }
+    }
+    all
+}
+
+/// What is stricter than Agave's loader on purpose: what ends a validator only after it, in its first block.
+const STRICTER: &[(&str, Rule)] = &[
+    ("SlotHashes is continued in the first block", Rule::SlotHashes),
+    ("in the first block, sysvars are given what Rent asks, and rewards are paid out", Rule::Rent),
+    ("in the first block, rewards are paid out", Rule::EpochRewards),
+    ("the thread that counts time ends at fewer than two", Rule::HashesPerTick),
+];
+
+/// What we say of each version of Agave, that says itself. `ACCOUNTS_STATES` limits the states to some of `STATES`, by number.
+#[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
+fn verdicts_on_accounts_agree_with_agave() {
+    let oracles = Oracle::required();
+    let asked = std::env::var("ACCOUNTS_STATES").ok();
+    let is_asked =
+        |number: &usize| asked.as_ref().is_none_or(|asked| asked.split(',').any(|it| *it == number.to_string()));
+    let (mut states, mut equal, mut stricter) = (0, 0, 0);
+    let (mut cautious, mut dangerous) = (Vec::new(), Vec::new());
+    for number in (0..STATES.len()).filter(is_asked) {
+        let all = match number {
+            VOTES => fields_of_accounts(number),
+            // The same accounts as in the states before them.
+            2 | 4 => altered_fields(number),
+            _ => altered_accounts(number).into_iter().chain(altered_fields(number)).collect(),
+        };
+        let chain = state(number).chain;
+        for altered in all {
+            let dir = temp_dir();
+            let (full, incremental) = put_all(dir.path(), &altered);
+            let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+            states += 1;
+            if states % 100 == 0 {
+                eprintln!("{states} states: {equal} equal");
+            }
+            for oracle in &oracles {
+                let ours = report.clients.iter().find(|verdict| verdict.client == oracle.client).expect("a verdict");
+                let answer = oracle.accepts(&full, incremental.as_deref(), &chain);
+                let refusing = report.failures.iter().map(|it| it.rule).filter(|it| !it.is_tolerated_by(oracle.client));
+                let is_later = |rule: Rule| STRICTER.iter().any(|(_, it)| *it == rule);
+                let text = || format!("{}, {}: {}\n  {answer:?}", altered.what, oracle.client, shown(&report));
+                match (ours.loads, answer.is_ok()) {
+                    (true, true) | (false, false) => equal += 1,
+                    (false, true) if refusing.clone().all(is_later) => stricter += 1,
+                    (false, true) => {
+                        eprintln!("cautious: {}", text());
+                        cautious.push(text());
+                    }
+                    (true, false) => {
+                        eprintln!("dangerous: {}", text());
+                        dangerous.push(text());
+                    }
+                }
+            }
+        }
+    }
+    let (careful, wrong) = (cautious.len(), dangerous.len());
+    eprintln!("{states} states: {equal} equal, {stricter} stricter, {careful} cautious, {wrong} dangerous");
+    assert!(dangerous.is_empty(), "{}", dangerous.join("\n"));
+}

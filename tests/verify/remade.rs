@@ -1,0 +1,234 @@
+//! States in which an account or a field of the bank file was altered, with everything else made anew around it: lattice hash,
+//! capitalization, bank hash, storage map, names. Only what a client makes of the account or the field tells them from sound ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use slotpress_format::{
+    BankFile, FieldReader, LatticeAccumulator, RECORD_HEADER_BYTES, RecordHeader, parse_bank_file_and_end,
+};
+
+use crate::verify::altered::Altered;
+use crate::verify::fixtures::*;
+use crate::verify::refused::fields::{BANK_FILE, Place, places};
+
+/// What an account holds, beside its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub lamports: u64,
+    pub owner: [u8; 32],
+    pub data: Vec<u8>,
+}
+
+impl Account {
+    /// An account that its address has had since somebody paid to it.
+    pub fn of_system(data: Vec<u8>) -> Self {
+        Self { lamports: 1_000_000, owner: [0; 32], data }
+    }
+}
+
+/// A state: a full archive, or one with an incremental one on it.
+#[derive(Clone)]
+pub struct State {
+    /// The directory of the chain, with its genesis.
+    pub chain: PathBuf,
+    full_name: String,
+    full: Tar,
+    incremental: Option<(u64, Tar)>,
+}
+
+fn named(dir: &Path, prefix: &str) -> String {
+    let mut files = std::fs::read_dir(dir).expect("archives").map(|entry| entry.expect("an entry").file_name());
+    let name = files.find(|name| name.to_string_lossy().starts_with(prefix)).expect("an archive");
+    name.into_string().expect("UTF-8")
+}
+
+fn record(address: &[u8; 32], account: &Account) -> Vec<u8> {
+    let mut bytes = vec![0; RECORD_HEADER_BYTES];
+    bytes[8..16].copy_from_slice(&(account.data.len() as u64).to_le_bytes());
+    bytes[16..48].copy_from_slice(address);
+    bytes[48..56].copy_from_slice(&account.lamports.to_le_bytes());
+    bytes[56..64].fill(0xFF);
+    bytes[64..96].copy_from_slice(&account.owner);
+    bytes.extend_from_slice(&account.data);
+    bytes
+}
+
+fn slot_of(path: &str) -> u64 {
+    path.split(['/', '.']).nth(1).and_then(|slot| slot.parse().ok()).expect("a slot")
+}
+
+impl State {
+    /// The archives in a directory, of a chain whose genesis is in another.
+    pub fn of(archives: &str, chain: &str, is_pair: bool) -> Self {
+        let archives = dir().parent().expect("the fixtures").join(archives);
+        let full_name = named(&archives, "snapshot-");
+        let incremental = is_pair.then(|| {
+            let name = named(&archives, "incremental-snapshot-");
+            let base = name.split('-').nth(2).and_then(|slot| slot.parse().ok()).expect("a base slot");
+            (base, Tar::read_from(&archives.join(&name)))
+        });
+        let full = Tar::read_from(&archives.join(&full_name));
+        Self { chain: dir().with_file_name(chain), full_name, full, incremental }
+    }
+
+    fn newest_tar(&mut self) -> &mut Tar {
+        self.incremental.as_mut().map_or(&mut self.full, |(_, tar)| tar)
+    }
+
+    /// The newest version of every account, with the bytes of its header.
+    fn versions(&self) -> BTreeMap<[u8; 32], (u64, [u8; RECORD_HEADER_BYTES], Vec<u8>)> {
+        let mut versions = BTreeMap::new();
+        for tar in [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)].into_iter().flatten() {
+            for at in tar.storages() {
+                let (slot, content) = (slot_of(&tar.members[at].path()), &tar.members[at].content);
+                for (at, length) in records(content) {
+                    let header: [u8; RECORD_HEADER_BYTES] =
+                        content[at..at + RECORD_HEADER_BYTES].try_into().expect("136");
+                    let data = content[at + RECORD_HEADER_BYTES..at + length].to_vec();
+                    let address = header[16..48].try_into().expect("32");
+                    let known: Option<&(u64, _, _)> = versions.get(&address);
+                    if known.is_none_or(|(known, ..)| *known <= slot) {
+                        versions.insert(address, (slot, header, data));
+                    }
+                }
+            }
+        }
+        versions
+    }
+
+    /// All accounts of the state.
+    pub fn accounts(&self) -> BTreeMap<[u8; 32], Account> {
+        let account = |(_, header, data): (_, [u8; RECORD_HEADER_BYTES], Vec<u8>)| Account {
+            lamports: u64_at(&header, 48),
+            owner: header[64..96].try_into().expect("32"),
+            data,
+        };
+        let accounts = self.versions().into_iter().map(|(address, version)| (address, account(version)));
+        accounts.filter(|(_, account)| account.lamports > 0).collect()
+    }
+
+    /// Puts the newest version of an account into the newest storage; without lamports, it closes the account.
+    pub fn put(&mut self, address: &[u8; 32], account: &Account) {
+        let tar = self.newest_tar();
+        without(tar, address);
+        let newest = tar.storages().into_iter().max_by_key(|at| slot_of(&tar.members[*at].path())).expect("a storage");
+        let mut content = tar.members[newest].content.clone();
+        content.resize(content.len().next_multiple_of(8), 0);
+        content.extend(record(address, account));
+        tar.members[newest].set_content(content);
+    }
+
+    /// Leaves no version of an account.
+    pub fn delete(&mut self, address: &[u8; 32]) {
+        without(&mut self.full, address);
+        without(self.newest_tar(), address);
+    }
+
+    /// Changes the newest bank file, where the named field is.
+    pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &Place)) {
+        let member = self.newest_tar().member(is_bank_file);
+        let mut content = member.content.clone();
+        let place = place(&content, name);
+        change(&mut content, &place);
+        member.set_content(content);
+    }
+
+    /// Sets a number of the newest bank file.
+    pub fn set_bank(&mut self, name: &str, bytes: &[u8]) {
+        self.change_bank(name, |content, place| content[place.range.clone()].copy_from_slice(bytes));
+    }
+
+    pub fn bank_content(&mut self) -> Vec<u8> {
+        self.newest_tar().member(is_bank_file).content.clone()
+    }
+
+    /// Makes everything else anew.
+    pub fn finish(mut self, what: impl ToString) -> Altered {
+        let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u64);
+        for (_, header, data) in self.versions().values() {
+            let header = RecordHeader::parse(header);
+            if header.lamports > 0 {
+                lattice.add(&header.account(data));
+                lamports = lamports.wrapping_add(header.lamports);
+            }
+        }
+        let (lattice, storages) = (lattice.take(), self.lengths());
+        let member = self.newest_tar().member(is_bank_file);
+        let mut content = member.content.clone();
+        let mut set = |name: &str, bytes: &[u8]| {
+            let range = place(&content, name).range;
+            content[range].copy_from_slice(bytes);
+        };
+        set("capitalization", &lamports.to_le_bytes());
+        set("lattice hash / hash", &lattice.to_bytes());
+        let slot = bank_of(&content).slot;
+        if let Some(hash) = bank_of(&content).computed_hash() {
+            let range = place(&content, "hash").range;
+            content[range].copy_from_slice(&hash.0);
+        }
+        set_map(&mut content, &storages);
+        member.set_content(content);
+        let hash = lattice.snapshot_hash();
+        let full = |name: String| (name, zstd(&self.full.write()));
+        let what = what.to_string();
+        match &self.incremental {
+            None => Altered { what, full: full(format!("snapshot-{slot}-{hash}.tar.zst")), incremental: None },
+            Some((base, tar)) => {
+                let name = format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
+                let incremental = Some((name, zstd(&tar.write())));
+                Altered { what, full: full(self.full_name.clone()), incremental }
+            }
+        }
+    }
+
+    /// Lengths of all storages, by slot.
+    fn lengths(&self) -> BTreeMap<u64, u64> {
+        let tars = [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)];
+        let members = tars.into_iter().flatten().flat_map(|tar| tar.storages().into_iter().map(|at| &tar.members[at]));
+        members.map(|member| (slot_of(&member.path()), member.content.len() as u64)).collect()
+    }
+}
+
+pub fn bank_of(content: &[u8]) -> BankFile {
+    let fields = FieldReader::new(content, content.len() as u64, "the bank file");
+    parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file").0
+}
+
+fn place(content: &[u8], name: &str) -> Place {
+    places(content, BANK_FILE, false)
+        .into_iter()
+        .find(|place| place.name == name)
+        .unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Leaves out the records of an account, and a storage that would be empty.
+fn without(tar: &mut Tar, address: &[u8; 32]) {
+    for at in tar.storages().into_iter().rev() {
+        let old = &tar.members[at].content;
+        let all = records(old);
+        if !all.iter().any(|(at, _)| old[at + 16..at + 48] == *address) {
+            continue;
+        }
+        let mut content = Vec::new();
+        for (at, length) in all.into_iter().filter(|(at, _)| old[at + 16..at + 48] != *address) {
+            content.resize(content.len().next_multiple_of(8), 0);
+            content.extend_from_slice(&old[at..at + length]);
+        }
+        match content.is_empty() {
+            true => drop(tar.members.remove(at)),
+            false => tar.members[at].set_content(content),
+        }
+    }
+}
+
+/// Gives the storages of the storage map their lengths, if there is a map.
+fn set_map(content: &mut [u8], lengths: &BTreeMap<u64, u64>) {
+    let all = places(content, BANK_FILE, true);
+    let of = |name: &str| all.iter().filter(|place| place.name == name).map(|place| place.range.clone()).collect();
+    let (slots, items): (Vec<_>, Vec<_>) = (of("storage map / slot"), of("storage map / storages / length"));
+    for (slot, length) in slots.into_iter().zip(items) {
+        let bytes = lengths.get(&u64_at(content, slot.start)).copied().unwrap_or_default();
+        content[length].copy_from_slice(&bytes.to_le_bytes());
+    }
+}
