@@ -310,18 +310,25 @@ pub enum WrittenBy {
     Unknown,
 }
 
-/// Bank files of the archives in the validator's directory, kept until the files change.
+/// What the beginning of an archive tells.
+#[derive(Debug)]
+struct Front {
+    bank: BankFile,
+    is_of_firedancer: bool,
+}
+
+/// Beginnings of the archives in the validator's directory, kept until the files change; `None` of those that cannot be read.
 #[derive(Debug, Default)]
 pub struct Writers {
-    known: BTreeMap<Key, (Identity, Option<BankFile>)>,
-    /// True once an archive written by Firedancer was seen.
-    has_firedancers: bool,
+    known: BTreeMap<Key, (Identity, Option<Front>)>,
+    /// The highest slot of all archives seen so far, and whether Firedancer wrote that archive.
+    newest: Option<(u64, bool)>,
 }
 
 impl Writers {
-    /// Determines the writer of a file. A single archive written by Firedancer marks the whole directory as
-    /// Firedancer's, even after it is gone: Firedancer also downloads archives that others wrote, and a file being
-    /// rewritten tells nothing.
+    /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the directory are Firedancer's: it
+    /// also downloads archives that others wrote, and a file being rewritten tells nothing. Agave's directory may hold an older
+    /// one of Firedancer's, which it downloaded.
     pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {
             Writer::Agave => return WrittenBy::Agave,
@@ -329,37 +336,43 @@ impl Writers {
             Writer::Auto => {}
         }
         self.see(seen.iter().chain([archive]));
-        self.has_firedancers |=
-            self.known.values().any(|(_, bank)| bank.as_ref().is_some_and(BankFile::is_of_firedancer));
-        if self.has_firedancers || is_owned_by_firedancer(options) {
-            return WrittenBy::Firedancer;
+        let written =
+            self.known.iter().filter_map(|((_, slot, _), (_, front))| Some((*slot, front.as_ref()?.is_of_firedancer)));
+        self.newest = self.newest.max(written.max());
+        let front = self.known.get(&key(&archive.name)).and_then(|(_, front)| front.as_ref());
+        match front {
+            _ if self.newest.is_some_and(|(_, is_of_firedancer)| is_of_firedancer) => WrittenBy::Firedancer,
+            _ if is_owned_by_firedancer(options) => WrittenBy::Firedancer,
+            Some(Front { is_of_firedancer: true, .. }) => WrittenBy::Firedancer,
+            Some(_) => WrittenBy::Agave,
+            None => WrittenBy::Unknown,
         }
-        let bank = self.known.get(&key(&archive.name)).and_then(|(_, bank)| bank.as_ref());
-        bank.map_or(WrittenBy::Unknown, |_| WrittenBy::Agave)
     }
 
     /// The bank file of any archive in the directory, for its epoch schedule; `None` if no archive can be read.
     pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
         self.see(seen);
-        self.known.values().find_map(|(_, bank)| bank.clone())
+        self.known.values().find_map(|(_, front)| Some(front.as_ref()?.bank.clone()))
     }
 
     fn see<'a>(&mut self, archives: impl IntoIterator<Item = &'a Archive>) {
         let mut known = std::mem::take(&mut self.known);
         for archive in archives {
             let (key, identity) = (key(&archive.name), Identity::from(archive));
-            let bank = known.remove(&key).filter(|(same, _)| *same == identity).map(|(_, bank)| bank);
-            self.known.insert(key, (identity, bank.unwrap_or_else(|| front_of(archive))));
+            let front = known.remove(&key).filter(|(same, _)| *same == identity).map(|(_, front)| front);
+            self.known.insert(key, (identity, front.unwrap_or_else(|| front_of(archive))));
         }
     }
 }
 
-fn front_of(archive: &Archive) -> Option<BankFile> {
+fn front_of(archive: &Archive) -> Option<Front> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
-    open.and_then(|open| front::bank(&open)).ok().flatten()
+    let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy).ok()?;
+    let bank = front::bank(&open).ok()??;
+    let is_of_firedancer = front::is_of_firedancer(&open, Some(&bank)).ok()?;
+    Some(Front { bank, is_of_firedancer })
 }
 
 /// True if the directory belongs to the user `firedancer`, as in Firedancer's instructions.

@@ -163,7 +163,7 @@ pub fn rebase<'a>(
         })
     };
     judge_pair(&front_of(&onto)?, &front_of(newest)?)?;
-    if front_of(&full)?.is_of_firedancer() {
+    if front_of(&full)?.lacks_stakes() {
         return Err(of_firedancer());
     }
 
@@ -284,7 +284,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
     }
-    if new.is_of_firedancer() {
+    if new.lacks_stakes() {
         return Err(of_firedancer());
     }
     match old.slot.cmp(&new.slot) {

@@ -225,9 +225,9 @@ impl Visitor for Reread<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         let mut state = self.state.lock();
         let EntryKind::Storage { slot, id } = entry.kind else {
-            if self.has_documents && state.has_storages {
-                return Err(Error::damaged("its bank file or status cache is not in front of its storages")
-                    .with_hint("only archives in Agave's order of entries can be rebased"));
+            if self.has_documents && state.has_storages && matches!(entry.kind, EntryKind::BankFile(_)) {
+                return Err(Error::damaged("its bank file is not in front of its storages")
+                    .with_hint("only archives in an order of entries that both clients read can be rebased"));
             }
             return Ok(EntryUse { is_for_sink: self.has_documents, ..EntryUse::default() });
         };
@@ -370,6 +370,10 @@ impl EntrySink for Wanted<'_, '_, '_, '_> {
             return Ok(());
         }
         let entry = self.entry_of(entry);
+        // Firedancer writes the status cache after the storages.
+        if !self.output.buffer.is_empty() {
+            self.output.end_storage()?;
+        }
         self.output.frames.begin(&entry)?;
         self.output.written.entries.push(entry);
         Ok(())

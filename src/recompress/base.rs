@@ -53,7 +53,7 @@ impl Base {
         let mut read = self.archive.read(&Pass::new(options.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        if bank.is_of_firedancer() {
+        if bank.lacks_stakes() {
             state.older_are_of_firedancer();
         }
         check_base(Some(self.slot), Some(bank.slot))?;

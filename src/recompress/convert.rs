@@ -127,7 +127,7 @@ impl Job<'_> {
     fn read_accounts(self, archive: &Archive, input: &Input<'_>, written: Option<&Path>) -> Result<Conversion> {
         let (options, base_slot, progress) = (self.options, self.base_slot, self.progress);
         progress.stage("Surveying", input.length_bytes());
-        let state = self.new_state_check(input, written)?.keeping_accounts();
+        let state = self.new_state_check(input, written, is_refused_of_converted)?.keeping_accounts();
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
         let reader = FirstPass {
@@ -141,13 +141,10 @@ impl Job<'_> {
         let mut read = read_in_order(archive.stream(progress), &pass, &reader, &mut NoEntrySink)?;
         let judged = reader.rules.finish(archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        if !bank.is_of_firedancer() {
-            return Err(Error::damaged("the bank file is Firedancer's in its first bytes only"));
-        }
         let entries = reader.contents.0.into_inner();
         slotpress_base::threads::panic_point("converting");
         let input_bytes = archive.length_bytes();
-        let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
+        let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0, is_of_firedancer: true };
         let (outcome, state) = self.finish_state(state, &decoded, input, None)?;
         let Decoded { entries, bank, .. } = decoded;
         let bank_file = front::bank_file_of_firedancer(archive)?.unwrap_or_default();
@@ -200,6 +197,11 @@ impl Job<'_> {
         };
         read().map_err(|error: Error| error.within_damaged(path.shown()))
     }
+}
+
+/// As of a source, but for rent epochs: vote accounts get others.
+fn is_refused_of_converted(rule: Rule) -> bool {
+    rule.is_refused_of_source() && rule != Rule::StakesRentEpoch
 }
 
 #[derive(Default)]

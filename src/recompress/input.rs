@@ -8,7 +8,7 @@ use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::compression::sniff;
 use slotpress_read::rules::pair::Member;
-use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
+use slotpress_read::{ArchiveStream, Compression, IndexPolicy, Tail};
 
 use super::{RecompressOptions, Source};
 
@@ -65,15 +65,19 @@ impl<'s> Input<'s> {
         }
     }
 
+    /// The end of a file that slotpress made.
+    pub fn tail(&self) -> Option<&Tail> {
+        match self {
+            Self::File { archive, .. } => archive.tail.as_ref(),
+            Self::Stream { .. } => None,
+        }
+    }
+
     pub fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::File { archive, .. } => archive.source.length_bytes(),
             Self::Stream { .. } => None,
         }
-    }
-
-    pub fn has_index(&self) -> bool {
-        matches!(self, Self::File { archive, .. } if archive.tail.is_some())
     }
 
     pub fn place(&self) -> String {

@@ -24,10 +24,11 @@ use slotpress_base::{
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind, FRAME_SIZE_BYTES_DEFAULT, Root, name_and_parts,
 };
+use slotpress_read::archive::front::RECOMPRESSED;
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckOptions, Client, NamedArchive, SizeLimit, StateOutcome, judge_expected, read_back_archive_on,
+    Assurance, CheckOptions, Client, NamedArchive, Rule, SizeLimit, StateOutcome, judge_expected, read_back_archive_on,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
@@ -232,8 +233,9 @@ fn recompress_open<'a>(
     progress.stage("Recompressing", input.length_bytes());
 
     // What is made anew is verified as a whole.
-    let state =
-        (checks_state && conversion.is_none()).then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
+    let state = (checks_state && conversion.is_none())
+        .then(|| job.new_state_check(&input, sink.file_path(), Rule::is_refused_of_source))
+        .transpose()?;
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
     let (state_ref, input_ref) = (state.as_ref(), &mut input);
     let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
@@ -246,8 +248,12 @@ fn recompress_open<'a>(
     let entries = converted.as_ref().unwrap_or(&decoded.entries);
     let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
     let tar_bytes = entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
+    let note = match conversion {
+        Some(_) => Some(CONVERTED),
+        None => decoded.is_of_firedancer.then_some(RECOMPRESSED),
+    };
     let Written { length_bytes: output_bytes, frames, root } =
-        writer.finish(entries.iter().copied(), conversion.map(|_| CONVERTED), options.frame_size_bytes)?;
+        writer.finish(entries.iter().copied(), note, options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
     let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
     let outcome = match (state, conversion) {
@@ -260,11 +266,11 @@ fn recompress_open<'a>(
     };
     judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
         .map_err(|error| error.within_damaged(input.place()))?;
-    let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
+    let assurance = Assurance::new(outcome, &decoded.bank, input.tail().is_some());
     if decoded.left_out > 0 {
         progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
     }
-    if decoded.bank.is_of_firedancer() && conversion.is_none() {
+    if decoded.bank.lacks_stakes() && conversion.is_none() {
         if options.for_agave {
             return Err(Error::damaged("its bank file is not where Firedancer writes it").within(input.place()));
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result, split_at_most, to_usize};
 use slotpress_format::{BankFile, Entry, EntryKind, StorageMapItem};
+use slotpress_read::archive::front::is_noted;
 use slotpress_read::conversion::STATUS_CACHE_COUNT_BYTES;
 use slotpress_read::conversion::place::StoragePart;
 use slotpress_read::{
@@ -24,6 +25,8 @@ pub struct Decoded {
     pub map: Vec<StorageMapItem>,
     pub input_bytes: u64,
     pub left_out: u64,
+    /// True if Firedancer wrote it, or what it was recompressed from.
+    pub is_of_firedancer: bool,
 }
 
 /// The decoding side: turns the source into frames of tar.
@@ -60,12 +63,14 @@ impl Reading<'_> {
         let stream = input.stream(&options.io_policy, self.job.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         self.check_index(input, &reader.contents)?;
+        let is_of_firedancer = read.is_of_firedancer || input.tail().is_some_and(is_noted);
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         let entries = reader.contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
         let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
-        Ok(Decoded { entries, bank, map, input_bytes, left_out })
+        let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
+        Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
     }
 
     /// Without the state, the index is what tells that nothing is missing.

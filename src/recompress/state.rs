@@ -16,11 +16,16 @@ use super::reading::Decoded;
 impl Job<'_> {
     /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
     /// programs put what is temporary.
-    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateCheck> {
+    pub fn new_state_check(
+        self,
+        input: &Input<'_>,
+        written: Option<&Path>,
+        refused: fn(Rule) -> bool,
+    ) -> Result<StateCheck> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
-        StateCheck::new(self.options.check.memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
+        StateCheck::new(self.options.check.memory_bytes, &spill_dir, unpacked_bytes, refused)
     }
 
     /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was

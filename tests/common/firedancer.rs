@@ -57,7 +57,7 @@ pub fn pair_for_agave(agave: &str, pair: &[PathBuf], dir: &Path) -> Vec<PathBuf>
 }
 
 pub fn pair_for_agave_of(genesis: &Path, pair: &[PathBuf], dir: &Path) -> Vec<PathBuf> {
-    let lacks_stakes = |path: &Path| bank_of(path).is_of_firedancer();
+    let lacks_stakes = |path: &Path| bank_of(path).lacks_stakes();
     let one_for_agave = |(number, archive): (usize, &PathBuf)| match (number, pair.get(1)) {
         _ if !lacks_stakes(archive) => archive.clone(),
         (0, Some(newer)) => {

@@ -59,6 +59,16 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     expected.retain(|key, _| new.contains(key));
     let mixed = rows(&[&agave[0], &incremental], &[]);
     assert_eq!(mixed.iter().filter(|row| row.contains(",,")).count(), expected.len());
+    // Newer ones have a slot for each storage, which tells no more.
+    const NEWER: &str = "firedancer-2026-09/full-bank";
+    let agave = pair(AGAVE_4_4);
+    let expected = sorted(accounts_of(&[&agave[0], &agave[1]]).values().map(without_slot));
+    let newer = [firedancer::full(NEWER), firedancer::incremental(NEWER)];
+    assert_eq!(rows(&[&newer[0], &newer[1]], &[]), expected);
+    let dir = temp_dir();
+    let mut recompress = firedancer::command("recompress");
+    assert_eq!(firedancer::run(recompress.arg(&newer[0]).arg("-o").arg(dir.path())).0, 0);
+    assert_eq!(rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
 }
 
 #[test]

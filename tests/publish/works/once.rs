@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::Value;
 
+use crate::common::strace::trace;
 use crate::common::*;
 use crate::publish::stage::*;
 
@@ -200,6 +201,37 @@ fn files_of_firedancer_never_get_a_second_name() {
         assert!(stderr.contains("was left out") && stderr.contains("--writer agave"), "{stderr}");
         stage.once_succeeds(&["--writer", "agave"]);
         assert_eq!(latest(&stage.mirror()), [name(&archive)]);
+    }
+}
+
+/// Newer ones have stakes, and a slot for each storage: it is told by their tar headers. No call gives one a second name.
+#[test]
+fn newer_files_of_firedancer_never_get_a_second_name() {
+    needs!("strace");
+    let newer = "firedancer-2026-09/full-bank";
+    let firedancers = ["snapshot-", "incremental-"].map(|prefix| fixture_of(newer, prefix));
+    let agaves = [fixture_of(AGAVE_4_4, "snapshot-26-"), fixture(FULL_3500)];
+    // Its own, with Agave's that it downloaded: the newest is Firedancer's.
+    let own = Stage::new(&[&agaves[0], &firedancers[1]]);
+    // Agave's, with one of Firedancer's that it downloaded.
+    let of_agave = Stage::new(&[&firedancers[0], &agaves[1]]);
+    for (stage, linked) in [(&own, None), (&of_agave, Some(FULL_3500))] {
+        let before = state_of(&stage.snapshots());
+        let traced = trace(&stage.arguments(&["--once", "--json"]), "link,linkat", None);
+        let of_validator: Vec<&str> = traced
+            .calls
+            .iter()
+            .map(|call| call.line.as_str())
+            .filter(|line| line.contains("snapshot-") && !line.contains("tmp-") && !line.contains("slotpress-"))
+            .collect();
+        match linked {
+            None => assert_eq!(of_validator, [""; 0], "{}", traced.log),
+            Some(name) => assert!(
+                !of_validator.is_empty() && of_validator.iter().all(|line| line.contains(name)),
+                "{of_validator:?}"
+            ),
+        }
+        assert_eq!(state_of(&stage.snapshots()), before);
     }
 }
 

@@ -143,6 +143,30 @@ fn the_old_archive_may_be_firedancers() {
     }
 }
 
+/// Both states may be of newer Firedancers, which write stakes: with Agave's old archive, and the other way round.
+#[test]
+fn states_of_newer_firedancers() {
+    let chain = "firedancer-2026-09/full-bank";
+    let (full, incremental) = (firedancer::full(chain), firedancer::incremental(chain));
+    let dir = temp_dir();
+    let [agaves_old, agaves_new] = two_full_archives(AGAVE_4_4, dir.path());
+    let newer = [full.as_path(), incremental.as_path()];
+    for (number, (new, old)) in
+        [(&newer[..], &agaves_old), (&newer[..], &full), (&[agaves_new.as_path()][..], &full)].into_iter().enumerate()
+    {
+        let out = temp_dir();
+        let rebased = rebase(new, old, out.path(), &[]);
+        assert_eq!(state_of(&[old, &rebased]), state_of(&[&agaves_new]), "{number}");
+        let (code, _, said) = verify(old, &rebased, "agave");
+        assert_eq!(code, 0, "{number}: {said}");
+        for oracle in Oracle::all() {
+            let genesis = fixture_of(AGAVE_4_4, "genesis.bin");
+            let genesis = genesis.parent().expect("a directory");
+            assert_eq!(oracle.load(old, Some(&rebased), genesis), oracle.load(&agaves_new, None, genesis), "{number}");
+        }
+    }
+}
+
 /// The state that a node restores, and archives as its own.
 #[test]
 fn a_restored_ledger_archives_as_the_new_state() {

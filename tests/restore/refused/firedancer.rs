@@ -35,7 +35,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
             }
             // The advice can be followed as it stands.
             let output = command("restore").args(&pair).arg("--ledger").arg(&ledger).output().expect("runs");
-            let stderr = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+            let stderr = String::from_utf8_lossy(&output.stderr).replace(['\n', '`'], " ");
             let advice = &stderr[stderr.find("slotpress recompress").expect("a command")..];
             let advice = advice.split('`').next().expect("it is in backquotes");
             let words: Vec<&str> = advice.split_whitespace().skip(1).collect();

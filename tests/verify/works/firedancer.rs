@@ -1,6 +1,10 @@
 //! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
 
+use std::path::Path;
+use std::process::Stdio;
+
 use crate::common::firedancer::*;
+use crate::common::*;
 
 /// They are sound; what Firedancer loads and Agave does not is no failure where no client was asked for.
 #[test]
@@ -15,9 +19,34 @@ fn they_are_verified_for_each_client() {
             assert_eq!(verify(archives, &["--for", "agave"]).0, 3);
         }
     }
-    let (code, inspected, _) = run(command("inspect").arg(full(CHAINS[0].0)));
-    assert_eq!((code, &inspected["is_of_firedancer"]), (0, &true.into()));
-    let shown = command("inspect").arg(full(CHAINS[0].0)).output().expect("runs").stdout;
-    let shown = String::from_utf8_lossy(&shown).into_owned();
-    assert!(shown.contains("Firedancer; no index") && shown.contains("with a stated size"), "{shown}");
+}
+
+/// By their tar headers, or by the note of who recompressed them: bank file and slots of storages do not tell it any more.
+#[test]
+fn inspect_says_who_made_them() {
+    let inspected = |archive: &Path| {
+        let (code, report, stderr) = run(command("inspect").arg(archive));
+        assert_eq!(code, 0, "{stderr}");
+        let shown = command("inspect").arg(archive).output().expect("runs").stdout;
+        (report["is_of_firedancer"] == true, String::from_utf8_lossy(&shown).into_owned())
+    };
+    for chain in [CHAINS[0].0, "firedancer-2026-09/names", "firedancer-2026-09/full-bank"] {
+        let dir = temp_dir();
+        let (is_firedancers, shown) = inspected(&full(chain));
+        assert!(
+            is_firedancers && shown.contains("Firedancer; no index") && shown.contains("with a stated size"),
+            "{shown}"
+        );
+        assert_eq!(run(command("recompress").arg(full(chain)).arg("-o").arg(dir.path())).0, 0);
+        let (is_firedancers, shown) = inspected(&dir.path().join(name(&full(chain))));
+        assert!(is_firedancers && shown.contains("of an archive of Firedancer's"), "{shown}");
+        let input = std::fs::File::open(full(chain)).expect("opened");
+        let mut piped = command("recompress");
+        piped.args(["-", "--force", "-o"]).arg(dir.path()).stdin(Stdio::from(input));
+        assert!(piped.output().expect("runs").status.success());
+        assert!(inspected(&dir.path().join(name(&full(chain)))).0, "{chain}");
+    }
+    for agaves in [fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "incremental-")] {
+        assert!(!inspected(&agaves).0, "{}", agaves.display());
+    }
 }

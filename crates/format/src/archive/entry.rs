@@ -208,6 +208,17 @@ impl Oddity {
     }
 }
 
+/// True if Firedancer wrote a tar header: it alone writes the mode without leading zeros, no time, and a checksum of seven
+/// digits and NUL (`fd_snapmk_tile.c`).
+pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
+    let (mode, time, sum) = (block.get(100..108), block.get(136..148), block.get(148..156));
+    let is_sum =
+        |sum: &[u8]| sum.split_last().is_some_and(|(end, digits)| *end == 0 && digits.iter().all(u8::is_ascii_digit));
+    mode.is_some_and(|mode| [b"644\0\0\0\0\0", b"755\0\0\0\0\0"].iter().any(|of_it| mode == *of_it))
+        && time.is_some_and(|time| time.iter().all(|byte| *byte == 0))
+        && sum.is_some_and(is_sum)
+}
+
 impl TarHeader {
     pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
         let header = Self::unchecked(block);
@@ -356,6 +367,21 @@ mod tests {
                 prop_assert!((148..156).contains(&(bit / 8)));
                 prop_assert_eq!(read, entry);
             }
+        }
+    }
+
+    #[test]
+    fn headers_of_firedancer() {
+        let own = Entry { kind: EntryKind::Version, content_bytes: 5 }.header();
+        let mut theirs = own;
+        theirs[100..108].copy_from_slice(b"644\0\0\0\0\0");
+        theirs[136..148].fill(0);
+        theirs[148..156].copy_from_slice(b"0004670\0");
+        assert!(is_header_of_firedancer(&theirs) && !is_header_of_firedancer(&own));
+        for (at, field) in [(100, &own[100..108]), (136, &own[136..148]), (148, b"010617\0 ")] {
+            let mut mixed = theirs;
+            mixed[at..at + field.len()].copy_from_slice(field);
+            assert!(!is_header_of_firedancer(&mixed));
         }
     }
 

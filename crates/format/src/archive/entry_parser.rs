@@ -5,7 +5,7 @@
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
-use crate::archive::entry::padded;
+use crate::archive::entry::{is_header_of_firedancer, padded};
 use crate::archive::extension::{EXTENSION_BYTES_MAX, Extension};
 use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padding_bytes};
 
@@ -38,6 +38,7 @@ pub struct EntryParser {
     /// Part of a block, whose rest is in the next piece.
     block: Vec<u8>,
     entries: u64,
+    is_of_firedancer: bool,
     end_zero_bytes: u64,
     has_junk: bool,
     extension: Extension,
@@ -77,6 +78,7 @@ impl EntryParser {
             position: 0,
             block: Vec::with_capacity(BLOCK),
             entries: 0,
+            is_of_firedancer: false,
             end_zero_bytes: 0,
             has_junk: false,
             extension: Extension::default(),
@@ -119,6 +121,11 @@ impl EntryParser {
         self.block.clear();
         self.extension = Extension::default();
         (self.end_zero_bytes, self.has_junk) = (0, false);
+    }
+
+    /// True if the first header is Firedancer's.
+    pub fn is_of_firedancer(&self) -> bool {
+        self.is_of_firedancer
     }
 
     pub fn position(&self) -> u64 {
@@ -223,6 +230,7 @@ impl EntryParser {
                 Some(_) => TarHeader::parse_tolerantly(block),
                 None => TarHeader::parse(block),
             };
+            self.is_of_firedancer |= self.entries == 0 && is_header_of_firedancer(block);
             let mut header = header.map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
             self.begin(&mut header, on_event)?;
         }

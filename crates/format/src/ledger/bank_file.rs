@@ -118,9 +118,9 @@ impl BankFile {
         self.lattice_hash.snapshot_hash()
     }
 
-    /// True if Firedancer wrote the file: its bank files have no vote accounts and delegations, which its loader takes
-    /// from the accounts, and no storage map. Every chain of Agave has a vote account from its genesis on.
-    pub fn is_of_firedancer(&self) -> bool {
+    /// True if the file holds no stakes, as Firedancer wrote it until August 2026: its loader takes vote accounts and
+    /// delegations from the accounts. Agave takes them from here. Every chain of Agave has a vote account from its genesis on.
+    pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 

@@ -25,6 +25,7 @@ use slotpress_format::{
 
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
+use super::front::is_noted;
 use super::passing::hash_range;
 use super::source::Pieces;
 use super::tail::{DataFrame, Tail, check_skippable};
@@ -78,6 +79,7 @@ pub fn read_by_index(
     };
     let mut read = ReadArchive { is_whole: true, tar_bytes: tail.index.tar_bytes(), ..ReadArchive::default() };
     read.frames.frames = tail.frames.len() as u64;
+    read.is_of_firedancer = is_noted(tail);
     read.frames.skippable_bytes = tail.skippable_bytes;
     let result = run_in_order(reading.items().map(Ok), pass.threads, &new_worker, pass.progress, &mut |_, frame| {
         read.documents.merge(frame.documents);

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, clock, split_at_most, to_usize};
 use slotpress_format::{
-    BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, SlotTime, SlotTimeSource, TarEvent,
-    read_bank_front,
+    BLOCK, BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, SlotTime, SlotTimeSource, TarEvent,
+    is_header_of_firedancer, read_bank_front,
 };
 
 use super::by_index::Extent;
@@ -36,17 +36,51 @@ pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     }
 }
 
-/// Bytes of Firedancer's bank file that are held: of mainnet it has some 10 MB, all in the stakes of two or three epochs.
-pub const FIREDANCER_BANK_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of Firedancer's bank file that are held: of mainnet it has some 10 MB in the stakes of two or three epochs, and 220 MB
+/// in its vote accounts and delegations, where it holds these.
+pub const FIREDANCER_BANK_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The bank file, where Firedancer wrote it; as of [`bank`].
+/// Setting in the index of an archive that was recompressed from one of Firedancer's, whose storages it holds as they were.
+pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
+
+/// True if Firedancer wrote the archive, or what it was recompressed from: its tar headers show that, or the note of who
+/// recompressed it. So does a bank file without stakes, as `bank` tells, but only until August 2026.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn is_of_firedancer(archive: &Archive, bank: Option<&BankFile>) -> Result<bool> {
+    if bank.is_some_and(BankFile::lacks_stakes) {
+        return Ok(true);
+    }
+    match &archive.tail {
+        Some(tail) => Ok(is_noted(tail)),
+        None => begins_as_firedancers(archive),
+    }
+}
+
+/// True if the index notes that the archive was recompressed from one of Firedancer's.
+pub fn is_noted(tail: &Tail) -> bool {
+    tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
+}
+
+fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
+    let mut front = Vec::new();
+    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+        front.extend_from_slice(split_at_most(bytes, BLOCK.saturating_sub(front.len())).0);
+        if front.len() < BLOCK { Ok(()) } else { Err(Error::failed("enough was read")) }
+    });
+    match (<[u8; BLOCK]>::try_from(front), result) {
+        (Ok(header), _) => Ok(is_header_of_firedancer(&header)),
+        (Err(_), Err(error)) if error.kind() != ErrorKind::Damaged => Err(error),
+        (Err(_), _) => Ok(false),
+    }
+}
+
+/// The whole bank file of an archive of Firedancer's; `None` if it is damaged, or not found near the beginning.
 ///
 /// # Errors
 /// The disk fails, or memory does not suffice; it is too long.
 pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
-    if !bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()) {
-        return Ok(None);
-    }
     match in_order(archive, FIREDANCER_BANK_BYTES_MAX)? {
         Some((entry, _)) if entry.content_bytes > FIREDANCER_BANK_BYTES_MAX as u64 => {
             Err(Error::failed(format!("a bank file of more than {FIREDANCER_BANK_BYTES_MAX} bytes")))

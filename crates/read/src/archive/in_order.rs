@@ -102,6 +102,7 @@ pub fn read_in_order(
     let mut read = ReadArchive {
         documents: reading.events.documents.finish(),
         tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
+        is_of_firedancer: parser.is_of_firedancer(),
         ..ReadArchive::default()
     };
     let is_over = parser.end() != TarEnd::Inside;

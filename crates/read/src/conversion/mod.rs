@@ -28,7 +28,7 @@ pub const CONVERTED: &str = "converted-from=firedancer";
 /// # Errors
 /// The disk fails, or memory does not suffice.
 pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
-    Ok(front::bank(archive)?.is_some_and(|bank| bank.is_of_firedancer()))
+    Ok(front::bank(archive)?.is_some_and(|bank| bank.lacks_stakes()))
 }
 
 /// True if Firedancer wrote the archive, so that it is to be converted for Agave.
@@ -36,7 +36,10 @@ pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
 /// # Errors
 /// Its bank file alone tells that it cannot be converted.
 pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> {
-    let Some(source) = front::bank_file_of_firedancer(archive)? else { return Ok(false) };
+    if !front::is_of_firedancer(archive, front::bank(archive)?.as_ref())? {
+        return Ok(false);
+    }
+    let Some(source) = front::bank_file_of_firedancer(archive)? else { return Ok(true) };
     let fields = FieldReader::new(Cursor::new(&source), source.len() as u64, "the bank file");
     // What is damaged is for those to report who read it with the rest.
     if let Ok((bank, None)) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true) {

@@ -62,7 +62,7 @@ pub struct ArchiveInspection {
     /// The program that wrote the archive, if the index tells.
     #[serde(flatten, serialize_with = "writer")]
     pub writer: Option<WrittenBy>,
-    /// True if the bank file shows that Firedancer wrote the state.
+    /// True if Firedancer wrote it, or what it was recompressed from.
     pub is_of_firedancer: bool,
     #[serde(flatten)]
     pub entries: EntrySummary,
@@ -205,7 +205,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     Ok(ArchiveInspection {
         path: archive.path_buf(),
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
-        is_of_firedancer: bank.is_of_firedancer(),
+        is_of_firedancer: read.is_of_firedancer || bank.lacks_stakes(),
         name: archive.name.clone(),
         compression: archive.compression,
         writer: archive.tail.as_ref().map(|tail| {

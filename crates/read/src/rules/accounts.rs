@@ -100,7 +100,7 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Fin
         slot.is_some_and(|slot| slot <= bank.slot && bank.epoch_of(slot) < bank.epoch())
     };
     let Some(shortest) = SHORTER_SLOTS.iter().find(|params| is_effective(&params.feature)) else { return Ok(()) };
-    if bank.is_of_firedancer() {
+    if bank.lacks_stakes() {
         return Ok(());
     }
     match shortest.contradiction(bank) {

@@ -42,7 +42,7 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         None => add(Rule::BankHash, &"a last blockhash, which it covers", &"none")?,
     }
     // Agave takes leader and stakes from the bank file; Firedancer takes them from the accounts, and writes none.
-    let scheduled_leader = match bank.is_of_firedancer() {
+    let scheduled_leader = match bank.lacks_stakes() {
         true => {
             let expected = "the vote accounts and delegations of the state";
             add(Rule::NoStakes, &expected, &"no vote account, no delegation")?;

@@ -98,7 +98,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
         findings.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
     // Firedancer writes 0 where a chain has no fixed number; conversion takes it out.
-    if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2 && !bank.is_of_firedancer()) {
+    if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2 && !bank.lacks_stakes()) {
         findings.add_at(Rule::HashesPerTick, place, "none, or at least 2", hashes)?;
     }
     equal("tick height", bank.tick_height, ticks)

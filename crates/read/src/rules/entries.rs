@@ -128,7 +128,7 @@ impl EntryChecker {
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = Place::entry(EntryKind::Storage { slot, id });
-        match bank.is_some_and(BankFile::is_of_firedancer) && self.storages.iter().all(|(of, _)| *of == slot) {
+        match bank.is_some_and(BankFile::lacks_stakes) && self.storages.iter().all(|(of, _)| *of == slot) {
             true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.storages.len()),
             false => findings.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
         }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn several_storages_of_one_slot() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };
-        assert!(firedancer.is_of_firedancer());
+        assert!(firedancer.lacks_stakes());
         let agave = BankFile { storage_count: 3, ..firedancer.clone() };
         let of = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
             let findings = Findings::new();

@@ -116,7 +116,7 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
     let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
-    let rule = match (is_new || cached.is_empty(), bank.is_of_firedancer()) {
+    let rule = match (is_new || cached.is_empty(), bank.lacks_stakes()) {
         (true, _) => Rule::CachedSlots,
         (false, false) => Rule::CachedSlotsGap,
         (false, true) => return Ok(()),
@@ -145,7 +145,7 @@ fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Fin
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
     // Firedancer's bank files have no stakes.
-    if bank.is_of_firedancer() {
+    if bank.lacks_stakes() {
         return Ok(());
     }
     judge_rewards(&accounts.stakes, &known, bank, findings)?;

@@ -23,6 +23,8 @@ pub struct VerifiedArchive {
     pub tar_bytes: u64,
     pub frames: u64,
     pub first_storage: u32,
+    /// True if Firedancer wrote it, or what it was recompressed from.
+    pub is_of_firedancer: bool,
 }
 
 impl VerifiedArchive {
@@ -83,7 +85,10 @@ impl VerifiedArchive {
             findings.skip(Check::Entries, "quick check: as the index gives them");
         }
         drop(visitor);
-        Ok(Self { archive, findings, judged, tar_bytes: read.tar_bytes, frames: read.frames.frames, first_storage })
+        let lacks_stakes = judged.bank.as_ref().is_some_and(|(bank, _)| bank.lacks_stakes());
+        let (tar_bytes, frames, is_of_firedancer) =
+            (read.tar_bytes, read.frames.frames, read.is_of_firedancer || lacks_stakes);
+        Ok(Self { archive, findings, judged, tar_bytes, frames, first_storage, is_of_firedancer })
     }
 
     pub fn read_again(
@@ -115,10 +120,6 @@ impl VerifiedArchive {
 
     pub fn bank(&self) -> Option<&BankFile> {
         self.judged.bank.as_ref().map(|(bank, _)| bank)
-    }
-
-    pub fn is_of_firedancer(&self) -> bool {
-        self.bank().is_some_and(BankFile::is_of_firedancer)
     }
 
     /// The storage map of the bank file, if all storages could be read.

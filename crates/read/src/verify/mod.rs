@@ -291,7 +291,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         newest.findings.lose_accounts();
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
-    if base.is_some_and(VerifiedArchive::is_of_firedancer) {
+    if base.and_then(VerifiedArchive::bank).is_some_and(BankFile::lacks_stakes) {
         accounts.older_are_of_firedancer();
     }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
@@ -302,7 +302,7 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
             path: one.archive.path_buf(),
             root: one.archive.root(),
             first_storage: one.first_storage,
-            is_of_firedancer: one.is_of_firedancer(),
+            is_of_firedancer: one.is_of_firedancer,
         };
         visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
     }
