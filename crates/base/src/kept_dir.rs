@@ -228,8 +228,14 @@ impl KeptDir {
     /// See [`make_dir`](Self::make_dir).
     pub fn make_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
-        let made = self.make_dir(&name)?;
-        Ok((name, made))
+        match self.make_dir(&name) {
+            Ok(made) => Ok((name, made)),
+            Err(error) => {
+                // Made and not opened: nobody else has this name, and only an empty directory goes.
+                let _ = self.remove_dir(&name);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a new file for reading and writing; the umask reduces `mode`.
