@@ -1,25 +1,16 @@
 //! Publishes archives of a running validator: watches its directory, pins new archives, checks and recompresses them,
 //! puts them on targets, and prunes there; continuously, or once.
 //!
-//! `plan` decides what to do, and does no I/O. The calling thread scans directories, pins archives and assigns work;
-//! one thread prepares archives, one rebases them, and one thread per target publishes them. A run may be killed at any
-//! time: the next run finds the open work in the directory of pins, in the journal there, and on the targets.
+//! `decide` says what to do, and does no I/O. `act` does it: the calling thread looks, pins and assigns work; one thread prepares
+//! archives, one rebases them, and one thread per target publishes them. `tell` receives all events. `remember` is the journal. A
+//! run may be killed at any time: the next run finds the open work in the directory of pins, in the journal there, and on the targets.
 
-mod event;
-mod index;
-mod journal;
-mod metrics;
-mod pins;
-mod plan;
-#[cfg(test)]
-mod plan_tests;
+mod act;
+mod decide;
 mod preview;
 mod publisher;
-mod rebasing;
-mod retry;
-mod target;
-mod upload;
-mod workers;
+mod remember;
+mod tell;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use derive_setters::Setters;
-pub use event::{Event, Published};
 pub use preview::preview;
 pub use publisher::publish;
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
+pub use tell::event::{Event, Published};
 
-pub use workers::HOOK_TIMEOUT_DEFAULT;
+pub use tell::hooks::HOOK_TIMEOUT_DEFAULT;
 
 use crate::recompress::RecompressOptions;
 

@@ -7,11 +7,11 @@ use slotpress_read::scan_names;
 use slotpress_stores::Store;
 
 use super::PublishOptions;
-use super::index::IndexedStore;
-use super::pins::check_dirs;
-use super::plan::{ArchiveSet, PlanOptions, Situation, key};
-use super::rebasing;
-use super::target::read_genesis;
+use super::act::index::IndexedStore;
+use super::act::pins::check_dirs;
+use super::act::rebasing;
+use super::act::target::read_genesis;
+use super::decide::choose::{ArchiveSet, PlanOptions, Situation, key};
 
 /// Lists the archives that a run would publish first, each with its targets. Changes nothing.
 ///

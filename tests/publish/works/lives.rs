@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::common::oracle::Oracle;
 use crate::common::served::{connect, read_response, send};
+use crate::common::strace::{Draws, number_of};
 use crate::common::*;
 use crate::publish::stage::*;
 
@@ -131,6 +132,40 @@ fn beside_a_validator_that_purges() {
     let said = running.stop();
     verify(&stage.mirror());
     assert_all_went_well(&stage, &said, chain().last().expect("some"));
+}
+
+/// Killed at any moment, again and again, for as long as it is asked for: each time, the next run goes on, and all is published.
+#[test]
+#[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
+fn soak() {
+    let (start, mut draws) = (std::time::Instant::now(), Draws(number_of("PUBLISH_SEED", 1)));
+    let (mut archives, mut kills) = (0, 0);
+    while start.elapsed().as_secs() < number_of("PUBLISH_SOAK_SECONDS", 3600) {
+        let (stage, mut there) = (Stage::new(&[]), Vec::new());
+        let flags = ["--every", "0s", "--grace", "1h", "--keep-full", "9", "--keep-incremental", "9"];
+        let mut running = Running::start(&stage, &flags);
+        for archive in chain() {
+            stage.write(archive);
+            there.push(name(archive));
+            if there.len() > 2 {
+                fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
+            }
+            for _ in 0..draws.below(4) {
+                let (moment, until) = (std::time::Instant::now(), draws.below(60) as u128);
+                wait_for("the moment", || moment.elapsed().as_millis() >= until);
+                drop(running);
+                kills += 1;
+                running = Running::start(&stage, &flags);
+            }
+            wait_for(&name(archive), || latest(&stage.mirror()).contains(&name(archive)));
+            archives += 1;
+        }
+        running.stop();
+        assert_eq!(stage.published().len(), chain().len());
+        verify(&stage.mirror());
+        stage.assert_nothing_is_pinned();
+    }
+    println!("{archives} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
 
 /// Of each pair that is published, as soon as it is: it is what the validator wrote.

@@ -1,21 +1,18 @@
 //! Makes rebased archives: what brings nodes from an older full archive of a target to the newest one. On a thread of its own,
 //! because one takes long; at the lowest priority, because nobody waits for it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
 use slotpress_read::NamedArchive;
 use slotpress_stores::{Store, Target};
 
-use super::PublishOptions;
 use super::index::IndexedStore;
 use super::pins::PinDir;
-use super::plan::{Key, key};
-use super::retry::Retry;
 use super::target::TargetWorker;
 use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
 use crate::archive::sink::Sink;
+use crate::publish::PublishOptions;
+use crate::publish::decide::choose::Key;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 
 /// A rebased archive to be made.
@@ -25,33 +22,6 @@ pub struct RebaseOrder {
     /// Number of the target that has both full archives.
     pub from: usize,
     pub cancel: CancelToken,
-}
-
-/// What is being rebased, and what failed.
-#[derive(Debug, Default)]
-pub struct Rebasing {
-    pub running: Option<RebaseOrder>,
-    pub failing: BTreeMap<Key, Retry>,
-    /// States that cannot be made, or failed too often: a few for each full archive.
-    pub refused: BTreeSet<Key>,
-}
-
-impl Rebasing {
-    /// Interrupts the running rebase if its result is no longer wanted, and forgets failures of others.
-    pub fn keep_to(&mut self, wanted: &BTreeSet<Key>, progress: &dyn Progress) {
-        self.failing.retain(|key, _| wanted.contains(key));
-        let unwanted = self.running.iter().filter(|order| !wanted.contains(&key(&order.name)));
-        for order in unwanted.filter(|order| !order.cancel.is_interrupted()) {
-            progress.detail(&format!("{} is not made: a newer full archive is there", order.name));
-            order.cancel.cancel();
-        }
-    }
-
-    /// The next state to make: on the newest full archive first, because most nodes have that.
-    pub fn next(&self, wanted: &BTreeSet<Key>) -> Option<Key> {
-        let mut due = wanted.iter().rev().filter(|key| self.failing.get(key).is_none_or(Retry::is_due));
-        due.next().filter(|_| self.running.is_none()).copied()
-    }
 }
 
 /// Checks the settings before anything is done.

@@ -20,9 +20,9 @@ use slotpress_read::{
 };
 use slotpress_stores::Target;
 
-use super::journal::{Identity, Journal};
-use super::plan::{Key, key};
-use super::{PublishOptions, Writer};
+use crate::publish::decide::choose::{Key, key};
+use crate::publish::remember::{Identity, Journal};
+use crate::publish::{PublishOptions, Writer};
 
 const PINNED: &str = "pinned";
 const READY: &str = "ready";

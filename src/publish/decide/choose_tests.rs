@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use slotpress_format::ledger::names::*;
 use slotpress_read::catalog::Archive;
 
-use super::plan::*;
+use super::choose::*;
 
 fn full(slot: u64) -> ArchiveName {
     ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }

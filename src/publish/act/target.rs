@@ -18,13 +18,13 @@ use slotpress_read::LocalFile;
 use slotpress_read::archive::source::stream;
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::PublishOptions;
-use super::event::{Event, Published};
 use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
-use super::journal::Journal;
 use super::pins::check_target;
-use super::plan::ArchiveSet;
 use super::upload::{Making, Sent, Uploader};
+use crate::publish::PublishOptions;
+use crate::publish::decide::choose::ArchiveSet;
+use crate::publish::remember::Journal;
+use crate::publish::tell::event::{Event, Published};
 
 /// Subdirectory for archives kept apart. It has an index of its own, which is never pruned.
 const KEPT: &str = "kept";
@@ -63,7 +63,18 @@ pub struct TargetWorker<'a> {
     pub ahead: Ahead,
 }
 
-impl TargetWorker<'_> {
+impl<'a> TargetWorker<'a> {
+    pub fn new(
+        target: &'a slotpress_stores::Target,
+        client: &'a Client,
+        options: &'a PublishOptions,
+        journal: &'a Journal,
+        tell: &'a (dyn Fn(Event) + Sync),
+        genesis: Option<&'a [u8]>,
+    ) -> Self {
+        Self { target, client, options, journal, tell, genesis, was: Mutex::default(), ahead: Ahead::default() }
+    }
+
     /// Does one task; returns the target's contents afterwards. A failed task may be repeated.
     pub fn run(&self, task: &Task, contents: &TargetContents, progress: &dyn Progress) -> Result<TargetContents> {
         panic_point("publishing");

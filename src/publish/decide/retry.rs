@@ -22,34 +22,34 @@ pub struct Retry {
 
 impl Retry {
     /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
-    pub fn failed(&mut self, is_once: bool) -> Option<Duration> {
+    pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
-        self.pause_for(pause);
+        self.pause_for(pause, now);
         (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
     /// Records a failure of work that reads a lot: attempts are few, and far apart unless the run is to end.
-    pub fn failed_costly(&mut self, is_once: bool) -> Option<Duration> {
+    pub fn failed_costly(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
-        self.pause_for(pause);
+        self.pause_for(pause, now);
         (self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
-    fn pause_for(&mut self, pause: Duration) {
+    fn pause_for(&mut self, pause: Duration, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        self.next = Some(Instant::now() + pause);
+        self.next = Some(now + pause);
     }
 
     /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
-    pub fn refused(&mut self, is_once: bool) -> Option<Duration> {
+    pub fn refused(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         if is_once {
             self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
         }
-        self.failed(is_once)
+        self.failed(is_once, now)
     }
 
-    pub fn is_due(&self) -> bool {
-        self.next.is_none_or(|next| next <= Instant::now())
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| next <= now)
     }
 
     /// True if a run with `--once` makes no further attempt.
@@ -57,8 +57,8 @@ impl Retry {
         is_once && self.failures >= ATTEMPTS_ONCE
     }
 
-    pub fn lets_others_go(&self, is_once: bool) -> bool {
-        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due()
+    pub fn lets_others_go(&self, is_once: bool, now: Instant) -> bool {
+        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due(now)
     }
 }
 
@@ -68,27 +68,27 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
-        let mut retry = Retry::default();
-        assert_eq!(retry.refused(false), Some(RETRY_FIRST));
-        assert_eq!(retry.refused(false), Some(RETRY_FIRST * 2));
+        let (mut retry, now) = (Retry::default(), Instant::now());
+        assert_eq!(retry.refused(false, now), Some(RETRY_FIRST));
+        assert_eq!(retry.refused(false, now), Some(RETRY_FIRST * 2));
         assert!(!retry.is_given_up(true));
-        assert_eq!((retry.refused(true), retry.is_given_up(true)), (None, true));
+        assert_eq!((retry.refused(true, now), retry.is_given_up(true)), (None, true));
     }
 
     #[test]
     fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
-        let mut retry = Retry::default();
+        let (mut retry, now) = (Retry::default(), Instant::now());
         for failures in 1..=ATTEMPTS_ONCE {
-            assert_eq!(retry.failed(true).is_some(), failures < ATTEMPTS_ONCE);
-            assert_eq!(retry.lets_others_go(false), failures >= FAILURES_BEFORE_OTHERS);
-            assert_eq!(retry.lets_others_go(true), failures >= FAILURES_BEFORE_OTHERS);
-            assert!(!retry.is_due());
+            assert_eq!(retry.failed(true, now).is_some(), failures < ATTEMPTS_ONCE);
+            assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(retry.lets_others_go(true, now), failures >= FAILURES_BEFORE_OTHERS);
+            assert!(!retry.is_due(now));
         }
-        assert_eq!(Retry::default().failed_costly(true), Some(RETRY_FIRST));
-        assert_eq!(Retry::default().failed_costly(false), Some(RETRY_MAX));
-        assert_eq!(retry.failed_costly(false), None);
-        retry.next = None;
-        assert!(retry.is_due() && !retry.lets_others_go(false), "its pause is over");
-        assert!(retry.lets_others_go(true), "it is given up");
+        assert_eq!(Retry::default().failed_costly(true, now), Some(RETRY_FIRST));
+        assert_eq!(Retry::default().failed_costly(false, now), Some(RETRY_MAX));
+        assert_eq!(retry.failed_costly(false, now), None);
+        let later = now + RETRY_MAX;
+        assert!(retry.is_due(later) && !retry.lets_others_go(false, later), "its pause is over");
+        assert!(retry.lets_others_go(true, later), "it is given up");
     }
 }

@@ -18,8 +18,8 @@ use slotpress_read::catalog::prune::plan;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::journal::StateCheck;
-use super::plan::{ArchiveSet, Key, key};
+use crate::publish::decide::choose::{ArchiveSet, Key, key};
+use crate::publish::remember::StateCheck;
 
 /// File name of the index. Its path is the one at which `slotpress serve` offers its list.
 const INDEX: &str = "archives";

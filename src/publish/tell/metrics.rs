@@ -15,8 +15,8 @@ use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
 
 use super::event::Event;
-use super::index::{Newest, PublishedSlot};
-use super::target::TargetContents;
+use crate::publish::act::index::{Newest, PublishedSlot};
+use crate::publish::act::target::TargetContents;
 
 type Labels = Vec<(&'static str, String)>;
 

@@ -18,7 +18,7 @@ use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::index::Ready;
-use super::journal::{Journal, PartsLog, StateCheck};
+use crate::publish::remember::{Journal, PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,468 @@
+//! Random lives of a publisher: a validator that writes, purges and damages, targets that fail, hang and come back, clocks that jump, and
+//! kills between any two actions. Nothing of it is real but the decisions, and the rules of pruning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use slotpress_base::{Error, ErrorKind};
+use slotpress_format::ledger::names::*;
+use slotpress_read::catalog::prune::plan as plan_prune;
+use slotpress_read::catalog::{Archive, FrameHashes};
+use slotpress_read::{Catalog, Keep};
+
+use super::choose::{ArchiveSet, Key, key};
+use super::*;
+
+/// Lives; by hand: `PUBLISH_LIVES`, and `PUBLISH_SEED` for the first one.
+const LIVES: u64 = 10_000;
+const STEPS: usize = 30;
+/// Looks in a row, each after something has changed: more would be work for ever.
+const LOOKS_MAX: usize = 8;
+/// Steps without disturbance after which all is done: pauses after failures are shorter.
+const PEACE: usize = 24;
+/// Steps in a row without work after which there is none.
+const QUIET: usize = 4;
+
+/// Numbers that look random, and follow from a seed (splitmix64).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Says which life it was.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("PUBLISH_SEED={} PUBLISH_LIVES=1", self.0);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Works,
+    Fails,
+    Refuses,
+    Hangs,
+}
+
+/// A target: what lies there, and what its indexes name.
+#[derive(Debug)]
+struct There {
+    mood: Mood,
+    files: BTreeSet<Key>,
+    index: BTreeMap<Key, Archive>,
+    kept: BTreeMap<Key, Archive>,
+    order: Option<(Order, TargetContents)>,
+}
+
+/// What a kill does not change, and what runs.
+struct World<'a> {
+    options: &'a PublishOptions,
+    draws: Draws,
+    now: Instant,
+    unix_seconds: u64,
+    inodes: u64,
+    seen: BTreeMap<Key, Archive>,
+    pinned: BTreeMap<Key, Archive>,
+    ready: BTreeMap<Key, Archive>,
+    damaged: BTreeSet<Key>,
+    refused: BTreeMap<Key, Identity>,
+    pins: BTreeMap<Key, Identity>,
+    begun: Option<u64>,
+    targets: Vec<There>,
+    preparing: Option<(ArchiveName, Option<ArchiveName>, ArchiveName)>,
+    rebasing: Option<(ArchiveName, bool)>,
+    is_peace: bool,
+}
+
+fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
+    let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
+    let mut archive = Archive::of_server(name, "/snapshots", 10);
+    archive.file_id.inode = inode;
+    archive
+}
+
+impl World<'_> {
+    fn facts(&self) -> Facts {
+        let all = |of: &BTreeMap<Key, Archive>| of.values().cloned().collect::<Vec<_>>();
+        let is_refused = |(key, archive): &(&Key, &Archive)| self.refused.get(*key) == Some(&Identity::from(*archive));
+        Facts {
+            seen: all(&self.seen),
+            pinned: all(&self.pinned),
+            ready: all(&self.ready),
+            refused: self.seen.iter().filter(is_refused).map(|(key, _)| *key).collect(),
+            since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
+            epoch_ends: BTreeSet::new(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let are_idle = || self.targets.iter().all(|there| there.order.is_none());
+        self.preparing.is_none() && self.rebasing.is_none() && are_idle()
+    }
+
+    fn newest_full(&self) -> u64 {
+        self.seen.keys().filter(|key| key.0.is_none()).map(|key| key.1).max().unwrap_or(100)
+    }
+
+    /// Something happens that the publisher has no part in.
+    fn happen(&mut self) {
+        let newest = self.seen.keys().map(|key| key.1).max().unwrap_or(100);
+        self.inodes += 1;
+        match self.draws.below(8) {
+            0 => self.write(archive(None, newest + 10, self.inodes)),
+            1 | 2 if !self.seen.is_empty() => {
+                let base = self.newest_full();
+                self.write(archive(Some(base), newest + 1, self.inodes));
+            }
+            3 => {
+                let least = self.newest_full().saturating_sub(10);
+                self.seen.retain(|(base, slot, _), _| base.unwrap_or(*slot) >= least);
+            }
+            4 => {
+                let at = self.draws.below(self.targets.len() as u64) as usize;
+                let moods = [Mood::Works, Mood::Works, Mood::Fails, Mood::Refuses, Mood::Hangs];
+                self.targets[at].mood = moods[self.draws.below(5) as usize];
+            }
+            5 => self.pass(self.draws.0 % 400),
+            6 => self.unix_seconds = 1_000 + self.draws.below(1 << 32),
+            _ => self.pass(1),
+        }
+    }
+
+    fn write(&mut self, archive: Archive) {
+        let key = key(&archive.name);
+        if self.draws.percent(15) {
+            self.damaged.insert(key);
+        }
+        self.seen.insert(key, archive);
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.unix_seconds += seconds;
+    }
+
+    /// Does what was decided; `None`: it is killed before.
+    fn act(&mut self, state: &mut State<'_>, action: &Action) -> Option<bool> {
+        if !self.is_peace && self.draws.percent(1) {
+            return None;
+        }
+        let has_changed = match action {
+            Action::Unpin(name) => self.pinned.remove(&key(name)).is_some(),
+            Action::Pin(archive) => {
+                let key = key(&archive.name);
+                self.pins.insert(key, Identity::from(archive));
+                let outcome = match self.draws.below(if self.is_peace { 20 } else { 24 }) {
+                    _ if !self.seen.contains_key(&key) => (Pinned::Gone, Judged::Sound),
+                    20 => (Pinned::NotNow, Judged::Sound),
+                    21 => (Pinned::Never("why".into()), Judged::Unfinished),
+                    _ => (Pinned::Yes, Judged::Sound),
+                };
+                if outcome.0 == Pinned::Yes {
+                    self.pinned.insert(key, archive.clone());
+                    return Some(true);
+                }
+                let (pinned, judged) = outcome;
+                for action in state.not_pinned(archive, pinned, judged, self.now) {
+                    self.act(state, &action)?;
+                }
+                false
+            }
+            Action::RemoveReady(name) => self.ready.remove(&key(name)).is_some(),
+            Action::Prepare { source, base, made, .. } => {
+                assert!(self.preparing.is_none(), "one at a time");
+                if source.base_slot.is_some() {
+                    self.begun = Some(self.unix_seconds);
+                }
+                self.preparing = Some((source.clone(), base.clone(), made.clone()));
+                true
+            }
+            Action::Rebase { name, from } => {
+                assert!(self.rebasing.is_none(), "one at a time");
+                let has = &self.targets[*from].index;
+                assert!(has.contains_key(&(None, name.slot, name.hash)), "it is not there");
+                self.rebasing = Some((name.clone(), false));
+                false
+            }
+            Action::StopRebase => {
+                self.rebasing.iter_mut().for_each(|(_, is_stopped)| *is_stopped = true);
+                false
+            }
+            Action::Order { order: Order::NoRoom(_), .. } => true,
+            Action::Order { target, order } => {
+                let contents = state.contents(*target);
+                let there = &mut self.targets[*target];
+                assert!(there.order.replace((order.clone(), contents)).is_none(), "one at a time");
+                false
+            }
+            Action::Refuse(name, was) => self.refused.insert(key(name), *was).is_none(),
+            Action::Quarantine { name, was, .. } => {
+                assert!(self.damaged.contains(&key(name)), "a sound one");
+                self.refused.extend(was.map(|was| (key(name), was)));
+                self.pinned.remove(&key(name)).is_some()
+            }
+            Action::Forget(_) | Action::Tell(_) => false,
+        };
+        state.begun(action);
+        Some(has_changed)
+    }
+
+    fn act_all(&mut self, state: &mut State<'_>, actions: Vec<Action>) -> Option<bool> {
+        let mut has_changed = false;
+        for action in actions {
+            has_changed |= self.act(state, &action)?;
+        }
+        Some(has_changed)
+    }
+
+    fn work(&mut self, state: &mut State<'_>) -> Option<()> {
+        if !state.looks(self.now) {
+            return Some(());
+        }
+        for _ in 0..LOOKS_MAX {
+            let actions = state.plan(&self.facts(), self.now);
+            if !self.act_all(state, actions)? {
+                return Some(());
+            }
+        }
+        panic!("it changes something for ever");
+    }
+
+    /// Threads that are done report it.
+    fn hear(&mut self, state: &mut State<'_>) -> Option<()> {
+        if self.preparing.is_some() && (self.is_peace || self.draws.percent(50)) {
+            self.prepared(state)?;
+        }
+        if self.rebasing.is_some() && (self.is_peace || self.draws.percent(30)) {
+            let (name, is_stopped) = self.rebasing.take().expect("it runs");
+            let result = match is_stopped {
+                true => Err(Error::interrupted()),
+                false if !self.is_peace && self.draws.percent(20) => Err(Error::failed("a disk")),
+                false => Ok(()),
+            };
+            if result.is_ok() {
+                let mut made = archive(name.base_slot, name.slot, 0);
+                let root = "1".repeat(64).parse().expect("a root");
+                made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
+                self.ready.insert(key(&name), made);
+            }
+            let actions = state.rebased(&name, result, self.now);
+            self.act_all(state, actions)?;
+        }
+        for at in 0..self.targets.len() {
+            if self.is_peace || self.draws.percent(60) {
+                self.answer(state, at)?;
+            }
+        }
+        Some(())
+    }
+
+    fn prepared(&mut self, state: &mut State<'_>) -> Option<()> {
+        let (source, base, made) = self.preparing.take().expect("it runs");
+        let was = self.pins.get(&key(&source)).copied();
+        let error = match () {
+            () if self.damaged.contains(&key(&source)) => Some(ErrorKind::Damaged),
+            () if self.options.checks_pairs && source.base_slot.is_some() && base.is_none() => Some(ErrorKind::Failed),
+            () if !self.is_peace && self.draws.percent(20) => Some(ErrorKind::Failed),
+            () => None,
+        };
+        state.prepared();
+        let actions = match error {
+            Some(kind) => state.not_prepared(&source, Error::new(kind, "why"), was, &self.facts(), self.now),
+            None => {
+                self.ready.insert(key(&made), archive(made.base_slot, made.slot, 0));
+                Vec::new()
+            }
+        };
+        self.act_all(state, actions).map(drop)
+    }
+
+    fn answer(&mut self, state: &mut State<'_>, at: usize) -> Option<()> {
+        let is_peace = self.is_peace;
+        let there = &mut self.targets[at];
+        if there.mood == Mood::Hangs
+            || matches!(there.order, Some((Order::HeadStart(_), _))) && self.preparing.is_some()
+        {
+            return Some(());
+        }
+        let Some((order, contents)) = there.order.take() else { return Some(()) };
+        let failed = |kind| (Err(Error::new(kind, "why")), kind == ErrorKind::Exists);
+        let (result, is_lasting) = match there.mood {
+            Mood::Fails => failed(ErrorKind::Network),
+            Mood::Refuses => failed(ErrorKind::Exists),
+            _ => {
+                let (name, is_kept) = match order {
+                    Order::Publish(name, is_kept) => (Some(name), is_kept),
+                    Order::HeadStart(name) => (Some(name).filter(|name| self.ready.contains_key(&key(name))), false),
+                    _ => (None, false),
+                };
+                if let Some(name) = name {
+                    let archive = self.ready.get(&key(&name)).expect("it is ready").clone();
+                    assert!(!self.damaged.contains(&key(&name)), "it was refused");
+                    there.files.insert(key(&name));
+                    if !is_peace && self.draws.percent(3) {
+                        return None;
+                    }
+                    if is_kept { &mut there.kept } else { &mut there.index }.insert(key(&name), archive);
+                    if !is_kept {
+                        prune(there, &self.options.keep);
+                    }
+                }
+                let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
+                let set = |of: &BTreeMap<Key, Archive>| ArchiveSet::of(of.values().map(|archive| &archive.name));
+                let published = ArchiveSet { rebased: rebased.collect(), ..set(&there.index) };
+                (Ok(TargetContents { published, kept: set(&there.kept), ..contents }), false)
+            }
+        };
+        let actions = state.answered(at, result, is_lasting, self.now);
+        self.act_all(state, actions.into_iter().collect()).map(drop)
+    }
+
+    /// What an index names is there, and is no damaged one; where there was a full archive, there is one.
+    fn check(&self, had_full: &mut [bool]) {
+        for (there, had) in self.targets.iter().zip(had_full) {
+            let named = || there.index.keys().chain(there.kept.keys());
+            assert!(named().all(|key| there.files.contains(key)), "{there:?}");
+            assert!(named().all(|key| !self.damaged.contains(key)), "{there:?}");
+            let has = there.index.keys().any(|key| key.0.is_none());
+            assert!(has || !*had, "the last one is gone: {there:?}");
+            *had = has;
+        }
+    }
+
+    /// The newest sound archives that are still there are on each target, and nothing lies around.
+    fn check_end(&self, seed: u64) {
+        let is_good = |key: &&Key| !self.damaged.contains(key);
+        let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);
+        for there in &self.targets {
+            let newest = there.index.keys().filter(|key| key.0.is_none()).map(|key| key.1).max();
+            assert!(full.is_none_or(|full| newest >= Some(full.1)), "{seed}: {full:?} {there:?}");
+            let Some(base) = newest.filter(|base| self.seen.contains_key(&(None, *base, Hash([7; 32])))) else {
+                continue;
+            };
+            let on_it = self.seen.keys().filter(is_good).filter(|key| key.0 == Some(base)).map(|key| key.1).max();
+            let has = there.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
+            assert!(has >= on_it, "{seed}: {on_it:?} on {base} {there:?}");
+        }
+        if self.options.keep_slots.is_empty() && !self.options.checks_pairs {
+            assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
+            assert!(self.preparing.is_none() && self.rebasing.is_none());
+        }
+    }
+}
+
+fn prune(there: &mut There, keep: &Keep) {
+    let catalog = Catalog::new(there.index.values().cloned());
+    let reasons = plan_prune(&catalog, keep, 0);
+    let gone: Vec<Key> = catalog
+        .archives()
+        .iter()
+        .zip(reasons)
+        .filter(|(_, reason)| reason.is_none())
+        .map(|(it, _)| key(&it.name))
+        .collect();
+    there.index.retain(|key, _| !gone.contains(key));
+    there.files.retain(|key| there.kept.contains_key(key) || !gone.contains(key));
+}
+
+fn live(seed: u64) {
+    let _seed = Seed(seed);
+    let mut draws = Draws(seed);
+    let to: Vec<Target> = ["/mirror", "s3://bucket/one", "/other"][..1 + draws.below(3) as usize]
+        .iter()
+        .map(|target| target.parse().expect("a target"))
+        .collect();
+    let mut options = PublishOptions::new("/snapshots", to);
+    options.rebase_onto = draws.below(3) as usize;
+    options.keep = options.keep.rebased(options.rebase_onto);
+    options.checks_pairs = draws.percent(20);
+    options.is_as_is = draws.percent(30);
+    if draws.percent(20) {
+        options.keep_slots = [100 + draws.below(60)].into();
+    }
+    let there = || There {
+        mood: Mood::Works,
+        files: BTreeSet::new(),
+        index: BTreeMap::new(),
+        kept: BTreeMap::new(),
+        order: None,
+    };
+    let mut world = World {
+        options: &options,
+        now: Instant::now(),
+        unix_seconds: 1_700_000_000,
+        inodes: 0,
+        seen: BTreeMap::new(),
+        pinned: BTreeMap::new(),
+        ready: BTreeMap::new(),
+        damaged: BTreeSet::new(),
+        refused: BTreeMap::new(),
+        pins: BTreeMap::new(),
+        begun: None,
+        targets: options.targets.iter().map(|_| there()).collect(),
+        preparing: None,
+        rebasing: None,
+        is_peace: false,
+        draws,
+    };
+    let mut state = State::new(&options);
+    let mut had_full = vec![false; options.targets.len()];
+    let mut quiet = 0;
+    for step in 0..STEPS + PEACE {
+        if step == STEPS {
+            world.is_peace = true;
+            world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
+            // What was passed over is remembered until the next start.
+            world.kill(&mut state);
+        }
+        match world.is_peace {
+            true => world.pass(400),
+            false => world.happen(),
+        }
+        let lived = world.work(&mut state).and_then(|()| world.hear(&mut state));
+        world.check(&mut had_full);
+        quiet = if world.is_peace && world.is_idle() { quiet + 1 } else { 0 };
+        if quiet == QUIET {
+            break;
+        }
+        if lived.is_none() || !world.is_peace && world.draws.percent(3) {
+            world.kill(&mut state);
+        }
+    }
+    world.check_end(seed);
+}
+
+impl<'a> World<'a> {
+    /// What ran is lost; of what is on disks, all stays.
+    fn kill(&mut self, state: &mut State<'a>) {
+        (self.preparing, self.rebasing) = (None, None);
+        self.targets.iter_mut().for_each(|there| there.order = None);
+        *state = State::new(self.options);
+    }
+}
+
+#[test]
+fn ten_thousand_lives() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let (first, lives) = (number("PUBLISH_SEED", 1), number("PUBLISH_LIVES", LIVES));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || (first..first + lives).filter(|seed| seed % 4 == thread).for_each(live));
+        }
+    });
+}

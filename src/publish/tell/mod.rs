@@ -1,0 +1,124 @@
+//! Tells what happens: the caller, the operator's programs, metrics and health, the service manager.
+
+pub mod event;
+pub mod hooks;
+mod metrics;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
+use slotpress_serve::supervisor;
+use slotpress_serve::tell::{Telling, tell};
+
+use self::event::Event;
+use self::hooks::Hooks;
+use self::metrics::Metrics;
+use super::PublishOptions;
+use super::act::target::TargetContents;
+use super::decide::Facts;
+
+/// Limit of archives remembered as reported, to report each only once. When it is reached, all are forgotten.
+const SKIPPED_MAX: usize = 1000;
+
+/// Receives all events.
+pub struct Teller<'a> {
+    options: &'a PublishOptions,
+    progress: &'a dyn Progress,
+    on_event: &'a mut dyn FnMut(&Event),
+    hooks: Hooks,
+    metrics: Arc<Metrics>,
+    /// Answers requests for metrics and health until it is dropped.
+    telling: Option<Telling>,
+    told_skipped: BTreeSet<String>,
+    gravest: Option<Error>,
+}
+
+impl<'a> Teller<'a> {
+    /// # Errors
+    /// The address for metrics cannot be used.
+    pub fn new(
+        options: &'a PublishOptions,
+        progress: &'a dyn Progress,
+        on_event: &'a mut dyn FnMut(&Event),
+        hooks: Hooks,
+    ) -> Result<Self> {
+        let names = options.targets.iter().map(ToString::to_string);
+        let metrics = Arc::new(Metrics::new(names, options.alert_after));
+        let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
+        let (told_skipped, gravest) = (BTreeSet::new(), None);
+        Ok(Self { options, progress, on_event, hooks, metrics, telling, told_skipped, gravest })
+    }
+
+    pub fn begin(&mut self) {
+        self.tell(Event::Watching {
+            snapshots: self.options.snapshots.clone(),
+            targets: self.options.targets.iter().map(ToString::to_string).collect(),
+            metrics: self.telling.as_ref().map(|telling| telling.address),
+        });
+        supervisor::ready();
+    }
+
+    pub fn tell(&mut self, event: Event) {
+        match &event {
+            Event::Skipped { name, why } => {
+                if self.told_skipped.len() >= SKIPPED_MAX {
+                    self.told_skipped.clear();
+                }
+                if !self.told_skipped.insert(format!("{name} {why}")) {
+                    return;
+                }
+            }
+            // Failures that are repeated do not count: the repetition may succeed.
+            Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
+                let rank = |error: &Error| match error.kind() {
+                    ErrorKind::Damaged => 2,
+                    ErrorKind::Network => 0,
+                    _ => 1,
+                };
+                if self.gravest.as_ref().is_none_or(|other| rank(other) < rank(error)) {
+                    self.gravest = Some(error.clone());
+                }
+            }
+            Event::Stopping => supervisor::stopping(),
+            _ => {}
+        }
+        self.metrics.count(&event);
+        (self.on_event)(&event);
+        if !self.hooks.tell(&event) {
+            self.progress.warn("the programs that are told of archives take too long: one was not told");
+        }
+    }
+
+    /// The gravest failure that is not repeated. A damaged archive counts most, a network failure least.
+    pub fn gravest(&mut self) -> Option<Error> {
+        self.gravest.take()
+    }
+
+    /// A target has done what it was asked for.
+    pub fn succeeded(&self, target: usize) {
+        self.options.targets.get(target).into_iter().for_each(|target| self.metrics.succeeded(&target.to_string()));
+    }
+
+    /// Reports what is there, and of each target what it has, how many ready archives it lacks, and whether it works.
+    pub fn see<'t>(
+        &self,
+        facts: &Facts,
+        targets: impl Iterator<Item = (&'t TargetContents, usize, bool)>,
+        free_bytes: Option<u64>,
+    ) {
+        supervisor::alive();
+        self.metrics.see_pinned(facts.pinned.iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
+        if let Some(bytes) = free_bytes {
+            self.metrics.see_free(&self.options.pins.shown(), bytes);
+        }
+        let mut newest_slot = None;
+        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(targets) {
+            self.metrics.see(&target.to_string(), contents, waits, is_up);
+            newest_slot = newest_slot.max(contents.newest.of_all().map(|newest| newest.slot));
+        }
+        if let Some(slot) = newest_slot {
+            supervisor::status(&format!("slot {slot} is published"));
+        }
+    }
+}
