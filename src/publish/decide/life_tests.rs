@@ -87,6 +87,8 @@ struct World<'a> {
     preparing: Option<(ArchiveName, Option<ArchiveName>, ArchiveName)>,
     rebasing: Option<(ArchiveName, bool)>,
     is_peace: bool,
+    /// Actions so far.
+    acts: usize,
 }
 
 fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
@@ -108,11 +110,6 @@ impl World<'_> {
             since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
             epoch_ends: BTreeSet::new(),
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        let are_idle = || self.targets.iter().all(|there| there.order.is_none());
-        self.preparing.is_none() && self.rebasing.is_none() && are_idle()
     }
 
     fn newest_full(&self) -> u64 {
@@ -162,6 +159,7 @@ impl World<'_> {
         if !self.is_peace && self.draws.percent(1) {
             return None;
         }
+        self.acts += usize::from(!matches!(action, Action::Tell(_)));
         let has_changed = match action {
             Action::Unpin(name) => self.pinned.remove(&key(name)).is_some(),
             Action::Pin(archive) => {
@@ -418,6 +416,7 @@ fn live(seed: u64) {
         preparing: None,
         rebasing: None,
         is_peace: false,
+        acts: 0,
         draws,
     };
     let mut state = State::new(&options);
@@ -430,13 +429,14 @@ fn live(seed: u64) {
             // What was passed over is remembered until the next start.
             world.kill(&mut state);
         }
+        let acts = world.acts;
         match world.is_peace {
             true => world.pass(400),
             false => world.happen(),
         }
         let lived = world.work(&mut state).and_then(|()| world.hear(&mut state));
         world.check(&mut had_full);
-        quiet = if world.is_peace && world.is_idle() { quiet + 1 } else { 0 };
+        quiet = if world.is_peace && world.acts == acts { quiet + 1 } else { 0 };
         if quiet == QUIET {
             break;
         }
