@@ -93,7 +93,8 @@ const CLIENTS: &[(&str, &[Client], &str)] = &[
     ("agave-4.3", &[Client::Agave43], "Agave 4.3"),
     ("agave-4.4", &[Client::Agave44], "Agave 4.4"),
     ("agave-4.5", &[Client::Agave45], "Agave 4.5"),
-    ("firedancer", &[Client::Firedancer], "Firedancer"),
+    ("firedancer-26.08", &[Client::Firedancer2608], "Firedancer of August 2026"),
+    ("firedancer", &[Client::Firedancer], "The newest Firedancer"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {

@@ -44,7 +44,7 @@ use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::superseded::read_superseded;
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
-use crate::restore::unpack::{Unpacked, Unpacker};
+use crate::restore::unpack::{Unpacked, Unpacker, refused};
 
 /// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
 ///
@@ -325,7 +325,7 @@ impl Run<'_> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
-        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
+        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, refused(options.layout))
     }
 
     /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually

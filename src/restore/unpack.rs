@@ -39,6 +39,14 @@ fn is_refused_of_tree(rule: Rule) -> bool {
     rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
+/// Tells which broken rules end a restore.
+pub fn refused(layout: RestoreLayout) -> fn(Rule) -> bool {
+    match layout {
+        RestoreLayout::Archive => is_refused_of_tree,
+        RestoreLayout::Boot => Rule::is_refused,
+    }
+}
+
 /// True for tolerated faults without a warning: they concern only name and format.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
@@ -60,10 +68,7 @@ impl Unpacker<'_> {
         let passing =
             (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-        let findings = Findings::refusing(match options.layout {
-            RestoreLayout::Archive => is_refused_of_tree,
-            RestoreLayout::Boot => Rule::is_refused,
-        });
+        let findings = Findings::refusing(refused(options.layout));
         let records = self.state.map(StateCheck::first_pass);
         let contents = Unpacking {
             unpacker: self,

@@ -24,7 +24,7 @@ fn recompressed_they_stay_what_they_are() {
         assert!(stderr.contains("only Firedancer loads it") && report["root"].is_string(), "{stderr}");
         let made = out.join(name(&source));
         assert!(entries(&made) == entries(&source), "{chain}");
-        assert_eq!(verify(&[&made], &["--for", "firedancer"]).0, 0);
+        assert_eq!(verify(&[&made], &["--for", "firedancer-26.08"]).0, 0);
         let tree = out.join("tree");
         assert_eq!(run(command("restore").args(["--tree", "archive"]).arg(&made).arg("--ledger").arg(&tree)).0, 0);
         let files = tree_files(&tree);
@@ -45,11 +45,11 @@ fn files_of(archive: &Path) -> BTreeSet<(String, Vec<u8>)> {
 #[test]
 fn storages_without_a_record_are_left_out() {
     let (dir, source) = (temp_dir(), full("firedancer-2026-08/chain-empty-storages"));
-    assert_eq!(verify(&[&source], &["--for", "firedancer"]).0, 3);
+    assert_eq!(verify(&[&source], &["--for", "firedancer-26.08"]).0, 3);
     let (code, _, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
     assert!(code == 0 && stderr.contains("were left out"), "{stderr}");
     let made = dir.path().join(name(&source));
-    assert_eq!(verify(&[&made], &["--for", "firedancer"]).0, 0);
+    assert_eq!(verify(&[&made], &["--for", "firedancer-26.08"]).0, 0);
     let kept: Vec<TarEntry> =
         entries(&source).into_iter().filter(|entry| !is_storage(entry) || !entry.content.is_empty()).collect();
     assert!(entries(&made) == kept);
@@ -355,7 +355,7 @@ fn a_synthetic_archive_is_converted() {
     assert_eq!(run(command("synth").arg(&ledger).args(synth)).0, 0);
     let archives = ledger.join("firedancer");
     let source = archives.join(names(&archives).first().expect("an archive"));
-    assert_eq!(verify(&[&source], &["--for", "firedancer"]).0, 0);
+    assert_eq!(verify(&[&source], &["--for", "firedancer-26.08"]).0, 0);
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let made = convert(&source, None, &ledger.join("genesis.bin"), &out);

@@ -196,6 +196,38 @@ fn nothing_is_made_of_them() {
     }
 }
 
+/// A stake account that is not delegated any more, and which the bank file's stakes lack (SIMD-0599), is as good as one that they
+/// have; for Agave too, where it is asked.
+#[test]
+fn inactive_stakes_may_be_missing() {
+    let mut state = state(2);
+    let (_, mut account) = state.accounts().into_iter().find(|(_, account)| account.owner == STAKE).expect("a stake");
+    // Activated and deactivated in epoch 0, and so never active: behind voter and stake.
+    account.data[124 + 40..124 + 56].fill(0);
+    state.put(&[0x55; 32], &account);
+    let chain = state.chain.clone();
+    let dir = temp_dir();
+    let (full, incremental) = put_all(dir.path(), &state.finish("an inactive stake"));
+    let incremental = incremental.expect("an incremental archive");
+    let report = verify(&full, Some(&incremental), &Client::CURRENT);
+    assert!(report.ok, "{}", shown(&report));
+    for oracle in Oracle::all() {
+        oracle.load(&full, Some(&incremental), &chain);
+    }
+    slotpress().arg("restore").args([&full, &incremental]).arg("--ledger").arg(dir.path().join("l")).assert().success();
+    for (command, option, archives) in
+        [("recompress", "--base", vec![&incremental]), ("rebase", "--onto", vec![&full, &incremental])]
+    {
+        let out = dir.path().join(command);
+        std::fs::create_dir(&out).expect("made");
+        let mut run = slotpress();
+        run.arg(command).args(archives).arg(option).arg(&full).arg("-o").arg(&out).assert().success();
+        let made = std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
+        let report = verify(&full, Some(&made), &Client::AGAVE);
+        assert!(report.ok, "{command}: {}", shown(&report));
+    }
+}
+
 /// Accounts and what is done with each, one at a time: deleted, closed, emptied, halved, longer, of another owner; and each number
 /// of those whose numbers Agave reads at its ends.
 fn altered_accounts(number: usize) -> Vec<Altered> {

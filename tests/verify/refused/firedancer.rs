@@ -59,7 +59,7 @@ fn the_last_record_of_an_account_counts() {
     changed.insert(at, TarEntry { path: "accounts/26.7777".to_string(), kind: b'0', content: older });
     let path = dir.path().join(name(&source));
     fs::write(&path, zstd::stream::encode_all(make_tar(&changed).as_slice(), 1).expect("compresses")).expect("written");
-    let (code, report, stderr) = verify(&[&path], &["--for", "firedancer"]);
+    let (code, report, stderr) = verify(&[&path], &["--for", "firedancer-26.08"]);
     assert_eq!((code, &report["superseded"]), (0, &1.into()), "{stderr}");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");

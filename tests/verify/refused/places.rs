@@ -148,7 +148,7 @@ fn clients_differ() {
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
     let agave = verify(&path, None, &Client::AGAVE);
     assert!(agave.ok && agave.warnings.len() == 1);
-    assert!(agave.clients.iter().all(|verdict| verdict.loads == (verdict.client != Client::Firedancer)));
+    assert!(agave.clients.iter().all(|verdict| verdict.loads == verdict.client.is_agave()));
     assert!(!verify(&path, None, &[Client::Firedancer]).ok);
     assert!(!verify(&path, None, &Client::ALL).ok);
     assert!(!verify(&path, None, &[]).ok);

@@ -27,7 +27,7 @@ fn archives_of_agave() {
     check(&verify(&dir().join(FULL), None, &[]), 26, hash, 1101927935518954, 2339);
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     let both = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
-    assert!(both.clients.len() == 6 && both.clients.iter().all(|client| client.loads));
+    assert!(both.clients.len() == Client::ALL.len() && both.clients.iter().all(|client| client.loads));
     check(&both, 40, hash, 1102994308621166, 3432);
     // A part of a state is no state: everything else is checked where somebody asks for that.
     let alone = NamedArchive::from_path(dir().join(INCREMENTAL));

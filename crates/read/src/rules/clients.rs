@@ -25,7 +25,10 @@ pub enum Client {
     Agave44,
     #[serde(rename = "agave-4.5")]
     Agave45,
-    /// Firedancer, whose versions are not told apart.
+    /// Firedancer as of August 2026.
+    #[serde(rename = "firedancer-26.08")]
+    Firedancer2608,
+    /// The newest Firedancer.
     #[serde(rename = "firedancer")]
     Firedancer,
 }
@@ -33,8 +36,8 @@ pub enum Client {
 use Client::*;
 
 impl Client {
-    /// All clients, the oldest version of Agave first.
-    pub const ALL: [Self; 6] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
+    /// All clients, the oldest version of each first.
+    pub const ALL: [Self; 7] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer2608, Firedancer];
 
     /// Versions of Agave in use today; "Agave" without a version means these.
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
@@ -44,7 +47,7 @@ impl Client {
 
     /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
-        self != Firedancer
+        !matches!(self, Firedancer | Firedancer2608)
     }
 }
 
@@ -56,6 +59,7 @@ impl fmt::Display for Client {
             Agave43 => "Agave 4.3",
             Agave44 => "Agave 4.4",
             Agave45 => "Agave 4.5",
+            Firedancer2608 => "Firedancer 26.08",
             Firedancer => "Firedancer",
         })
     }
@@ -64,13 +68,15 @@ impl fmt::Display for Client {
 /// Joint name of [`Client::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name: "Agave 4.2 to 4.5".
+/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name: "Agave 4.2 to 4.5"; so do both versions
+/// of Firedancer.
 pub fn names_of(clients: &[Client]) -> Vec<String> {
     let are_together = Client::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
     for client in Client::ALL.iter().filter(|client| clients.contains(client)) {
         match are_together && Client::AGAVE.contains(client) {
             true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
+            false if *client == Firedancer2608 && clients.contains(&Firedancer) => {}
             true => {}
             false => names.push(client.to_string()),
         }
@@ -85,6 +91,7 @@ pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(
     let are_together = Client::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
     let is_shown = |client: Client| match client {
         Agave41 => asked.contains(&client) || of(client) != of(Agave42),
+        Firedancer2608 => asked.contains(&client) || of(client) != of(Firedancer),
         Agave43 | Agave44 | Agave45 => !are_together,
         Agave42 | Firedancer => true,
     };
@@ -180,12 +187,16 @@ mod tests {
         assert_eq!(lines(&[Rule::StoragePadded], &[]), padded);
         let no_map = ["Agave 4.1 false", "Agave 4.2 to 4.5 true", "Firedancer true"];
         assert_eq!(lines(&[Rule::NoStorageMap], &[]), no_map);
+        let few = ["Agave 4.2 to 4.5 false", "Firedancer 26.08 true", "Firedancer false"];
+        assert_eq!(lines(&[Rule::FewCachedSlots], &[]), few);
     }
 
     #[test]
     fn names_together() {
         assert_eq!(names_of(&Client::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
         assert_eq!(names_of(&[Agave45, Agave41]), ["Agave 4.1", "Agave 4.5"]);
+        assert_eq!(names_of(&[Firedancer, Firedancer2608]), ["Firedancer"]);
+        assert_eq!(names_of(&[Firedancer2608]), ["Firedancer 26.08"]);
     }
 
     #[test]

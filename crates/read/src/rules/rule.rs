@@ -11,7 +11,8 @@ use super::findings::Check;
 /// Sets of clients that refuse a broken rule.
 const ALL: &[Client] = &Client::ALL;
 const NOBODY: &[Client] = &[];
-const FIREDANCER: &[Client] = &[Firedancer];
+const FIREDANCER: &[Client] = &[Firedancer2608, Firedancer];
+const AGAVE_AND_NEWEST: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
 const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
 const UP_TO_4_1: &[Client] = &[Agave41];
 const UP_TO_4_2: &[Client] = &[Agave41, Agave42];
@@ -43,6 +44,8 @@ const BASE: &str = "give the full archive that it builds on";
 const SOURCE: &str = "do not use it; take the archive from another source";
 const RECOMPRESS: &str = "recompress it: that makes an archive that all clients read";
 const CONVERT: &str = "for Agave, convert it by recompressing; Firedancer loads it as it is";
+const FILL: &str =
+    "convert it for Agave by recompressing, which fills in the slots; Firedancer of August 2026 loads it as it is";
 const PAIR: &str = "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one by recompressing, \
      or take Agave's; otherwise, take the archives from another source";
 const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
@@ -237,7 +240,10 @@ rules! {
     /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache goes back as far as the slot history, or 300 slots.
-    CachedSlotsGap, State, AGAVE, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
+    CachedSlotsGap, State, AGAVE_AND_NEWEST, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
+    /// The status cache goes back as far as the slot history, or 300 slots; those that Firedancer wrote until August 2026 do
+    /// not.
+    FewCachedSlots, State, AGAVE_AND_NEWEST, FILL, PAGE_FIREDANCER, "the status cache holds the newest slot alone, as Firedancer wrote it until August 2026; newer ones want 300";
     /// Records end where their storage ends.
     RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     /// The rest after the last record is not shorter than a record.
@@ -306,10 +312,10 @@ impl Rule {
     /// Reason for which the client refuses such an archive; says so if it might load it but that is not certain.
     pub fn why(self, client: Client) -> &'static str {
         match (self, client) {
-            (Self::EndLong, Firedancer) => {
+            (Self::EndLong, Firedancer2608 | Firedancer) => {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
             }
-            (Self::DuplicateAccount, Firedancer) => {
+            (Self::DuplicateAccount, Firedancer2608 | Firedancer) => {
                 "an account occurs twice in one storage; it loads that, and takes the later, if they are far apart"
             }
             _ => self.what(),
@@ -373,7 +379,7 @@ impl Rule {
 
     /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the result.
     pub fn is_of_firedancer(self) -> bool {
-        matches!(self, Self::SharedSlot | Self::NoStakes)
+        matches!(self, Self::SharedSlot | Self::NoStakes | Self::FewCachedSlots)
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are sound.
@@ -411,19 +417,25 @@ impl Rule {
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
-            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
+            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer2608 | Firedancer) => {
                 Some("no validator writes such storages, and their records may replace those of others")
             }
-            (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
-            (Self::HeaderChecksum, Firedancer) => {
+            (Self::ForeignDir, Firedancer2608 | Firedancer) => {
+                Some("it passes over a directory that no validator writes")
+            }
+            (Self::HeaderChecksum, Firedancer2608 | Firedancer) => {
                 Some("it does not look at the checksum of a tar header, which may be damaged")
             }
-            (Self::LooseName, Firedancer) => Some("it accepts names with a suffix, and numbers written in another way"),
-            (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
-            (Self::BaseIsSlot, Firedancer) => {
+            (Self::LooseName, Firedancer2608 | Firedancer) => {
+                Some("it accepts names with a suffix, and numbers written in another way")
+            }
+            (Self::NoSize, Firedancer2608 | Firedancer) => Some("it does not look at the size of a directory"),
+            (Self::BaseIsSlot, Firedancer2608 | Firedancer) => {
                 Some("no validator writes an incremental archive of the slot of its full one")
             }
-            (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
+            (Self::StorageTail, Firedancer2608 | Firedancer) => {
+                Some("bytes that are no record may have been part of one")
+            }
             _ => None,
         }
     }
@@ -434,7 +446,8 @@ mod tests {
     use super::*;
 
     fn loading(rule: Rule) -> Vec<Client> {
-        Client::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
+        let is_told = |client: &Client| *client != Firedancer2608 || rule == Rule::FewCachedSlots;
+        Client::ALL.into_iter().filter(is_told).filter(|client| rule.is_tolerated_by(*client)).collect()
     }
 
     #[test]
@@ -449,6 +462,7 @@ mod tests {
         assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
         assert_eq!(loading(Rule::InvalidVoteAccount), [Agave41, Agave42, Firedancer]);
         assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
+        assert_eq!(loading(Rule::FewCachedSlots), [Firedancer2608]);
         assert!(loading(Rule::BankHash).is_empty());
         assert!(loading(Rule::EmptyStorage).is_empty());
     }

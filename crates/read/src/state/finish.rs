@@ -101,7 +101,7 @@ pub fn finish_visit(
 }
 
 /// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
-/// can hold; Firedancer writes fewer, and requires only the newest in a row.
+/// can hold, and so does Firedancer; until August 2026 it wrote fewer, and required only the newest in a row.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &Place::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {
@@ -119,7 +119,7 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
     let rule = match (is_new || cached.is_empty(), bank.lacks_stakes()) {
         (true, _) => Rule::CachedSlots,
         (false, false) => Rule::CachedSlotsGap,
-        (false, true) => return Ok(()),
+        (false, true) => Rule::FewCachedSlots,
     };
     findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
