@@ -12,13 +12,7 @@ use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
 use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
 
-#[derive(Debug)]
-pub struct ArchiveCopy {
-    source_path: PathBuf,
-    length_bytes: u64,
-    way: Way,
-    io_policy: IoPolicy,
-}
+use crate::restore::input::Opened;
 
 #[derive(Debug)]
 pub enum Origin {
@@ -29,8 +23,12 @@ pub enum Origin {
     Arriving(Unpublished),
 }
 
+/// The way of an archive into the archives directory.
 #[derive(Debug)]
-enum Way {
+pub enum Way {
+    /// A tree is unpacked, beside which no archive is kept.
+    Nowhere,
+    /// It lies there already.
     Stays,
     /// Cloned by the file system, or arrived there.
     Cloned(Unpublished),
@@ -38,61 +36,52 @@ enum Way {
     Fetched(Arc<dyn Publishable>),
     /// Copied, when everything else is written.
     Copied(Unpublished, File),
-    /// Written anew from the restored state, in a format that Agave reads; the download is removed afterwards.
-    Made(Option<Unpublished>, Option<Arc<dyn Publishable>>),
+    /// To be made of what is unpacked, in a format that Agave reads; the download goes afterwards.
+    ToMake(Option<Arc<dyn Publishable>>),
+    Made(Unpublished, Option<Arc<dyn Publishable>>),
 }
 
-impl ArchiveCopy {
+impl Way {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>) -> Result<Self> {
         let path = archive.path();
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
-        let way = match origin {
-            Origin::Fetched(file) if !agave_reads(archive) => Way::Made(None, Some(file)),
-            _ if !agave_reads(archive) => Way::Made(None, None),
-            Origin::Fetched(file) => Way::Fetched(file),
-            Origin::Arriving(copy) => Way::Cloned(copy),
-            Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Way::Stays,
+        Ok(match origin {
+            Origin::Fetched(file) if !agave_reads(archive) => Self::ToMake(Some(file)),
+            _ if !agave_reads(archive) => Self::ToMake(None),
+            Origin::Fetched(file) => Self::Fetched(file),
+            Origin::Arriving(copy) => Self::Cloned(copy),
+            Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Self::Stays,
             Origin::File => {
                 let source = open_file(path)?;
                 let copy = Unpublished::create_in(dir)?;
                 match rustix::fs::ioctl_ficlone(copy.file(), &source) {
-                    Ok(()) => Way::Cloned(copy),
-                    Err(_) => Way::Copied(copy, source),
+                    Ok(()) => Self::Cloned(copy),
+                    Err(_) => Self::Copied(copy, source),
                 }
             }
-        };
-        let (source_path, length_bytes) = (archive.path_buf(), archive.length_bytes());
-        Ok(Self { source_path, length_bytes, way, io_policy: archive.io_policy.clone() })
-    }
-
-    pub fn is_made(&self) -> bool {
-        matches!(self.way, Way::Made(..))
-    }
-
-    pub fn set_made(&mut self, archive: Unpublished) {
-        if let Way::Made(made, _) = &mut self.way {
-            *made = Some(archive);
-        }
-    }
-
-    pub fn bytes_to_copy(&self) -> u64 {
-        match self.way {
-            Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
-            // Made anew, it is hardly larger than it was.
-            Way::Copied(..) | Way::Made(..) => self.length_bytes,
-        }
+        })
     }
 
     /// True for a download, which a failed restore leaves in place, so that it is not fetched again.
     pub fn is_download(&self) -> bool {
-        matches!(self.way, Way::Fetched(_))
+        matches!(self, Self::Fetched(_))
+    }
+}
+
+impl Opened {
+    pub fn bytes_to_copy(&self) -> u64 {
+        match self.way {
+            Way::Nowhere | Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
+            // Made anew, it is hardly larger than it was.
+            Way::Copied(..) | Way::ToMake(_) | Way::Made(..) => self.archive.length_bytes(),
+        }
     }
 
     /// Copies what was not cloned, and gives the archive its name and its owner.
-    pub fn finish(
+    pub fn place(
         self,
         name: &ArchiveName,
         dir: &KeptDir,
@@ -121,14 +110,15 @@ impl ArchiveCopy {
             let message = format!("{} exists already, and is not the same archive", path.shown());
             Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two is damaged"))
         };
+        let (archive, source_path) = (&self.archive, self.archive.path_buf());
         let (copy, download) = match self.way {
-            Way::Stays if ArchiveName::from_path(&self.source_path).as_ref() == Some(name) => {
-                return placed(self.source_path, false);
+            Way::Stays if ArchiveName::from_path(&source_path).as_ref() == Some(name) => {
+                return placed(source_path, false);
             }
             Way::Stays => {
                 return Err(Error::failed(format!(
                     "{} is in the archives directory under a name that no validator reads",
-                    self.source_path.shown()
+                    source_path.shown()
                 ))
                 .with_hint(format!("rename it to {name}")));
             }
@@ -138,12 +128,14 @@ impl ArchiveCopy {
                 }
                 return placed(file.publish(&name_there)?, true);
             }
-            Way::Made(made, download) => (made.ok_or_else(|| Error::failed("an archive was not made"))?, download),
+            Way::Made(made, download) => (made, download),
+            Way::Nowhere | Way::ToMake(_) => return Err(Error::failed("an archive was not made")),
             Way::Cloned(copy) => (copy, None),
             Way::Copied(copy, source) => {
-                progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&source, copy.file(), self.length_bytes, &self.io_policy, progress)
-                    .or_path("copy", &self.source_path)?;
+                let length_bytes = archive.length_bytes();
+                progress.stage("Copying", Some(length_bytes));
+                copy_in_pieces(&source, copy.file(), length_bytes, &archive.io_policy, progress)
+                    .or_path("copy", &source_path)?;
                 (copy, None)
             }
         };
@@ -186,7 +178,7 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-pub fn copy_in_pieces(
+fn copy_in_pieces(
     from: &File,
     to: &File,
     length_bytes: u64,

@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, Owner, Progress, Result};
 use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_list};
+use slotpress_read::Publishable;
 
 use crate::restore::assign::AssignedStorage;
-use crate::restore::copies::ArchiveCopy;
+use crate::restore::input::Opened;
 use crate::restore::journal::{Journal, Kind, Location};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
@@ -86,89 +88,126 @@ pub fn finish_boot_layout(
     target: &Target,
     slot: u64,
     storages: &[AssignedStorage],
-    mut written: Written,
-    copies: Vec<(ArchiveCopy, ArchiveName)>,
+    written: Written,
+    archives: Vec<(Opened, ArchiveName)>,
     newer: &[Replaced],
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
-    let (owner, snapshots_dir) = (&target.owner, &target.snapshots_dir);
     let bank_snapshots = target.bank_snapshots.as_ref().ok_or_else(|| Error::failed("no ledger that boots"))?;
-    let slot = &slot.to_string();
-    let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
-    let bank_snapshot = &written.bank_snapshot;
-    write_file(bank_snapshot, owner, STORAGES_LIST, &|to| write_storages_list(to, ids()))?;
-    write_file(bank_snapshot, owner, OBSOLETE_ACCOUNTS, &|to| write_no_obsolete_accounts(to, ids()))?;
-    bank_snapshot.rename_within(BANK_FILE_PARTIAL, bank_snapshot.dir(), slot)?;
-    let mark = Location::new_below(bank_snapshots, vec![slot.into()], MARK);
-    let mut journal = Journal::new(snapshots_dir, mark);
+    let mut boot = BootLayout { target, bank_snapshots, slot: slot.to_string(), written, newer };
+    boot.write_lists(storages)?;
+    let mark = Location::new_below(bank_snapshots, vec![boot.slot.clone().into()], MARK);
+    let mut journal = Journal::new(&target.snapshots_dir, mark);
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
-    let (mut archives, mut used) = (Vec::new(), Vec::new());
-    for (copy, name) in copies {
-        let stays = copy.is_download();
-        let placed = copy.finish(&name, snapshots_dir, owner, progress)?;
-        if let Some(new) = placed.new.filter(|_| !stays) {
-            journal.add(Kind::File, new.inode, Location::new(snapshots_dir, &placed.name));
+    let (mut placed, mut used) = (Vec::new(), Vec::new());
+    for (archive, name) in archives {
+        let stays = archive.way.is_download();
+        let archive = archive.place(&name, &target.snapshots_dir, &target.owner, progress)?;
+        if let Some(new) = archive.new.filter(|_| !stays) {
+            journal.add(Kind::File, new.inode, Location::new(&target.snapshots_dir, &archive.name));
         }
-        archives.push(placed.path);
-        used.extend(placed.made_of);
+        placed.push(archive.path);
+        used.extend(archive.made_of);
     }
     progress.stage("Syncing", None);
-    for dir in written.dirs() {
+    for dir in boot.written.dirs() {
         progress.check()?;
         dir.sync()?;
     }
-
     // From here on everything is on disk; only names are missing.
     slotpress_base::threads::panic_point("placing");
-    for one in target.moved().iter().chain(newer) {
-        journal.add_moved(one.found.inode, one.to.clone(), one.from.clone());
-    }
-    let is_moved = |dir: &KeptDir, name: &str| target.moved().iter().any(|one| one.from.path() == dir.path_of(name));
-    for (accounts, root) in target.accounts.iter().zip(&written.roots) {
-        if accounts.found(SNAPSHOT)?.is_none() || is_moved(accounts, SNAPSHOT) {
-            journal.add(Kind::Empty, 0, Location::new(accounts, SNAPSHOT));
-        }
-        let was_there = accounts.found(RUN)?.is_some() && !is_moved(accounts, RUN);
-        let kind = if was_there { Kind::DirInEmpty } else { Kind::Dir };
-        journal.add(kind, root.found().inode, Location::new(accounts, RUN));
-    }
-    journal.add(Kind::Dir, written.bank_snapshot.found().inode, Location::new(bank_snapshots, slot));
-    journal.write(&archives)?;
-
-    for one in target.moved().iter().chain(newer) {
-        let to = one.to.make_parent()?;
-        one.from.dir.move_found(&one.from.name, &one.found, &to, &one.to.name)?;
-        to.sync()?;
-        one.from.dir.sync()?;
-    }
-    // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
-    for (accounts, root) in target.accounts.iter().zip(&mut written.roots) {
-        if accounts.found(SNAPSHOT)?.is_none() {
-            let snapshot = accounts.make_dir(SNAPSHOT)?;
-            owner.take(&snapshot).or_path("change the owner of", snapshot.path())?;
-        }
-        root.place(accounts, RUN)?;
-        accounts.sync()?;
-    }
-    written.bank_snapshot.place(bank_snapshots, slot)?;
-    bank_snapshots.sync()?;
-    snapshots_dir.sync()?;
-
-    // The mark says that everything is there: look, through the same directories.
-    let dir = written.bank_snapshot.dir();
-    written
-        .count(storages, &[VERSION, STATUS_CACHE, slot, STORAGES_LIST, OBSOLETE_ACCOUNTS].map(|name| (dir, name)))?;
-    for (accounts, root) in target.accounts.iter().zip(&written.roots) {
-        check_placed(root, accounts, RUN)?;
-    }
-    check_placed(&written.bank_snapshot, bank_snapshots, slot)?;
-    target.check_paths()?;
-    write_mark(dir, owner)?;
+    boot.record(&mut journal)?;
+    journal.write(&placed)?;
+    boot.move_into_place()?;
+    boot.check(storages)?;
+    write_mark(boot.written.bank_snapshot.dir(), &target.owner)?;
     journal.finish();
-    written.keep();
+    boot.written.keep();
     // Best effort: the ledger is complete, and no validator looks at what stays.
-    used.into_iter().for_each(|download| drop(download.remove()));
-    Ok((bank_snapshots.path_of(slot), archives))
+    used.into_iter().for_each(|download: Arc<dyn Publishable>| drop(download.remove()));
+    Ok((bank_snapshots.path_of(&boot.slot), placed))
+}
+
+/// A ledger that boots, in the making.
+struct BootLayout<'a> {
+    target: &'a Target,
+    bank_snapshots: &'a Arc<KeptDir>,
+    slot: String,
+    written: Written,
+    newer: &'a [Replaced],
+}
+
+impl BootLayout<'_> {
+    /// Writes the lists that Agave makes of a bank snapshot.
+    fn write_lists(&self, storages: &[AssignedStorage]) -> Result<()> {
+        let (bank_snapshot, owner) = (&self.written.bank_snapshot, &self.target.owner);
+        let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
+        write_file(bank_snapshot, owner, STORAGES_LIST, &|to| write_storages_list(to, ids()))?;
+        write_file(bank_snapshot, owner, OBSOLETE_ACCOUNTS, &|to| write_no_obsolete_accounts(to, ids()))?;
+        bank_snapshot.rename_within(BANK_FILE_PARTIAL, bank_snapshot.dir(), &self.slot)
+    }
+
+    /// What is moved aside: the state that was there, and archives that are newer than the restored one.
+    fn moved(&self) -> impl Iterator<Item = &Replaced> {
+        self.target.moved().iter().chain(self.newer)
+    }
+
+    fn accounts(&self) -> impl Iterator<Item = (&Arc<KeptDir>, &PartialDir)> {
+        self.target.accounts.iter().zip(&self.written.roots)
+    }
+
+    /// Adds all moves to the journal.
+    fn record(&self, journal: &mut Journal) -> Result<()> {
+        for one in self.moved() {
+            journal.add_moved(one.found.inode, one.to.clone(), one.from.clone());
+        }
+        let is_moved =
+            |dir: &KeptDir, name: &str| self.target.moved().iter().any(|one| one.from.path() == dir.path_of(name));
+        for (accounts, root) in self.accounts() {
+            if accounts.found(SNAPSHOT)?.is_none() || is_moved(accounts, SNAPSHOT) {
+                journal.add(Kind::Empty, 0, Location::new(accounts, SNAPSHOT));
+            }
+            let was_there = accounts.found(RUN)?.is_some() && !is_moved(accounts, RUN);
+            let kind = if was_there { Kind::DirInEmpty } else { Kind::Dir };
+            journal.add(kind, root.found().inode, Location::new(accounts, RUN));
+        }
+        let place = Location::new(self.bank_snapshots, &self.slot);
+        journal.add(Kind::Dir, self.written.bank_snapshot.found().inode, place);
+        Ok(())
+    }
+
+    fn move_into_place(&mut self) -> Result<()> {
+        for one in self.moved() {
+            let to = one.to.make_parent()?;
+            one.from.dir.move_found(&one.from.name, &one.found, &to, &one.to.name)?;
+            to.sync()?;
+            one.from.dir.sync()?;
+        }
+        // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
+        for (accounts, root) in self.target.accounts.iter().zip(&mut self.written.roots) {
+            if accounts.found(SNAPSHOT)?.is_none() {
+                let snapshot = accounts.make_dir(SNAPSHOT)?;
+                self.target.owner.take(&snapshot).or_path("change the owner of", snapshot.path())?;
+            }
+            root.place(accounts, RUN)?;
+            accounts.sync()?;
+        }
+        self.written.bank_snapshot.place(self.bank_snapshots, &self.slot)?;
+        self.bank_snapshots.sync()?;
+        self.target.snapshots_dir.sync()
+    }
+
+    /// The mark says that everything is there: looks, through the same directories.
+    fn check(&self, storages: &[AssignedStorage]) -> Result<()> {
+        let dir = self.written.bank_snapshot.dir();
+        let files = [VERSION, STATUS_CACHE, &self.slot, STORAGES_LIST, OBSOLETE_ACCOUNTS].map(|name| (dir, name));
+        self.written.count(storages, &files)?;
+        for (accounts, root) in self.accounts() {
+            check_placed(root, accounts, RUN)?;
+        }
+        check_placed(&self.written.bank_snapshot, self.bank_snapshots, &self.slot)?;
+        self.target.check_paths()
+    }
 }
 
 /// Writes the mark into the directory that was restored, wherever that lies.

@@ -12,10 +12,11 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::conversion::lacks_stakes;
 use slotpress_read::{
-    Arriving, IndexPolicy, Publishable, SharedSource, Unpublished, check_pair, is_rebased, judge_expected,
+    Arriving, FailedRead, Findings, IndexPolicy, Publishable, ReadError, SharedSource, Unpublished, check_pair,
+    is_rebased, judge_expected, judge_root,
 };
 
-use crate::restore::copies::{ArchiveCopy, Origin};
+use crate::restore::copies::{Origin, Way};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
 use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
@@ -37,20 +38,60 @@ pub enum Supplied {
     File(PathBuf),
 }
 
-/// The archives of a restore in their order, and their ways into the archives directory.
+/// An archive that is open.
+pub struct Opened {
+    pub archive: Archive,
+    pub way: Way,
+    /// The root that was asked for.
+    pub expect_root: Option<Root>,
+    /// True if the root is compared while it is read: it is still arriving, or its index is ignored.
+    pub is_hashed_in_passing: bool,
+}
+
+impl Opened {
+    /// Refuses an archive that is not the one that was asked for. Of one that is hashed as it passes, nothing is known before its
+    /// end.
+    pub fn check_root(&self) -> Result<()> {
+        match self.is_hashed_in_passing {
+            true => Ok(()),
+            false => {
+                self.judge_root(self.archive.root()).map_err(|error| error.within_damaged(self.archive.path().shown()))
+            }
+        }
+    }
+
+    pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
+        judge_root(self.expect_root, root, &Findings::refusing(|_| true))
+    }
+}
+
+/// The archives of a restore in their order.
 pub struct Feed<'a> {
-    pub archives: Vec<Archive>,
-    copies: Vec<ArchiveCopy>,
+    pub opened: Vec<Opened>,
     more: Option<&'a mut dyn Supply>,
-    pub index: IndexPolicy,
-    pub expect_roots: Vec<Root>,
+    index: IndexPolicy,
+    expect_roots: Vec<Root>,
 }
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
     pub fn of_supply(supply: &'a mut dyn Supply, expect_roots: &[Root]) -> Self {
-        let (index, expect_roots) = (IndexPolicy::Hint, expect_roots.to_vec());
-        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply), index, expect_roots }
+        Self { opened: Vec::new(), more: Some(supply), index: IndexPolicy::Hint, expect_roots: expect_roots.to_vec() }
+    }
+
+    /// Adds an archive; `None` as its origin if its tree is to be unpacked. `dir` is the archives directory.
+    fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>) -> Result<()> {
+        let way = match origin {
+            None => Way::Nowhere,
+            Some(origin) => {
+                refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
+                Way::begin(&archive, origin, dir)?
+            }
+        };
+        let expect_root = self.expect_roots.get(self.opened.len()).copied();
+        let is_hashed_in_passing = archive.source.length_bytes().is_none() || self.index == IndexPolicy::Ignore;
+        self.opened.push(Opened { archive, way, expect_root, is_hashed_in_passing });
+        Ok(())
     }
 
     /// Opens one more archive, if there is one; `dir` is the archives directory.
@@ -66,37 +107,53 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
         };
-        refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
-        let copy = ArchiveCopy::begin(&archive, origin, dir)?;
         archive.warn_of_index(progress);
-        self.copies.push(copy);
-        self.archives.push(archive);
+        self.add(archive, Some(origin), dir)?;
         Ok(true)
+    }
+
+    pub fn check_roots(&self) -> Result<()> {
+        self.opened.iter().try_for_each(Opened::check_root)
     }
 
     /// Refuses an end before every archive has come whose root was asked for.
     pub fn check_count(&self) -> Result<()> {
-        let Some(root) = self.expect_roots.get(self.archives.len()) else { return Ok(()) };
+        let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
         Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
             .with_hint(Hint::UseFind))
     }
 
     /// Bytes of each archive; `None` of one that is still arriving.
     pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
-        self.archives.iter().map(|archive| archive.source.length_bytes())
+        self.archives().map(|archive| archive.source.length_bytes())
+    }
+
+    pub fn archives(&self) -> impl Iterator<Item = &Archive> {
+        self.opened.iter().map(|one| &one.archive)
     }
 
     /// Bytes of each archive that must be copied into the archives directory.
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
-        self.copies.iter().map(ArchiveCopy::bytes_to_copy)
+        self.opened.iter().map(Opened::bytes_to_copy)
     }
 
-    pub fn is_made(&self, number: usize) -> bool {
-        self.copies.get(number).is_some_and(ArchiveCopy::is_made)
-    }
-
-    pub fn into_parts(self) -> (Vec<Archive>, Vec<ArchiveCopy>) {
-        (self.archives, self.copies)
+    /// Goes on after a failure where an index was wrong: the tar stream is the truth, the index a hint.
+    ///
+    /// # Errors
+    /// The failure, if the index is not to blame; what is of all archives is told of the newest.
+    pub fn go_on_without_index(&mut self, failed: FailedRead, progress: &dyn Progress) -> Result<()> {
+        let number = failed.archive.unwrap_or(self.opened.len().saturating_sub(1));
+        let Some(Opened { archive, expect_root, .. }) = self.opened.get_mut(number) else {
+            return Err(failed.error.into());
+        };
+        match failed.error {
+            ReadError::Index(error) if failed.archive.is_some() && archive.tail.is_some() && expect_root.is_none() => {
+                archive.distrust_index(error);
+                archive.warn_of_index(progress);
+                Ok(())
+            }
+            error => Err(Error::from(error).within_damaged(archive.path().shown())),
+        }
     }
 }
 
@@ -200,11 +257,7 @@ impl Inputs {
                 None => None,
             };
             // The receiver must be told to stop, whatever breaks.
-            let result = guarded(|| {
-                let (archives, copies) = self.open_all(arriving.as_ref(), target, &options.target, kept)?;
-                let (index, expect_roots) = (options.index, options.expect_roots.clone());
-                work(Feed { archives, copies, more: None, index, expect_roots })
-            });
+            let result = guarded(|| work(self.open_all(arriving.as_ref(), target, options, kept)?));
             if let Some(arriving) = &arriving {
                 arriving.stop();
             }
@@ -222,28 +275,25 @@ impl Inputs {
         self,
         arriving: Option<&Arc<Arriving>>,
         target: &Target,
-        options: &RestoreTarget,
+        options: &RestoreOptions,
         mut kept: Option<Unpublished>,
-    ) -> Result<(Vec<Archive>, Vec<ArchiveCopy>)> {
-        let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
+    ) -> Result<Feed<'static>> {
+        let (index, expect_roots) = (options.index, options.expect_roots.clone());
+        let mut feed = Feed { opened: Vec::new(), more: None, index, expect_roots };
         for archive in self.0 {
             let (archive, origin) = match (archive, arriving) {
                 (Some(archive), _) => (archive, Some(Origin::File)),
                 (None, Some(arriving)) => {
                     let source: SharedSource = arriving.clone();
                     // A stream is read in order: whether its end is there already must not make a difference.
-                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.io_policy)?;
+                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
                     (archive, kept.take().map(Origin::Arriving))
                 }
                 (None, None) => return Err(Error::failed("no archive")),
             };
-            if let Some(origin) = origin.filter(|_| options.layout == RestoreLayout::Boot) {
-                refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
-                copies.push(ArchiveCopy::begin(&archive, origin, &target.snapshots_dir)?);
-            }
-            archives.push(archive);
+            feed.add(archive, origin.filter(|_| options.target.layout == RestoreLayout::Boot), &target.snapshots_dir)?;
         }
-        Ok((archives, copies))
+        Ok(feed)
     }
 }
 

@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+mod check;
 mod convert;
 pub mod copies;
 pub mod dry_run;
@@ -25,24 +26,20 @@ pub use input::is_standard_input;
 #[cfg(feature = "net")]
 pub use input::{Supplied, Supply};
 pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
-use slotpress_base::{Elapsed, Error, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
+use slotpress_base::{Elapsed, Error, Progress, Result, Space, Step, Stopwatch, Watch};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, BankFile, BankSnapshot, Genesis, Root, StorageMapItem};
-use slotpress_read::archive::Archive;
-use slotpress_read::rules::pair::swapped;
+use slotpress_format::{ArchiveName, BankSnapshot};
 use slotpress_read::{
-    Assurance, FailedRead, Findings, HashCheck, IndexPolicy, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    StateCheck, StateOutcome, Task, check_base, is_rebased, judge_chains, judge_expected, judge_rebased_on, judge_root,
-    judge_storage_map, read_back_snapshot,
+    Assurance, CheckOptions, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, SizeLimit, StateCheck,
+    is_rebased, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::convert::Part;
+use crate::restore::copies::Way;
 use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
-use crate::restore::input::{Feed, Inputs};
+use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::superseded::read_superseded;
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
 use crate::restore::unpack::{Unpacked, Unpacker, refused};
 
@@ -110,7 +107,7 @@ fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
-    let made = (0..feed.archives.len()).filter(|number| feed.is_made(*number));
+    let made = feed.opened.iter().filter(|one| matches!(one.way, Way::ToMake(_)));
     steps.extend(made.map(|_| Step::new("Archiving", None)));
     steps.push(Step::new("Syncing", Some(0)));
     steps
@@ -131,7 +128,7 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
 pub fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreTarget,
-    expect_roots: &[Root],
+    expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
@@ -154,68 +151,89 @@ impl Run<'_> {
     /// Unpacks archives beside their place, checks them, and moves everything into place.
     fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
         let Self { target, options, progress } = self;
-        if feed.archives.is_empty() {
+        if feed.opened.is_empty() {
             feed.open_next(&target.snapshots_dir, options, progress)?;
         }
-        for number in 0..feed.archives.len() {
-            check_archive(&feed, number)?;
-        }
-        SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
-        self.check_space(&feed.archives, feed.copies_bytes().sum())?;
+        feed.check_roots()?;
+        SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives())?;
+        self.check_space(&feed.opened, feed.copies_bytes().sum())?;
         target.delete_existing(progress)?;
         let roots = target.create_partial_roots()?;
         let restored = loop {
             match self.unpack_all(&mut feed, &roots) {
-                // The tar stream is the truth, the index a hint: once more without it.
-                Err(FailedRead { archive: Some(number), error: ReadError::Index(error) })
-                    if feed.archives[number].tail.is_some() && number >= feed.expect_roots.len() =>
-                {
-                    feed.archives[number].distrust_index(error);
-                    feed.archives[number].warn_of_index(progress);
-                    roots.iter().try_for_each(PartialDir::clear)?;
-                }
-                Err(FailedRead { archive, error }) => {
-                    let error = Error::from(error);
-                    // What is of all of them is told of the newest.
-                    return Err(match archive.and_then(|number| feed.archives.get(number)).or(feed.archives.last()) {
-                        Some(archive) => error.within_damaged(archive.path().shown()),
-                        None => error,
-                    });
-                }
                 Ok(restored) => break restored,
+                Err(failed) => feed.go_on_without_index(failed, progress)?,
             }
+            roots.iter().try_for_each(PartialDir::clear)?;
         };
-        let (archives, mut copies) = feed.into_parts();
-        let Restored { mut parts, base_slot, mut names, mut storages, assurance } = restored;
-        let newest = newest_of(&parts)?;
-        let bank = newest.unpacked.bank.clone();
-
         progress.check()?;
-        let mut read_back_report = None;
-        if let Some(check) = &options.read_back {
-            let snapshot = unpacked_snapshot(bank.slot, &newest.bank_snapshot, &roots, options.threads)?;
-            // An incremental archive alone is restored as its tree only.
-            let base_slot = archives[0].base_slot();
-            read_back_report = Some(read_back_snapshot(check, snapshot, base_slot, options.threads, progress)?);
+        let read_back = options.read_back.as_ref().map(|check| self.read_back(&restored, &roots, check)).transpose()?;
+        let report = self.place(feed.opened, restored, roots)?;
+        Ok(RestoreReport { read_back, ..report })
+    }
+
+    /// Unpacks all archives, and checks the state that they make up.
+    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
+        let Self { target, options, progress } = self;
+        let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
+        let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.opened)).transpose()?;
+        let assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
+        let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
+        let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots, size_limit, state };
+        let mut unpacked: Vec<Unpacked> = Vec::new();
+        for number in 0.. {
+            if number == feed.opened.len() {
+                if !feed.open_next(&target.snapshots_dir, options, progress)? {
+                    feed.check_count()?;
+                    break;
+                }
+                feed.opened[number].check_root()?;
+                self.check_space(&feed.opened[number..], 0)?;
+            }
+            let (opened, next) = (&feed.opened[number], feed.opened.get(number + 1));
+            let mut unpack_one = || -> Result<Unpacked, ReadError> {
+                let base_slot = opened.check_base(unpacked.last())?;
+                let one = unpacker.unpack(opened, base_slot)?;
+                one.check(opened, unpacked.last(), next, options)?;
+                Ok(one)
+            };
+            let one = unpack_one().map_err(|error| FailedRead::of(number, error))?;
+            unpacked.push(one);
         }
-        for ((part, copy), name) in
-            parts.iter().zip(&mut copies).zip(&mut names).filter(|((_, copy), _)| copy.is_made())
-        {
-            copy.set_made(self.make_archive(part, &storages, &roots)?);
-            name.extension = Extension::TarZstd;
+        let newest = unpacked.last().ok_or_else(|| Error::failed("no archive"))?;
+        let assurance = unpacker.check_state(newest, feed)?;
+        Ok(Restored { storages: unpacker.assigner.into_storages(), unpacked, assurance })
+    }
+
+    /// Verifies what was unpacked, as a bank snapshot.
+    fn read_back(self, restored: &Restored, roots: &[PartialDir], check: &CheckOptions) -> Result<ReadBackReport> {
+        let (threads, newest) = (self.options.threads, restored.newest()?);
+        // An incremental archive alone is restored as its tree only.
+        let base_slot = newest.base_slot.filter(|_| restored.unpacked.len() == 1);
+        read_back_snapshot(check, newest.snapshot(roots, threads)?, base_slot, threads, self.progress)
+    }
+
+    /// Moves everything into place, with the archives.
+    fn place(self, opened: Vec<Opened>, mut restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
+        let Self { target, options, progress } = self;
+        let input_bytes = opened.iter().map(|one| one.archive.length_bytes()).sum();
+        let mut archives = Vec::new();
+        for (opened, one) in opened.into_iter().zip(&restored.unpacked) {
+            let (opened, extension) = self.make(opened, one, &restored.storages, &roots)?;
+            archives.push((opened, one.name(extension)));
         }
-        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-        let Some(Part { bank_snapshot, .. }) = parts.pop() else { return Err(Error::failed("no archive")) };
-        drop(parts);
-        let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
-        let is_rebased = is_rebased(bank.slot, added.map(|storage| (storage.slot, storage.archive_id)));
-        let slots = RestoredSlots { newest: bank.slot, rebased_on: base_slot.filter(|_| is_rebased) };
+        restored.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+        let bank = restored.newest()?.bank.clone();
+        let slots = restored.slots()?;
+        let base_slot = restored.base_slot();
         let newer = target.archives_in_the_way(slots)?;
+        let Restored { mut unpacked, storages, assurance } = restored;
+        let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(Error::failed("no archive")) };
+        drop(unpacked);
         let written = Written { roots, bank_snapshot };
-        let (path, archives_placed) = match options.layout {
+        let (path, archives) = match options.layout {
             RestoreLayout::Boot => {
-                let copies = copies.into_iter().zip(names).collect();
-                finish_boot_layout(target, bank.slot, &storages, written, copies, &newer, progress)?
+                finish_boot_layout(target, bank.slot, &storages, written, archives, &newer, progress)?
             }
             RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
         };
@@ -225,103 +243,19 @@ impl Run<'_> {
             base_slot,
             hash: bank.snapshot_hash(),
             storages: storages.len() as u64,
-            input_bytes: archives.iter().map(Archive::length_bytes).sum(),
+            input_bytes,
             output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
-            archives: archives_placed,
+            archives,
             accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
             replaced: target.replaced_dirs(&newer),
             assurance,
-            read_back: read_back_report,
+            read_back: None,
             elapsed: Elapsed::default(),
         })
     }
 
-    /// Unpacks all archives, and checks the state that they make up.
-    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
-        let (options, progress) = (self.options, self.progress);
-        let is_tree = options.layout == RestoreLayout::Archive;
-        let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
-        let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.archives)).transpose()?;
-        let mut assigner = Assigner::new(roots.len() as u16, is_tree);
-        let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
-        let unpacker = Unpacker { run: self, roots, seen_slots, size_limit, state: state.as_ref() };
-        let mut parts: Vec<Part> = Vec::new();
-        let mut names = Vec::new();
-        for number in 0.. {
-            if number == feed.archives.len() {
-                if !feed.open_next(&self.target.snapshots_dir, options, progress)? {
-                    feed.check_count()?;
-                    break;
-                }
-                check_archive(feed, number)?;
-                self.check_space(&feed.archives[number..], 0)?;
-            }
-            let archive = &feed.archives[number];
-            let base_slot = parts.last().map(|full| full.unpacked.bank.slot).or(archive.base_slot());
-            check_base(archive.base_slot(), base_slot)?;
-            if let Some(full) = parts.last() {
-                judge_rebased_on(archive, full.unpacked.bank.snapshot_hash(), &Findings::refusing(|_| true))
-                    .map_err(|error| FailedRead::of(number, error.into()))?;
-            }
-            progress.stage("Restoring", archive.source.length_bytes());
-            // The bank file, status cache and version of the newer archive are the ones that stay.
-            let bank_snapshot = self.target.create_partial_bank()?;
-            let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
-            let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
-            let first = assigner.storages().len();
-            let full = parts.last().map(|full| &full.unpacked);
-            let mut unpack_one = || -> Result<Unpacked, ReadError> {
-                let one = unpacker.unpack(archive, base_slot, &mut assigner, &bank_snapshot, hashes)?;
-                let may_be_swapped = number == 0 && archive.name.is_none() && feed.archives.len() > 1;
-                match check_map(&one, full, base_slot) {
-                    Err(_) if may_be_swapped && is_incremental(&one) => {
-                        return Err(swapped(archive.path(), feed.archives[1].path()).into());
-                    }
-                    result => result?,
-                }
-                if let Some(full) = full {
-                    judge_chains(&full.bank, &one.bank, &Findings::refusing(|_| true))?;
-                }
-                check_chain(&one.bank, options)?;
-                if is_hashed_in_passing {
-                    check_root(one.root, number, &feed.expect_roots)?;
-                }
-                Ok(one)
-            };
-            let unpacked = unpack_one().map_err(|error| FailedRead::of(number, error))?;
-            names.push(final_name(archive, &unpacked.bank, base_slot));
-            let storages = first..assigner.storages().len();
-            parts.push(Part { unpacked, bank_snapshot, storages });
-        }
-        let newest = newest_of(&parts)?;
-        let outcome = match &state {
-            None => StateOutcome::not_asked(),
-            Some(state) => state.finish(&newest.unpacked.bank, options.threads, progress, &mut |task, _| {
-                self.subtract(state, task, &assigner, roots)
-            })?,
-        };
-        judge_expected(newest.unpacked.bank.slot, newest.unpacked.bank.snapshot_hash(), &options.check)?;
-        let storages = assigner.into_storages();
-        let has_index = feed.archives.iter().all(|archive| archive.tail.is_some());
-        let assurance = Assurance::new(outcome, &newest_of(&parts)?.unpacked.bank, has_index);
-        let base_slot = parts.iter().rev().nth(1).map(|full| full.unpacked.bank.slot);
-        Ok(Restored { parts, base_slot, names, storages, assurance })
-    }
-
-    /// Has superseded records read again from where they were placed.
-    fn subtract(self, state: &StateCheck, task: Task<'_>, assigner: &Assigner, roots: &[PartialDir]) -> Result<()> {
-        let (options, progress) = (self.options, self.progress);
-        progress.stage("Subtracting", None);
-        let Task::Subtract(list) = task else { return Ok(()) };
-        if list.has_duplicates() {
-            return Err(Error::damaged("an account occurs twice in one storage"));
-        }
-        let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
-        read_superseded(list, storages, roots, hint, &state.pass(task), options.threads, progress)
-    }
-
     /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
-    fn new_state_check(self, archives: &[Archive]) -> Result<StateCheck> {
+    fn new_state_check(self, archives: &[Opened]) -> Result<StateCheck> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
@@ -330,7 +264,7 @@ impl Run<'_> {
 
     /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
     /// hold: without an index, that is all that is known before the end.
-    fn check_space(self, archives: &[Archive], bytes_to_copy: u64) -> Result<()> {
+    fn check_space(self, archives: &[Opened], bytes_to_copy: u64) -> Result<()> {
         // Where no index tells, as many as an archive of this length and ratio holds.
         let check = |ratio: u64| {
             let unpacked = unpacked_bytes(archives, ratio);
@@ -344,94 +278,53 @@ impl Run<'_> {
     }
 }
 
-fn newest_of(parts: &[Part]) -> Result<&Part> {
-    parts.last().ok_or_else(|| Error::failed("no archive"))
+/// Bytes that archives unpack to, as their indexes tell, or as many as those of such a length and ratio hold.
+fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
+    let of = |Opened { archive, .. }: &Opened| match &archive.tail {
+        Some(tail) => tail.index.tar_bytes(),
+        None => archive.length_bytes().saturating_mul(ratio),
+    };
+    archives.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// Unpacked and checked contents of all archives.
 struct Restored {
-    parts: Vec<Part>,
-    base_slot: Option<u64>,
-    names: Vec<ArchiveName>,
+    unpacked: Vec<Unpacked>,
+    /// Storages of all archives, in their order.
     storages: Vec<AssignedStorage>,
     assurance: Assurance,
 }
 
-/// Refuses an archive that is not the one that was asked for. Of one that is hashed as it passes, nothing is known before its
-/// end.
-fn check_archive(feed: &Feed<'_>, number: usize) -> Result<()> {
-    let archive = &feed.archives[number];
-    match is_hashed_in_passing(archive, feed.index) {
-        true => Ok(()),
-        false => check_root(archive.root(), number, &feed.expect_roots)
-            .map_err(|error| error.within_damaged(archive.path().shown())),
+impl Restored {
+    /// The archive whose bank file, status cache and version stay.
+    fn newest(&self) -> Result<&Unpacked> {
+        self.unpacked.last().ok_or_else(|| Error::failed("no archive"))
+    }
+
+    /// The slot of the full archive below an incremental one.
+    fn base_slot(&self) -> Option<u64> {
+        self.unpacked.iter().rev().nth(1).map(|full| full.bank.slot)
+    }
+
+    fn slots(&self) -> Result<RestoredSlots> {
+        let (newest, base_slot) = (self.newest()?.bank.slot, self.base_slot());
+        let added = self.storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
+        let is_rebased = is_rebased(newest, added.map(|storage| (storage.slot, storage.archive_id)));
+        Ok(RestoredSlots { newest, rebased_on: base_slot.filter(|_| is_rebased) })
     }
 }
 
-/// True if the root is compared while the archive is read: it is still arriving, or its index is ignored.
-fn is_hashed_in_passing(archive: &Archive, index: IndexPolicy) -> bool {
-    archive.source.length_bytes().is_none() || index == IndexPolicy::Ignore
-}
-
-fn check_root(root: Option<Root>, number: usize, expect_roots: &[Root]) -> Result<()> {
-    judge_root(expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
-}
-
-/// Bytes that archives unpack to, as their indexes tell, or as many as those of such a length and ratio hold.
-fn unpacked_bytes(archives: &[Archive], ratio: u64) -> u64 {
-    let of_length = |archive: &Archive| archive.length_bytes().saturating_mul(ratio);
-    let of = |it: &Archive| it.tail.as_ref().map_or_else(|| of_length(it), |tail| tail.index.tar_bytes());
-    archives.iter().map(of).fold(0, u64::saturating_add)
-}
-
-/// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
-/// ends. One that cannot be read is the validator's to judge.
-fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
-    let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
-    match Genesis::read(&path) {
-        Ok(genesis) if !genesis.is_of(bank) => {
-            Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))
-                .with_hint("restore it into a ledger of its own cluster, or take an archive of this one"))
-        }
-        _ => Ok(()),
+impl Unpacked {
+    /// Describes unpacked files in their partial directories as a bank snapshot.
+    fn snapshot(&self, roots: &[PartialDir], threads: usize) -> Result<BankSnapshot> {
+        let dir = &self.bank_snapshot.path;
+        let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
+        BankSnapshot::of_parts(self.bank.slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
     }
-}
 
-/// Checks an archive's storages, with those of the full one below it, against its storage map.
-fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>) -> Result<()> {
-    let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
-    let mut storages = archive.judged.entries.storages().to_vec();
-    storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // Such a map may name these storages; not Firedancer's, whose ids differ.
-    let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
-    judge_storage_map(map, &storages, base_slot, has_map, &Findings::refusing(Rule::is_refused))
-}
-
-/// True if an archive without a telling name is incremental: all storages that its map names but it lacks are older
-/// than those it holds.
-fn is_incremental(archive: &Unpacked) -> bool {
-    let Some((_, map)) = &archive.judged.bank else { return false };
-    let held = archive.judged.entries.storages();
-    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
-    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
-    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
-}
-
-/// The name under which a validator finds an archive: its own, or for a file of another name the one that its content
-/// asks for.
-fn final_name(archive: &Archive, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
-    let extension = archive.compression.extension();
-    ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
-}
-
-/// Describes the unpacked files in their partial directories as a bank snapshot.
-fn unpacked_snapshot(
-    slot: u64,
-    bank_snapshot: &PartialDir,
-    roots: &[PartialDir],
-    threads: usize,
-) -> Result<BankSnapshot> {
-    let dir = &bank_snapshot.path;
-    let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
-    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
+    /// The name under which a validator finds the archive: its own, or for a file of another name the one that its content
+    /// asks for.
+    fn name(&self, extension: Extension) -> ArchiveName {
+        ArchiveName { base_slot: self.base_slot, slot: self.bank.slot, hash: self.bank.snapshot_hash(), extension }
+    }
 }

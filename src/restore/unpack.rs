@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, IoContext, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
-use slotpress_read::archive::Archive;
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, PassingFrames, ReadError,
     Rule, SeenFrame, SeenSlots, SizeLimit, StateCheck,
 };
 
 use crate::restore::assign::{Assigner, Destination};
+use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::{RestoreLayout, Run};
 
@@ -22,16 +22,24 @@ use crate::restore::{RestoreLayout, Run};
 pub struct Unpacker<'a> {
     pub run: Run<'a>,
     pub roots: &'a [PartialDir],
+    pub assigner: Assigner,
     pub seen_slots: SeenSlots,
     pub size_limit: SizeLimit,
-    pub state: Option<&'a StateCheck>,
+    pub state: Option<StateCheck>,
 }
 
+/// An archive that is unpacked.
 pub struct Unpacked {
+    /// The slot of the full archive below it.
+    pub base_slot: Option<u64>,
     /// Root over the frame hashes, if the archive was hashed while it was read.
     pub root: Option<Root>,
     pub bank: BankFile,
     pub judged: JudgedArchive,
+    /// Bank file, status cache and version.
+    pub bank_snapshot: PartialDir,
+    /// Numbers of its storages.
+    pub storages: Range<usize>,
 }
 
 /// True if breaking the rule ends the restore of an archive's tree, also of one that only Firedancer loads.
@@ -54,26 +62,25 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 impl Unpacker<'_> {
-    /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into `bank_snapshot`.
-    /// An incremental archive builds on `base_slot`. With a state check, records are hashed for it while they are written.
-    pub fn unpack(
-        &self,
-        archive: &Archive,
-        base_slot: Option<u64>,
-        assigner: &mut Assigner,
-        bank_snapshot: &PartialDir,
-        hashes: HashCheck,
-    ) -> Result<Unpacked, ReadError> {
-        let (options, progress) = (self.run.options, self.run.progress);
+    /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into a directory of
+    /// their own. An incremental archive builds on `base_slot`. With a state check, records are hashed for it while they are
+    /// written.
+    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>) -> Result<Unpacked, ReadError> {
+        let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
+        let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
+        let bank_snapshot = self.run.target.create_partial_bank()?;
+        let first = self.assigner.storages().len();
+        progress.stage("Restoring", archive.source.length_bytes());
         let passing =
             (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(refused(options.layout));
-        let records = self.state.map(StateCheck::first_pass);
+        let records = self.state.as_ref().map(StateCheck::first_pass);
         let contents = Unpacking {
-            unpacker: self,
-            bank_snapshot,
-            assigner: Mutex::new(assigner),
+            run: self.run,
+            roots: self.roots,
+            bank_snapshot: &bank_snapshot,
+            assigner: Mutex::new(&mut self.assigner),
             destinations: RwLock::default(),
             passing: passing.as_ref(),
             is_shared: archive.tail.is_some(),
@@ -94,12 +101,15 @@ impl Unpacker<'_> {
         // The rules see to it that there is one.
         let bank = judged.bank.as_ref().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.0.clone();
         drop(reader);
-        Ok(Unpacked { root: passing.map(PassingFrames::finish).transpose()?.flatten(), bank, judged })
+        let root = passing.map(PassingFrames::finish).transpose()?.flatten();
+        let storages = first..self.assigner.storages().len();
+        Ok(Unpacked { base_slot, root, bank, judged, bank_snapshot, storages })
     }
 }
 
 struct Unpacking<'a> {
-    unpacker: &'a Unpacker<'a>,
+    run: Run<'a>,
+    roots: &'a [PartialDir],
     bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
@@ -149,7 +159,7 @@ impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
         self.end_current()?;
         let destination = self.unpacking.destinations.read().get(number as usize).copied();
-        let Unpacking { unpacker: Unpacker { run, roots, .. }, bank_snapshot, is_shared, .. } = *self.unpacking;
+        let Unpacking { run, roots, bank_snapshot, is_shared, .. } = *self.unpacking;
         let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
             Destination::Nothing => return Ok(()),
             Destination::Version => (bank_snapshot, "version".to_string()),

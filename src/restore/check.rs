@@ -1,0 +1,102 @@
+//! What is checked of an archive when it is unpacked, and of the state when all are.
+
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::{BankFile, Genesis, StorageMapItem};
+use slotpress_read::rules::pair::swapped;
+use slotpress_read::{
+    Assurance, Findings, Rule, StateOutcome, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
+    judge_storage_map,
+};
+
+use crate::restore::input::{Feed, Opened};
+use crate::restore::superseded::read_superseded;
+use crate::restore::unpack::{Unpacked, Unpacker};
+use crate::restore::{RestoreLayout, RestoreTarget};
+
+impl Opened {
+    /// Checks whether it goes on the full archive that was unpacked before it. Returns the slot of that.
+    pub fn check_base(&self, full: Option<&Unpacked>) -> Result<Option<u64>> {
+        let base_slot = full.map(|full| full.bank.slot).or(self.archive.base_slot());
+        check_base(self.archive.base_slot(), base_slot)?;
+        full.map_or(Ok(()), |full| {
+            judge_rebased_on(&self.archive, full.bank.snapshot_hash(), &Findings::refusing(|_| true))
+        })?;
+        Ok(base_slot)
+    }
+}
+
+impl Unpacked {
+    /// Checks what is known of an archive when all of it has been read; `next` is the one that was given after it.
+    pub fn check(
+        &self,
+        opened: &Opened,
+        full: Option<&Self>,
+        next: Option<&Opened>,
+        options: &RestoreTarget,
+    ) -> Result<()> {
+        match (check_map(self, full), next) {
+            (Err(_), Some(next)) if full.is_none() && opened.archive.name.is_none() && is_incremental(self) => {
+                return Err(swapped(opened.archive.path(), next.archive.path()));
+            }
+            (result, _) => result?,
+        }
+        full.map_or(Ok(()), |full| judge_chains(&full.bank, &self.bank, &Findings::refusing(|_| true)))?;
+        check_chain(&self.bank, options)?;
+        if opened.is_hashed_in_passing { opened.judge_root(self.root) } else { Ok(()) }
+    }
+}
+
+impl Unpacker<'_> {
+    /// Checks the state that all archives make up, where it is to be checked.
+    pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
+        let (options, progress) = (self.run.options, self.run.progress);
+        let outcome = match &self.state {
+            None => StateOutcome::not_asked(),
+            Some(state) => state.finish(&newest.bank, options.threads, progress, &mut |task, _| {
+                progress.stage("Subtracting", None);
+                let Task::Subtract(list) = task else { return Ok(()) };
+                if list.has_duplicates() {
+                    return Err(Error::damaged("an account occurs twice in one storage"));
+                }
+                let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
+                read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)
+            })?,
+        };
+        judge_expected(newest.bank.slot, newest.bank.snapshot_hash(), &options.check)?;
+        let has_index = feed.archives().all(|archive| archive.tail.is_some());
+        Ok(Assurance::new(outcome, &newest.bank, has_index))
+    }
+}
+
+/// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
+/// ends. One that cannot be read is the validator's to judge.
+fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
+    let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
+    match Genesis::read(&path) {
+        Ok(genesis) if !genesis.is_of(bank) => {
+            Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))
+                .with_hint("restore it into a ledger of its own cluster, or take an archive of this one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks an archive's storages, with those of the full one below it, against its storage map.
+fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
+    let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
+    let mut storages = archive.judged.entries.storages().to_vec();
+    storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
+    // Such a map may name these storages; not Firedancer's, whose ids differ.
+    let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
+    judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
+}
+
+/// True if an archive without a telling name is incremental: all storages that its map names but it lacks are older
+/// than those it holds.
+fn is_incremental(archive: &Unpacked) -> bool {
+    let Some((_, map)) = &archive.judged.bank else { return false };
+    let held = archive.judged.entries.storages();
+    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
+    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
+    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
+}
