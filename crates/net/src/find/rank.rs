@@ -338,18 +338,18 @@ mod tests {
         };
         let local = || offer(None, 10, 1, Some(100_000_000_000));
         let best = |rebased_on: Option<u8>| {
-            let full = remote(None, 1000, 100_000_000_000, None);
+            let full = remote(None, 20_010, 100_000_000_000, None);
             let ranking = Ranking {
                 slot_time: SlotTime::new(Duration::from_secs(2), slotpress_format::SlotTimeSource::Rpc)
                     .expect("a time"),
-                ..ranking(vec![full, local(), remote(Some(10), 1000, 1_000_000_000, rebased_on)])
+                ..ranking(vec![full, local(), remote(Some(10), 20_010, 1_000_000_000, rebased_on)])
             };
             let best = ranking.rank(&Node::default()).0.swap_remove(0);
             (best.full.name.slot, best.slot(), best.fetch_bytes())
         };
-        assert_eq!(best(Some(7)), (10, 1000, Some(1_000_000_000)));
-        assert_eq!(best(None), (10, 1000, Some(1_000_000_000)), "a list that does not tell");
-        assert_eq!(best(Some(8)), (1000, 1000, Some(100_000_000_000)), "of another state at that slot");
+        assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
+        assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "a list that does not tell");
+        assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of another state at that slot");
     }
 
     #[test]
