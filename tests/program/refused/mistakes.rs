@@ -34,7 +34,7 @@ fn a_command_that_is_not_in_the_build() {
     fails(&["export", "/full.tar.zst", "-o", "/tables"], 2, &how);
     let said = fails(&["export", "/full.tar.zst", "--json"], 2, &how);
     assert_eq!(said.lines().count(), 1, "{said}");
-    let said = fails(&["exprot", "/full.tar.zst"], 2, &[]);
+    let said = fails(&["exporter", "/full.tar.zst"], 2, &[]);
     assert!(!said.contains("lacks"), "{said}");
 }
 
