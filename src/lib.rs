@@ -254,7 +254,7 @@ pub mod catalog {
     pub use slotpress_read::catalog::listed::parse as parse_list;
     pub use slotpress_read::catalog::partials::find as find_partials;
     pub use slotpress_read::catalog::prune::{Reason as KeepReason, plan as plan_prune, remove};
-    pub use slotpress_read::catalog::scan::{look_for_slot_time, scan};
+    pub use slotpress_read::catalog::scan::{look_for_times, scan};
     pub use slotpress_read::catalog::usable::judge;
     pub use slotpress_read::catalog::{Archive, Choice};
     pub use slotpress_read::{
@@ -277,7 +277,7 @@ pub mod inspect {
 /// Servers of archives: addresses, offers and their age, download limits.
 #[cfg(feature = "net")]
 pub mod net {
-    pub use slotpress_net::find::{OnOlder, Refused};
+    pub use slotpress_net::find::{OnOlder, Refused, date_by_banks};
     pub use slotpress_net::{
         Candidate, Cluster, ClusterFacts, Fetched, GivenBytes, Limits as FetchLimits, MAX_AGE_DEFAULT, MaxAge,
         NetErrorKind, Offer, Place as OfferPlace, Remote, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url,

@@ -137,7 +137,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         archives.splice(0..0, done.archives);
     }
     if names.is_empty() {
-        let (report, left) = context.look(progress)?;
+        let (report, left) = context.look(false, progress)?;
         report.require_candidate()?;
         fetcher.use_found(left)?;
         let done = fetcher.run(&take_all)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use slotpress_base::quantity::bytes;
+use slotpress_base::quantity::{self, bytes};
 use slotpress_base::threads::guarded;
 use slotpress_base::{
     Error, ErrorKind, Forward, Hint, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, open_file,
@@ -57,9 +57,11 @@ pub struct FetchContext<'a> {
 
 impl FetchContext<'_> {
     /// Asks the sources for their archives, and looks for files in the directory.
-    pub fn look(&self, progress: &dyn Progress) -> Result<(FindReport, Left)> {
+    pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
         // A single source is fetched sooner without measuring it.
         let mut options = self.find.clone().wants_incremental(self.wants_incremental).measures_single(false);
+        // A plan shows how old the state is; a run needs to know only what it must refuse.
+        options.dates_by_banks = is_plan;
         // A full archive that is here need not be fetched.
         options.sources.extend(bases::local_sources(self.dir, self.bases)?);
         let mut report = find(self.client, &options, progress)?;
@@ -81,6 +83,12 @@ impl FetchContext<'_> {
             return Err(self.expected.is_nowhere(&found));
         }
         self.tell_of_silent(&report, progress)?;
+        if let Some(age) =
+            report.candidates.first().and_then(|best| best.expected_age).filter(|age| *age > report.max_age)
+        {
+            let (age, limit) = (quantity::age(age), quantity::age(report.max_age));
+            progress.warn(&format!("by its bank file, the state will be {age} old at boot, more than {limit}"));
+        }
         Ok((report, left))
     }
 
@@ -237,7 +245,7 @@ impl<'a> Fetcher<'a> {
     /// Asks the sources, for the first time or again.
     pub fn look(&mut self) -> Result<()> {
         if !self.is_exact() {
-            let (_, left) = self.context.look(self.progress)?;
+            let (_, left) = self.context.look(false, self.progress)?;
             return self.use_found(left);
         }
         let FetchContext { client, find, limits, .. } = &self.context;

@@ -171,7 +171,7 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// As of [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let found = options.context(client).look(progress)?;
+    let found = options.context(client).look(true, progress)?;
     let (report, left) = &found;
     let candidate = report.require_candidate()?.clone();
     let (full, incremental) = left.choices(&candidate);
@@ -210,7 +210,7 @@ fn run(
     let mut fetcher = Fetcher::new(context.clone(), progress)?;
     let (report, left) = match found {
         Some(found) => found,
-        None => context.look(progress)?,
+        None => context.look(false, progress)?,
     };
     report.require_candidate()?;
     fetcher.use_found(left)?;

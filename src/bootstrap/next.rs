@@ -145,6 +145,13 @@ impl Left {
         self.best().is_some_and(|best| best.full.name == *full)
     }
 
+    /// True if something else is better by now than an incremental archive on the full one in use, after a failure, or if what was
+    /// to be fetched has vanished.
+    pub fn is_beaten(&self, choice: &Choice, planned: &Asked, has_failed: bool) -> bool {
+        let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
+        (has_failed || is_older) && !self.is_best_on(&planned.full.name)
+    }
+
     pub fn wants_incremental(&self, full: &ArchiveName) -> bool {
         let is_enough = self.node.expected.is_any() && self.node.expected.is_named(full);
         self.found.wants_incremental && self.node.only.is_none() && !is_enough
@@ -163,7 +170,13 @@ impl Left {
     /// The archives of a candidate, each with everybody who has it.
     pub fn choices(&self, candidate: &Candidate) -> (Choice, Option<Choice>) {
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
-        let fulls: Vec<_> = offers.clone().filter(|offer| self.node.allows(offer, None)).collect();
+        // Not a full archive with which the incremental one failed.
+        let may_go = |full: &&Offer| {
+            let place = full.shown();
+            self.node.allows(full, None)
+                && candidate.incremental.as_ref().is_none_or(|on| self.node.allows(on, Some(&place)))
+        };
+        let fulls: Vec<_> = offers.clone().filter(may_go).collect();
         let place = candidate.full.shown();
         let on: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
         let incremental = candidate.incremental.as_ref().map(|offer| Choice::of(offer, &on));
@@ -193,6 +206,8 @@ impl Left {
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
+            // What is left has none that goes on it, as long as that is not told too often.
+            Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
                 self.found.offers.retain(|(offer, ..)| !is_on_it(&offer.name));
@@ -213,9 +228,9 @@ impl Left {
         if self.is_last_resort(&best) {
             return Step::End(only_here(&best, &error.to_string(), error.kind()));
         }
-        let newest = best.incremental.as_ref().unwrap_or(&best.full);
+        let is_still_on_offer = best.offers().any(|offer| offer.name == of.name);
         match best.full.name == asked.full.name {
-            true if newest.name == of.name => Step::OtherSource,
+            _ if is_still_on_offer && *happened != Vanished => Step::OtherSource,
             true if best.incremental.is_none() && asked.incremental.is_some() => Step::FullAlone,
             false if asked.full.servers.is_empty() => Step::WithoutBase,
             _ => Step::NextArchive,
@@ -237,7 +252,12 @@ impl Left {
             is_in_place,
             // What does not come from one source may come from another; what is wrong is so wherever it comes from.
             root: root.filter(|_| is_refused),
-            with: asked.incremental.as_ref().filter(|_| is_refused).map(|_| asked.full.place.clone()),
+            // No other full archive of the name can take the place of one in the directory.
+            with: asked
+                .incremental
+                .as_ref()
+                .filter(|_| is_refused && !asked.full.is_in_place)
+                .map(|_| asked.full.place.clone()),
             why: one_line(&error.to_string()),
         };
         if let Happened::Unusable(places) = happened {
@@ -263,3 +283,7 @@ pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let message = format!("{why}; what is left is here, of slot {}: {}", best.slot(), here.join(", "));
     Error::new(kind, message).with_hint(Hint::UseRestore)
 }
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::indexing_slicing)]
+mod tests;

@@ -167,12 +167,21 @@ impl<'scope, 'env, 'g, 'a> ArchiveSupply<'scope, 'env, 'g, 'a> {
     fn next_incremental(&mut self, full: &Taken) -> Result<Option<ObtainedArchive>> {
         let mut asked = self.planned.as_ref().map(|choice| self.fetcher.taken(choice));
         let is_planned = asked.is_some();
-        let mut asks_again = true;
+        let (mut asks_again, mut has_failed) = (true, false);
         while self.fetcher.left.wants_incremental(&full.name) {
             let answer = match asks_again {
                 true => self.fetcher.ask_for_newest(full),
                 false => Ok(self.fetcher.left.newest_on(full)),
             };
+            let planned = Asked { full: full.clone(), incremental: asked.clone() };
+            if let Ok(Some(choice)) = &answer
+                && self.fetcher.left.is_beaten(choice, &planned, has_failed)
+            {
+                let what = format!("{} is not used any more; the next best is fetched", full.place);
+                self.progress.warn(&what);
+                self.stopped = Some(None);
+                return Err(Error::new(ErrorKind::Network, what));
+            }
             let failed = match answer {
                 Ok(Some(choice)) => match self.try_incremental(full, &choice) {
                     Ok(obtained) => return Ok(Some(obtained)),
@@ -196,12 +205,14 @@ impl<'scope, 'env, 'g, 'a> ArchiveSupply<'scope, 'env, 'g, 'a> {
                 }
             };
             let Failed { happened, error } = failed;
+            let is_vanished = happened == Happened::Vanished;
             let of = Asked { full: full.clone(), incremental: asked.clone() };
             let step = self.fetcher.follow(Stopped { asked: of, happened, error: error.clone() })?;
             asks_again = matches!(step, Step::AskAgain);
+            has_failed = true;
             match step {
                 Step::FullAlone => break,
-                Step::WithoutBase | Step::NextArchive if !self.fetcher.left.is_best_on(&full.name) => {
+                Step::WithoutBase | Step::NextArchive if is_vanished || !self.fetcher.left.is_best_on(&full.name) => {
                     self.stopped = Some(None);
                     return Err(error);
                 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{Archive, ArchiveFields, Catalog, Choice, Fault, Partial, find_partials, unix_ns};
 use slotpress::machine::clock;
-use slotpress::net::{SourceArg, shown};
+use slotpress::net::{SourceArg, date_by_banks, shown};
 use slotpress::{Client, Error, Progress, Result, catalog};
 use slotpress_base::text::ShowPath;
 
@@ -30,7 +30,7 @@ pub struct ListArgs {
     /// List only the archives that a node would choose; end with exit code 1 if there are none
     #[arg(long)]
     newest: bool,
-    /// End with exit code 1 if the newest archive that a node would choose was modified longer ago, for example 2h
+    /// End with exit code 1 if the state of the newest archive that a node would choose is older, for example 2h
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     max_age: Option<Duration>,
     #[command(flatten)]
@@ -69,11 +69,11 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = newest_of(catalog, place)?;
     let place = place.shown();
     let newest = choice.incremental.unwrap_or(choice.full);
-    let age = newest.age(unix_ns(clock::now()));
-    if newest.modified_ns > 0 && age <= max_age {
+    let age = catalog.age_of(newest, unix_ns(clock::now()));
+    if age.is_some_and(|age| age <= max_age) {
         return Ok(());
     }
-    let age = if newest.modified_ns > 0 { values::show_age(age) } else { "an unknown time".to_string() };
+    let age = age.map_or("an unknown time".to_string(), values::show_age);
     let max_age = values::show_age(max_age);
     Err(Error::failed(format!("the newest archive in {place} is {age} old, more than {max_age}: {}", newest.name)))
 }
@@ -115,7 +115,7 @@ fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui)
 pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
     let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
     let place = if archive.is_remote { "remote/" } else { "" };
-    format!("{place}{}\n    {size}, {age} old, not usable: {fault}", archive.name)
+    format!("{place}{}\n    {size}, here since {age}, not usable: {fault}", archive.name)
 }
 
 /// Prints an unfinished download. `removed` is `None` where nothing is deleted (`list`), and tells in JSON if `prune`
@@ -154,7 +154,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let mut catalog = catalog::scan(std::slice::from_ref(&args.place))?;
-            catalog::look_for_slot_time(&mut catalog, &Catalog::default());
+            catalog::look_for_times(&mut catalog, &Catalog::default());
             Ok((catalog, find_partials(&args.place)?))
         }
     }
@@ -192,14 +192,16 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     if let SourceArg::Server(url) = &source
         && let Some(listed) = client.listing(url, ui)?
     {
-        return Ok(Catalog::of_listing(listed, &shown(url), unix_ns(clock::now())));
+        return Ok(Catalog::of_listing(listed, &shown(url)));
     }
-    let offers = client.offers(&source, ui)?;
+    let mut offers = client.offers(&source, ui)?;
+    date_by_banks(&client, offers.iter_mut(), ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
         let shown = offer.shown();
         let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);
         Archive {
             modified_ns: offer.modified.map_or(0, unix_ns),
+            bank_unix_seconds: offer.bank_time.map(|time| unix_ns(time) / 1_000_000_000),
             ..Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
         }
     })))
@@ -217,10 +219,13 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
         0 => "size not known".to_string(),
         bytes => values::show_bytes(bytes),
     };
-    line += &match archive.modified_ns {
-        0 => ", age unknown".to_string(),
-        _ => format!(", {} old", values::show_age(archive.age(unix_ns(now)))),
+    line += &match catalog.age_of(archive, unix_ns(now)) {
+        None => ", age unknown".to_string(),
+        Some(age) => format!(", {} old", values::show_age(age)),
     };
+    if archive.modified_ns > 0 {
+        line += &format!(", here since {}", values::show_age(archive.age(unix_ns(now))));
+    }
     let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
     if behind > 0 {
         line += &format!(", {} behind the newest", catalog.slot_time.show(behind));

@@ -83,7 +83,7 @@ pub struct PeersArgs {
     #[arg(long, value_parser = values::choice(CLUSTERS))]
     cluster: Option<Cluster>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
-    /// [default: 135min, where the age is known]
+    /// [default: 135min, where an RPC server tells the slot]
     #[arg(long, value_name = "TIME|SLOTS", value_parser = max_age)]
     max_age: Option<MaxAge>,
 }

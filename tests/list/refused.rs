@@ -1,11 +1,10 @@
 //! What a list leaves out, and when it fails.
 
 use std::fs;
-use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::common::listed::{names, objects};
+use crate::common::listed::objects;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
@@ -36,15 +35,13 @@ fn what_is_cut_off_is_left_out() {
     }
 }
 
-/// Archives of last week are a week old, whoever is asked, and with no RPC server that tells the current slot.
+/// States of long ago are old, whoever is asked, with no RPC server that tells the current slot, and however new their files are.
 #[cfg(feature = "net")]
 #[test]
 fn a_stale_mirror_is_stale() {
-    let dir = two_archives();
-    let week = 7 * 86_400;
-    for name in names(dir.path()) {
-        let file = fs::File::open(dir.path().join(name)).expect("opened");
-        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(week)).expect("set");
+    let dir = temp_dir();
+    for (name, bytes) in crate::common::site::archives(&[]) {
+        fs::write(dir.path().join(name), bytes).expect("written");
     }
     let server = Server::start_in(dir, &[]);
     let (url, out) = (server.url("/"), temp_dir());
@@ -55,22 +52,29 @@ fn a_stale_mirror_is_stale() {
         let output = slotpress().args(arguments).output().expect("run");
         (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let is_a_week = |line: &Value| line["age_seconds"].as_f64().is_some_and(|age| (age - week as f64).abs() < 3600.0);
+    let (_, listed, _) = run(&["list", "--json", &local]);
+    let age_of = |line: &Value| line["age_seconds"].as_f64().unwrap_or_default();
+    let age = age_of(&listed[0]);
+    assert!(age > 86_400.0, "{listed:?}");
+    let is_so_old = |line: &Value| (age_of(line) - age).abs() < 3600.0;
     for source in [&url, &archive, &local] {
         let (_, listed, errors) =
             if *source == archive { (None, vec![], String::new()) } else { run(&["list", "--json", source]) };
-        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(is_a_week), "{listed:?} {errors}");
+        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(is_so_old), "{listed:?} {errors}");
         for arguments in [&["find", "--source", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
-            let (code, _, errors) = run(&[arguments, &["--json"]].concat());
+            let (code, _, errors) = run(&[arguments, &["--json", "--max-age", "1h"]].concat());
             assert_eq!(code, Some(4), "{arguments:?}: {errors}");
-            assert!(errors.contains("would be 7 d (") && errors.contains("--max-age"), "{errors}");
-            let (code, found, errors) = run(&[arguments, &["--json", "--max-age", "8d"]].concat());
+            assert!(errors.contains(" d (") && errors.contains("--max-age"), "{errors}");
+            let (code, found, errors) = run(&[arguments, &["--json", "--max-age", "9999d"]].concat());
             assert_eq!(code, Some(0), "{arguments:?}: {errors}");
-            assert!(is_a_week(&found[0]), "{arguments:?}: {found:?}");
+            assert!(is_so_old(&found[0]), "{arguments:?}: {found:?}");
         }
     }
+    // Without a limit it is said.
+    let (code, _, errors) = run(&["bootstrap", "--dry-run", &url, "--ledger", &ledger, "--json"]);
+    assert!(code == Some(0) && errors.contains("by its bank file, the state will be"), "{errors}");
     // What a server's list says of slots is known to whoever asks it.
-    let (_, found, _) = run(&["find", "--json", "--max-age", "8d", "--source", &url]);
+    let (_, found, _) = run(&["find", "--json", "--source", &url]);
     let last = found.last().expect("a summary");
     assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
 }
@@ -80,11 +84,10 @@ fn a_stale_mirror_is_stale() {
 fn a_list_with_an_age_ends_with_an_error_when_it_is_exceeded() {
     let dir = two_archives();
     let list = |flags: &[&str]| slotpress().arg("list").arg(dir.path()).args(flags).assert();
-    list(&["--max-age", "2h"]).success();
-    let file = fs::File::options().write(true).open(dir.path().join(INCREMENTAL_26_40)).expect("opened");
-    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(10_000)).expect("set");
+    // The files are new; what they hold is not.
     let said = list(&["--max-age", "2h"]).failure().code(1).get_output().stderr.clone();
-    assert!(String::from_utf8_lossy(&said).contains("h old, more than 2"), "{}", String::from_utf8_lossy(&said));
-    list(&["--max-age", "3h"]).success();
+    assert!(String::from_utf8_lossy(&said).contains("d old, more than 2"), "{}", String::from_utf8_lossy(&said));
+    let said = list(&["--max-age", "9999d"]).success().get_output().stdout.clone();
+    assert!(String::from_utf8_lossy(&said).contains(" d old, here since "), "{}", String::from_utf8_lossy(&said));
     slotpress().arg("list").arg(temp_dir().path()).args(["--max-age", "2h"]).assert().failure().code(1);
 }

@@ -52,8 +52,9 @@ pub fn origin_of(url: &Url) -> String {
 }
 
 impl Remote {
-    #[cfg(test)]
-    pub(crate) fn of_url(url: &Url) -> Self {
+    /// What nobody was asked for: for tests without a network.
+    #[doc(hidden)]
+    pub fn of_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
             asked: url.clone(),

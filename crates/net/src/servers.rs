@@ -14,7 +14,7 @@ use std::{fmt, fs};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, clock};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::REMOTE;
 use slotpress_read::catalog::usable::judge;
@@ -117,7 +117,8 @@ pub struct Offer {
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it. A claim of the server.
     pub root: Option<Root>,
-    /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system.
+    /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system. It says
+    /// nothing of the state's age: a copy is new.
     pub modified: Option<SystemTime>,
     /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the file.
     pub bank_time: Option<SystemTime>,
@@ -145,6 +146,20 @@ impl Serialize for Offer {
 }
 
 impl Offer {
+    /// An archive of which only its name and place are known.
+    pub fn new(name: ArchiveName, place: Place) -> Self {
+        Self {
+            name,
+            place,
+            length_bytes: None,
+            root: None,
+            modified: None,
+            bank_time: None,
+            slot_time: None,
+            rebased_on: None,
+        }
+    }
+
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
     }
@@ -171,8 +186,7 @@ impl Offer {
             return Err(NetError::bad_answer(&remote.url, why));
         };
         let (length_bytes, modified) = (remote.length_bytes, remote.modified());
-        let place = Place::Remote(remote);
-        Ok(Self { name, length_bytes, root: None, modified, bank_time: None, slot_time: None, rebased_on: None, place })
+        Ok(Self { length_bytes, modified, ..Self::new(name, Place::Remote(remote)) })
     }
 
     /// Offers a local file. Warns of a damaged one, and returns `None`.
@@ -190,7 +204,7 @@ impl Offer {
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
         let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
-        Some(Self { name, length_bytes, place, root: None, modified, bank_time: None, slot_time: None, rebased_on })
+        Some(Self { length_bytes, modified, rebased_on, ..Self::new(name, place) })
     }
 }
 
@@ -321,14 +335,13 @@ impl Client {
 
 /// Adds the facts of a list that was just received to the offers.
 fn tell_more(offers: &mut [Offer], listed: &Listed) {
-    let listed_at = clock::now();
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
         (offer.root, offer.rebased_on) = (listed.root, listed.rebased_on);
-        // Computed from the age, which does not depend on the server's clock.
-        let age = listed.age_seconds.map(Duration::from_secs);
-        offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
+        let time = |seconds: u64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        offer.bank_time = listed.bank_unix_seconds.filter(|seconds| *seconds > 0).and_then(time);
+        offer.modified = listed.modified_unix_seconds.and_then(time).or(offer.modified);
     }
 }
 

@@ -93,19 +93,28 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
         let _ = writeln!(
             html,
             "<tr{}><td class=\"name\"><a href=\"/{name}\" title=\"{name}\">{}</a>{}<td>{kind}<td class=\"n\" data-of=\"Slot\">{}\
-             <td class=\"n\" data-of=\"Behind\">{}<td class=\"n\" data-of=\"Age\">{}<td class=\"n\" data-of=\"Size\">{}\
+             <td class=\"n\" data-of=\"Behind\">{}<td class=\"n\" data-of=\"Age\" title=\"{}\">{}<td class=\"n\" data-of=\"Size\">{}\
              <td class=\"root\" data-of=\"Root\" title=\"{root}\">{}</tr>",
             if archive.is_full() { " class=\"full\"" } else { "" },
             shortened(&archive.name),
             if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
             archive.name.slot,
             catalog.slot_time.show(newest.saturating_sub(archive.name.slot)),
-            if archive.modified_ns == 0 { "unknown".to_string() } else { quantity::age(archive.age(unix_ns(now))) },
+            here_since(archive, now),
+            catalog.age_of(archive, unix_ns(now)).map_or("unknown".to_string(), quantity::age),
             quantity::bytes(archive.size_bytes),
             middle_left_out(&root),
         );
     }
     html.push_str("</tbody></table></div>\n");
+}
+
+/// How long the file has been here, which says nothing of the age of its state.
+fn here_since(archive: &Archive, now: SystemTime) -> String {
+    match archive.modified_ns {
+        0 => String::new(),
+        _ => format!("here since {}", quantity::age(archive.age(unix_ns(now)))),
+    }
 }
 
 /// An archive name without the middle of its hash, which takes half of a screen; the link's title has the whole name.

@@ -148,8 +148,8 @@ impl Index {
         self.listed.archives.push(ListedArchive {
             name: archive.name.clone(),
             size_bytes: Some(archive.size_bytes),
-            age_seconds: None,
             modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
+            bank_unix_seconds: archive.bank_unix_seconds,
             state: Some(ready.state.as_str().to_string()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
@@ -159,8 +159,8 @@ impl Index {
         });
     }
 
-    fn catalog(&self, now: SystemTime) -> Catalog {
-        Catalog::of_listing(self.listed.clone(), "", unix_ns(now))
+    fn catalog(&self) -> Catalog {
+        Catalog::of_listing(self.listed.clone(), "")
     }
 
     /// Removes archives that may go, even with `coming` added, from the index; returns their names. The newest pair
@@ -169,7 +169,7 @@ impl Index {
         let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
         ahead.date(&mut later.listed, now);
         coming.into_iter().for_each(|ready| later.add(ready, now));
-        let (catalog, stays) = (later.catalog(now), self.newest_pair(now));
+        let (catalog, stays) = (later.catalog(), self.newest_pair());
         let reasons = plan(&catalog, keep, unix_ns(now));
         let all = catalog.archives().iter().map(|archive| &archive.name).zip(reasons);
         let gone: Vec<_> = all.filter(|(name, reason)| reason.is_none() && !stays.contains(name)).collect();
@@ -178,14 +178,14 @@ impl Index {
     }
 
     /// The pair that a node would choose: a full archive, and an incremental one based on it.
-    fn newest_pair(&self, now: SystemTime) -> Vec<ArchiveName> {
-        let catalog = self.catalog(now);
+    fn newest_pair(&self) -> Vec<ArchiveName> {
+        let catalog = self.catalog();
         let Some(choice) = catalog.choice() else { return Vec::new() };
         [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
     }
 
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
-        let catalog = self.catalog(now);
+        let catalog = self.catalog();
         let fields = |archive: &Archive, is_latest: bool| {
             let fields = ArchiveFields::new(archive, &catalog, now).without_age();
             let listed = self.archives().find(|listed| listed.name == archive.name);
@@ -263,7 +263,7 @@ impl IndexedStore {
                 Step::Agree => None,
             };
             let gone = keep.map(|(keep, ahead)| index.prune(keep, coming, ahead, now)).unwrap_or_default();
-            let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair(now));
+            let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair());
             if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
             }

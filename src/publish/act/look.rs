@@ -4,7 +4,7 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::{Error, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile};
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, Fault, judge_file, look_for_slot_time, scan_names, unix_ns};
+use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
 
 use super::index::Ready;
 use super::pins::{PinDir, Pinned, Writers, WrittenBy};
@@ -42,7 +42,7 @@ impl Eye {
         }
         let pinned = pins.pinned()?;
         let mut ready = pins.ready(&self.ready)?;
-        look_for_slot_time(&mut ready, &self.ready);
+        look_for_times(&mut ready, &self.ready);
         ready.unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
         self.ready = ready;
         let newest = seen.iter().map(|archive| archive.name.slot).max();

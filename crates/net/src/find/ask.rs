@@ -14,10 +14,8 @@ use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::{self};
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, Front, IndexPolicy, look_for_slot_time};
+use slotpress_read::{Catalog, Front, IndexPolicy, look_for_times};
 
-use super::FindOptions;
-use super::rank::Offered;
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
 
@@ -41,36 +39,40 @@ pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceArg::LocalDir(dir) = source else { return None };
         let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
-        look_for_slot_time(&mut catalog, &Catalog::default());
+        look_for_times(&mut catalog, &Catalog::default());
         Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
     })
 }
 
-/// Where it is unknown how long slots take, or when any archive was written: what the bank file of the newest archive says that
-/// an operator named, where its index tells where that is. A few requests, so only if it is asked for: to find archives,
-/// or for their age.
-pub fn by_bank_file(
+/// Dates the newest offers by their bank files, until one tells its time; returns how long slots take by that.
+///
+/// # Errors
+/// The user asked to stop.
+pub fn date_by_banks<'a>(
     client: &Client,
-    options: &FindOptions,
-    offers: &mut [Offered],
-    slot_time: &mut Option<SlotTime>,
+    offers: impl Iterator<Item = &'a mut Offer>,
     progress: &dyn Progress,
-) -> Result<()> {
-    let is_undated = offers.iter().all(|(offer, ..)| offer.bank_time.is_none());
-    let is_of_use = (is_undated && options.max_age.is_some()) || (options.measures_single && slot_time.is_none());
-    let mut newest: Vec<&mut Offer> =
-        offers.iter_mut().filter(|(_, _, is_operator)| *is_operator && is_of_use).map(|(offer, ..)| offer).collect();
+) -> Result<Option<SlotTime>> {
+    let mut newest: Vec<&mut Offer> = offers.collect();
     newest.sort_by_key(|offer| Reverse(offer.name.slot));
+    let mut slot_time = None;
     for offer in newest.into_iter().take(BANK_FILES_MAX) {
-        let Place::Remote(remote) = &offer.place else { continue };
-        if let Some(front) = bank_front(client, remote, &offer.name, progress)? {
-            *slot_time = slot_time.or(front.slot_time);
-            // Of use only where an age must be known: `bootstrap` asks for it there only, and is to judge as `find` does.
-            offer.bank_time = offer.bank_time.or(front.time.filter(|_| options.max_age.is_some()));
-            break;
+        if offer.bank_time.is_some() {
+            return Ok(slot_time);
+        }
+        let front = match &offer.place {
+            Place::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
+            Place::Local(path) => {
+                let archive = Archive::open(path, IndexPolicy::Hint, &IoPolicy::default());
+                archive.ok().and_then(|archive| front::of(&archive))
+            }
+        };
+        if let Some(front) = front {
+            (offer.bank_time, slot_time) = (front.time, front.slot_time);
+            return Ok(slot_time);
         }
     }
-    Ok(())
+    Ok(slot_time)
 }
 
 /// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.

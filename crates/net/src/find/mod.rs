@@ -15,8 +15,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub use ask::date_by_banks;
 pub use ask::patient_offers;
-use ask::{ask_all, by_bank_file, local_slot_time};
+use ask::{ask_all, local_slot_time};
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Bad, Expected, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
@@ -258,8 +259,10 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     });
     let by_offer = || offers.iter().find_map(|(offer, ..)| offer.slot_time);
     let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
-    if slot.is_none() {
-        by_bank_file(client, options, &mut offers, &mut slot_time, progress)?;
+    // A few requests, so only if an age must be known, or is shown.
+    if slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
+        let named = offers.iter_mut().filter(|(_, _, is_operator)| *is_operator);
+        slot_time = slot_time.or(date_by_banks(client, named.map(|(offer, ..)| offer), progress)?);
     }
     let slot_time = slot_time.unwrap_or_default();
     report.on_older = OnOlder::of_all(&offers);

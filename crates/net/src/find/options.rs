@@ -28,6 +28,8 @@ pub struct FindOptions {
     pub restore_bytes_per_second: u64,
     pub measured_max: usize,
     pub measures_single: bool,
+    /// Whether bank files are read for ages that nobody tells, without a maximum age too.
+    pub dates_by_banks: bool,
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
@@ -49,6 +51,7 @@ impl Default for FindOptions {
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
             measures_single: true,
+            dates_by_banks: true,
             expected_genesis_hash: None,
         }
     }

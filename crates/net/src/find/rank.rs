@@ -41,9 +41,7 @@ pub struct Ranking {
 impl Ranking {
     /// Dates the offers by the times in their bank files.
     pub fn date(&mut self, now: SystemTime) {
-        let age = |offer: &Offer| {
-            Some((offer.name.slot, now.duration_since(offer.bank_time.or(offer.modified)?).unwrap_or_default()))
-        };
+        let age = |offer: &Offer| Some((offer.name.slot, now.duration_since(offer.bank_time?).unwrap_or_default()));
         self.ages = self.offers.iter().filter_map(|(offer, ..)| age(offer)).collect();
     }
 
@@ -54,7 +52,8 @@ impl Ranking {
             return Some(self.slot_time.of_slots(now.saturating_sub(slot)));
         }
         let not_older = self.ages.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
-        not_older.map(|(slots, age)| age.saturating_add(self.slot_time.of_slots(slots))).max()
+        let (slots, age) = not_older.min_by_key(|(slots, _)| *slots)?;
+        Some(age.saturating_add(self.slot_time.of_slots(slots)))
     }
 
     /// States that would be older than this at boot are refused.
@@ -62,11 +61,11 @@ impl Ranking {
         self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
     }
 
-    /// Without a limit by the operator, a state of unknown age is not.
+    /// Without a limit by the operator, only the cluster's slot tells that a state is too old.
     fn is_stale(&self, candidate: &Candidate) -> bool {
         let is_limited = self.max_age.is_some();
         match candidate.expected_age {
-            Some(age) => age > self.max_age(),
+            Some(age) => (is_limited || self.slot.is_some()) && age > self.max_age(),
             None => is_limited,
         }
     }
@@ -252,20 +251,7 @@ mod tests {
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
-        (
-            Offer {
-                name,
-                place,
-                length_bytes,
-                root: None,
-                modified: None,
-                bank_time: None,
-                slot_time: None,
-                rebased_on: None,
-            },
-            format!("source {source}"),
-            source.is_multiple_of(2),
-        )
+        (Offer { length_bytes, ..Offer::new(name, place) }, format!("source {source}"), source.is_multiple_of(2))
     }
 
     prop_compose! {
@@ -311,6 +297,7 @@ mod tests {
         let dated = |slot: u64, age_seconds: Option<u64>| {
             let (mut offer, source, is_operator) = offer(None, slot, 0, None);
             offer.bank_time = age_seconds.map(|seconds| now - Duration::from_secs(seconds));
+            offer.modified = Some(now);
             (offer, source, is_operator)
         };
         let ages = |list: &[(u64, Option<u64>)], slot: u64| {
@@ -320,7 +307,7 @@ mod tests {
         };
         assert_eq!(ages(&[(100, None)], 100), None, "unknown");
         assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
-        assert_eq!(ages(&[(100, Some(5)), (200, Some(500))], 100), Some(540), "copied since");
+        assert_eq!(ages(&[(150, Some(20)), (200, Some(500))], 100), Some(40), "by the next newer one");
         assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older archive says nothing");
         assert_eq!(ages(&[(100, Some(500)), (200, None)], 200), None, "newer than what is dated");
         assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));

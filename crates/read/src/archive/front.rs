@@ -21,18 +21,18 @@ const FRONT_BYTES: usize = 64 * 1024;
 /// bank file.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Front {
     pub slot_time: Option<SlotTime>,
     /// Time of the newest blockhash, by the clock of the node that wrote the bank file.
     pub time: Option<SystemTime>,
 }
 
-/// Intended duration of a slot from an archive's bank file; `None` if a short read does not tell.
-pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
+/// Facts from an archive's bank file; `None` if a short read does not tell.
+pub fn of(archive: &Archive) -> Option<Front> {
     match &archive.tail {
-        Some(_) => by_index(archive)?.slot_time,
-        None => parse(&in_order(archive, FRONT_BYTES).ok()??)?.slot_time,
+        Some(_) => by_index(archive),
+        None => parse(&in_order(archive, FRONT_BYTES).ok()??),
     }
 }
 

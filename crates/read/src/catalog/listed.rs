@@ -14,10 +14,10 @@ use super::{Archive, Catalog, FrameHashes};
 pub struct ListedArchive {
     pub name: ArchiveName,
     pub size_bytes: Option<u64>,
-    /// Seconds since the modification, when the list was made; only in a list made on request.
-    pub age_seconds: Option<u64>,
     /// Time of the modification, by the clock of the machine that made the list.
     pub modified_unix_seconds: Option<u64>,
+    /// Time of the newest blockhash in its bank file.
+    pub bank_unix_seconds: Option<u64>,
     /// Check of the state, as the server states it.
     pub state: Option<String>,
     pub root: Option<Root>,
@@ -45,8 +45,8 @@ struct List {
 struct Entry {
     name: String,
     size_bytes: Option<u64>,
-    age_seconds: Option<u64>,
     modified_unix_seconds: Option<u64>,
+    bank_unix_seconds: Option<u64>,
     state: Option<String>,
     root: Option<String>,
     frame_hashes: Option<FrameHashesAt>,
@@ -63,7 +63,7 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
         Some(ListedArchive {
             name: ArchiveName::parse(&entry.name)?,
             size_bytes: entry.size_bytes,
-            age_seconds: entry.age_seconds,
+            bank_unix_seconds: entry.bank_unix_seconds,
             modified_unix_seconds: entry.modified_unix_seconds,
             state: entry.state,
             root: entry.root.and_then(|root| root.parse().ok()),
@@ -78,13 +78,12 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
 
 impl Catalog {
     /// A catalog of the archives that the server at `url` lists.
-    pub fn of_listing(listed: Listed, url: &str, now_ns: u64) -> Self {
+    pub fn of_listing(listed: Listed, url: &str) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {
             let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
-            // An age does not require that two clocks agree. A stored list gives only a time.
-            let by_age = listed.age_seconds.map(|age| now_ns.saturating_sub(ns(age)).max(1));
             Archive {
-                modified_ns: by_age.or(listed.modified_unix_seconds.map(ns)).unwrap_or_default(),
+                modified_ns: listed.modified_unix_seconds.map(ns).unwrap_or_default(),
+                bank_unix_seconds: listed.bank_unix_seconds,
                 hashes: listed.root.zip(listed.frame_hashes).map(|(root, fields)| FrameHashes {
                     root,
                     offset_bytes: fields.offset_bytes,

@@ -18,6 +18,7 @@ impl Archive {
             is_remote: false,
             size_bytes,
             modified_ns: 0,
+            bank_unix_seconds: None,
             file_id: FileId::default(),
             hashes: None,
         }
@@ -72,6 +73,7 @@ pub struct ArchiveFields {
     format: &'static str,
     size_bytes: Option<u64>,
     modified_unix_seconds: Option<u64>,
+    bank_unix_seconds: Option<u64>,
     age_seconds: Option<u64>,
     slots_behind: u64,
     seconds_behind: u64,
@@ -107,7 +109,8 @@ impl ArchiveFields {
             format: archive.name.extension.as_str(),
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
             modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
-            age_seconds: is_dated.then(|| archive.age(unix_ns(now)).as_secs()),
+            bank_unix_seconds: archive.bank_unix_seconds.filter(|seconds| *seconds > 0),
+            age_seconds: catalog.age_of(archive, unix_ns(now)).map(|age| age.as_secs()),
             slots_behind,
             seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
@@ -150,17 +153,18 @@ mod tests {
     #[test]
     fn what_is_listed_is_read() {
         let mut archive = Archive::of_server(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
-        archive.modified_ns = 7_000_000_000;
+        (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         archive.hashes =
             Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), offset_bytes: 3, frames: 2, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
+        assert_eq!(fields.age_seconds, Some(6), "since its bank, not since the file is here");
         let depth = slotpress_format::archive::listing::PATH.matches('/').count() - 1;
         assert_eq!((FROM_LIST, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
         let listed = parse(json.as_bytes()).expect("a list");
-        assert_eq!(Catalog::of_listing(listed, "/dir/", unix_ns(now)), catalog);
+        assert_eq!(Catalog::of_listing(listed, "/dir/"), catalog);
         let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
         let listed = parse(format!(r#"{{"version":1,{slots}}}"#).as_bytes()).expect("a list");
         assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));

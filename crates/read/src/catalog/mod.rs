@@ -40,6 +40,8 @@ pub struct Archive {
     pub size_bytes: u64,
     /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
+    /// Time of the newest blockhash in its bank file, in seconds since 1970: 0 if it cannot be read, `None` if nobody looked.
+    pub bank_unix_seconds: Option<u64>,
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
     pub hashes: Option<FrameHashes>,
@@ -229,6 +231,17 @@ impl Catalog {
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));
         Some(Choice { full, incremental })
+    }
+
+    /// Time since the bank of an archive was made, by its bank file, or by that of the next newer archive, whose bank is younger by at
+    /// least the slots between them. The time of a file says nothing: a copy is new.
+    pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
+        let dated = self.archives.iter().filter_map(|one| {
+            let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;
+            Some((one.name.slot.checked_sub(archive.name.slot)?, Duration::from_secs(seconds)))
+        });
+        let (slots, bank) = dated.min_by_key(|(slots, _)| *slots)?;
+        Some(Duration::from_nanos(now_ns).saturating_sub(bank).saturating_add(self.slot_time.of_slots(slots)))
     }
 
     /// The newest slot of any archive.

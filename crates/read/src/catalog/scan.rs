@@ -1,5 +1,6 @@
 //! Scans directories and opens their files. No symbolic link below the given directory is followed.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,12 +10,13 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use slotpress_base::{Error, IoContext, IoPolicy, Result, ShowPath};
-use slotpress_format::{ArchiveName, SlotTime};
+use slotpress_format::ArchiveName;
 
+use super::listing::unix_ns;
 use super::usable::{Fault, Unusable, judge_file};
 use super::{Archive, Catalog, FileId, REMOTE};
 use crate::archive::Archive as OpenArchive;
-use crate::archive::front::slot_time;
+use crate::archive::front::{self, Front};
 use crate::{IndexPolicy, LocalFile};
 
 /// Limit on archives in a directory: validators keep six, mirrors some hundreds.
@@ -59,7 +61,7 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
-        let is_same = |other: &Archive| Archive { hashes: None, ..other.clone() } == archive;
+        let is_same = |other: &Archive| Archive { hashes: None, bank_unix_seconds: None, ..other.clone() } == archive;
         if let Some(known) = known.archives.iter().find(|known| is_same(known)) {
             archives.push(known.clone());
             continue;
@@ -79,23 +81,42 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Reads the slot duration from the bank file of the newest full archive (or the newest archive at all), unless `known`
-/// has it from the same archive.
-pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
-    let newest = catalog.archives.iter().max_by_key(|archive| archive.name.slot);
-    let Some(newest) = catalog.archives.iter().find(|archive| archive.is_full()).or(newest) else { return };
-    let name = Some(newest.name.clone());
-    (catalog.slot_time, catalog.slot_time_from) = match known.slot_time_from == name {
-        true => (known.slot_time, name),
-        false => (slot_time_of(newest).unwrap_or_default(), name),
-    };
+/// Bank files that one look reads: without an index, each takes the decoding of the status cache before it.
+const DATED_MAX: usize = 4;
+
+/// Reads the times of the newest archives from their bank files, and the slot duration from that of the newest full archive (or
+/// the newest at all), unless `known` has it from the same archive.
+pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
+    let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
+    newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));
+    let full = catalog.archives.iter().position(Archive::is_full).or(newest.first().copied());
+    newest.truncate(DATED_MAX);
+    newest.extend(full.filter(|full| !newest.contains(full)));
+    for number in newest {
+        let Some(archive) = catalog.archives.get_mut(number) else { continue };
+        let name = Some(archive.name.clone());
+        let tells_slot_time = Some(number) == full;
+        let knows_slot_time = known.slot_time_from == name;
+        if archive.bank_unix_seconds.is_none() || (tells_slot_time && !knows_slot_time) {
+            let front = front_of(archive).unwrap_or_default();
+            archive.bank_unix_seconds = Some(front.time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
+            if tells_slot_time {
+                catalog.slot_time = front.slot_time.unwrap_or_default();
+            }
+        } else if tells_slot_time {
+            catalog.slot_time = known.slot_time;
+        }
+        if tells_slot_time {
+            catalog.slot_time_from = name;
+        }
+    }
 }
 
-fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
+fn front_of(archive: &Archive) -> Option<Front> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
-    slot_time(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
+    front::of(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
 }
 
 fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
@@ -133,6 +154,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             is_remote,
             size_bytes: stat.st_size.try_into().unwrap_or_default(),
             modified_ns: modified_ns(&stat),
+            bank_unix_seconds: None,
             file_id: file_id(&stat),
             hashes: None,
         });

@@ -16,6 +16,7 @@ fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) ->
         is_remote: false,
         size_bytes: 1,
         modified_ns: slot * 1_000_000_000,
+        bank_unix_seconds: None,
         file_id: FileId::default(),
         hashes: None,
     }
