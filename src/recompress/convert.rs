@@ -12,7 +12,10 @@ use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs};
 use slotpress_read::archive::visit::NoEntrySink;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::conversion::place::{StoragePart, place_storages};
-use slotpress_read::conversion::{ForAgave, ReadOfFiredancer, RentEpochPlace, STATUS_CACHE_COUNT_BYTES, is_to_convert};
+use slotpress_read::conversion::{
+    ForAgave, ReadOfFiredancer, RentEpochPlace, STATUS_CACHE_COUNT_BYTES, is_to_convert, lacks_stakes,
+    status_cache_front,
+};
 use slotpress_read::{
     ArchiveRules, Contents, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateOutcome,
     check_base, read_in_order,
@@ -55,7 +58,8 @@ pub struct Conversion {
     source: Vec<Entry>,
     treatments: Vec<Treatment>,
     pub rent_epochs: RentEpochPlaces,
-    pub bank: RebuiltBank,
+    /// `None` if the archive is to stay Firedancer's.
+    pub bank: Option<RebuiltBank>,
     /// Bytes that replace the first 8 of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
     pub outcome: StateOutcome,
@@ -106,13 +110,17 @@ pub fn not_possible() -> Error {
 
 impl Job<'_> {
     /// Reads a source of Firedancer's for what its accounts tell, and checks its state; `None` for an archive that is not
-    /// Firedancer's.
+    /// Firedancer's, or that is to stay as it is. One that stays Firedancer's gets the slots that newer versions want, if it
+    /// `is_convertible`: source and result are files, and the state is checked.
     ///
     /// # Errors
     /// The source is damaged; something that Agave asks for cannot be had of it.
-    pub fn survey(self, input: &Input<'_>, written: Option<&Path>) -> Result<Option<Conversion>> {
-        let Input::File { archive, .. } = input else { return Err(not_possible()) };
-        let is_to_convert = is_to_convert(archive, self.options.genesis.as_deref());
+    pub fn survey(self, input: &Input<'_>, written: Option<&Path>, is_convertible: bool) -> Result<Option<Conversion>> {
+        let Input::File { archive, .. } = input else { return Ok(None) };
+        let is_to_convert = match self.options.for_agave {
+            true => is_to_convert(archive, self.options.genesis.as_deref()),
+            false => Ok(is_convertible && lacks_stakes(archive)?),
+        };
         if !is_to_convert.map_err(|error| error.within_damaged(input.place()))? {
             return Ok(None);
         }
@@ -147,6 +155,20 @@ impl Job<'_> {
         let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0, is_of_firedancer: true };
         let (outcome, state) = self.finish_state(state, &decoded, input, None)?;
         let Decoded { entries, bank, .. } = decoded;
+        if !options.for_agave {
+            let cached = bank.cached_slots.as_deref().unwrap_or_default();
+            let front = status_cache_front(cached, &state.newest_slots()?, bank.slot)?;
+            let treatments = treatments(&entries, vec![None; entries.len()], None, &front);
+            let rent_epochs = RentEpochPlaces::default();
+            return Ok(Conversion {
+                source: entries,
+                treatments,
+                rent_epochs,
+                bank: None,
+                status_cache_front: front,
+                outcome,
+            });
+        }
         let bank_file = front::bank_file_of_firedancer(archive)?.unwrap_or_default();
         if bank_file.len() as u64 != bank.length_bytes {
             return Err(has_changed());
@@ -168,21 +190,9 @@ impl Job<'_> {
         let ForAgave { bank: bank_file, status_cache_front, mut rent_epochs } = read.convert(progress)?;
         rent_epochs.iter_mut().for_each(|place| place.storage = storages[place.storage as usize]);
         let parts = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
-        let treatment = |(entry, part): (&Entry, Option<StoragePart>)| match (entry.kind, part) {
-            (_, Some(part)) => Treatment::Storage(part),
-            (EntryKind::Storage { .. }, None) => Treatment::Omit,
-            (EntryKind::BankFile(_), None) => {
-                Treatment::BankFile(Entry { content_bytes: bank_file.length_bytes(), ..*entry })
-            }
-            (EntryKind::StatusCache, None) => {
-                let added = (status_cache_front.len() - STATUS_CACHE_COUNT_BYTES) as u64;
-                Treatment::StatusCache(Entry { content_bytes: entry.content_bytes + added, ..*entry })
-            }
-            _ => Treatment::Keep,
-        };
-        let treatments = entries.iter().zip(parts).map(treatment).collect();
-        let rent_epochs = RentEpochPlaces(rent_epochs);
-        Ok(Conversion { source: entries, treatments, rent_epochs, bank: bank_file, status_cache_front, outcome })
+        let treatments = treatments(&entries, parts, Some(&bank_file), &status_cache_front);
+        let (rent_epochs, bank) = (RentEpochPlaces(rent_epochs), Some(bank_file));
+        Ok(Conversion { source: entries, treatments, rent_epochs, bank, status_cache_front, outcome })
     }
 
     /// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
@@ -197,6 +207,28 @@ impl Job<'_> {
         };
         read().map_err(|error: Error| error.within_damaged(path.shown()))
     }
+}
+
+/// What becomes of each entry; of a storage, what part of which it is, if it is not kept.
+fn treatments(
+    entries: &[Entry],
+    parts: Vec<Option<StoragePart>>,
+    bank: Option<&RebuiltBank>,
+    status_cache_front: &[u8],
+) -> Vec<Treatment> {
+    let treatment = |(entry, part): (&Entry, Option<StoragePart>)| match (entry.kind, part, bank) {
+        (_, Some(part), _) => Treatment::Storage(part),
+        (EntryKind::Storage { .. }, None, _) if entry.content_bytes == 0 => Treatment::Omit,
+        (EntryKind::BankFile(_), None, Some(bank)) => {
+            Treatment::BankFile(Entry { content_bytes: bank.length_bytes(), ..*entry })
+        }
+        (EntryKind::StatusCache, None, _) => {
+            let added = (status_cache_front.len() - STATUS_CACHE_COUNT_BYTES) as u64;
+            Treatment::StatusCache(Entry { content_bytes: entry.content_bytes + added, ..*entry })
+        }
+        _ => Treatment::Keep,
+    };
+    entries.iter().zip(parts).map(treatment).collect()
 }
 
 /// As of a source, but for rent epochs: vote accounts get others.

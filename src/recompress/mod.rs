@@ -188,7 +188,8 @@ fn recompress_open<'a>(
         return Err(pipe_to_pipe());
     }
     let is_file_to_file = matches!(source, Source::File(_)) && matches!(sink.place, Place::Kept(_) | Place::Unnamed(_));
-    if options.for_agave && !(checks_state && is_file_to_file) {
+    let is_convertible = checks_state && is_file_to_file;
+    if options.for_agave && !is_convertible {
         return Err(convert::not_possible());
     }
     if options.incremental.is_some() && base_slot.is_some() {
@@ -217,7 +218,7 @@ fn recompress_open<'a>(
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
     let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
     let sink_path = sink.path();
-    let conversion = if options.for_agave { job.survey(&input, sink.file_path())? } else { None };
+    let conversion = job.survey(&input, sink.file_path(), is_convertible)?;
     let conversion = conversion.as_ref();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
     steps.extend(job.base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));
@@ -249,8 +250,8 @@ fn recompress_open<'a>(
     let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
     let tar_bytes = entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
     let note = match conversion {
-        Some(_) => Some(CONVERTED),
-        None => decoded.is_of_firedancer.then_some(RECOMPRESSED),
+        Some(Conversion { bank: Some(_), .. }) => Some(CONVERTED),
+        _ => decoded.is_of_firedancer.then_some(RECOMPRESSED),
     };
     let Written { length_bytes: output_bytes, frames, root } =
         writer.finish(entries.iter().copied(), note, options.frame_size_bytes)?;
@@ -270,11 +271,18 @@ fn recompress_open<'a>(
     if decoded.left_out > 0 {
         progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
     }
-    if decoded.bank.lacks_stakes() && conversion.is_none() {
-        if options.for_agave {
+    match conversion {
+        None if decoded.bank.lacks_stakes() && options.for_agave => {
             return Err(Error::damaged("its bank file is not where Firedancer writes it").within(input.place()));
         }
-        progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
+        None if decoded.bank.lacks_stakes() => progress.warn(
+            "this archive is Firedancer's, and only Firedancer of August 2026 loads it; from a file into a file, with its state \
+             checked, it becomes one that newer versions load; it can be converted for Agave",
+        ),
+        Some(Conversion { bank: None, .. }) => {
+            progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
+        }
+        _ => {}
     }
 
     progress.stage("Syncing", None);
@@ -305,7 +313,8 @@ struct Job<'a> {
     progress: &'a dyn Progress,
 }
 
-/// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it.
+/// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it, or the
+/// newest Firedancer.
 fn verify_converted(
     sink: &OpenSink<'_>,
     name: &ArchiveName,
@@ -318,7 +327,8 @@ fn verify_converted(
         .temporary_dir(options.check.spill_dir(file.path().parent()));
     let base = options.base.as_deref().map(NamedArchive::from_path);
     let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-    read_back_archive_on(&check, &archive, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
+    let clients = if options.for_agave { &Client::AGAVE[..] } else { &[Client::Firedancer] };
+    read_back_archive_on(&check, &archive, base.as_ref(), clients, options.threads, progress).map(drop)
 }
 
 /// The slot that the source builds on, as its name or the options tell.

@@ -140,8 +140,8 @@ impl EntrySink for Reframing<'_, '_> {
         let Some(entry) = self.treatment.begun(entry) else { return Ok(()) };
         self.frames.begin(&entry)?;
         match (self.treatment, self.conversion) {
-            (Treatment::BankFile(_), Some(conversion)) => {
-                conversion.bank.write(&mut |bytes| self.frames.content(bytes))
+            (Treatment::BankFile(_), Some(Conversion { bank: Some(bank), .. })) => {
+                bank.write(&mut |bytes| self.frames.content(bytes))
             }
             (Treatment::StatusCache(_), Some(conversion)) => self.frames.content(&conversion.status_cache_front),
             _ => Ok(()),

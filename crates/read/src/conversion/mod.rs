@@ -128,8 +128,8 @@ fn set_rent_epochs(accounts: &mut FoundAccounts, own: &Range<u32>, epochs: &Rent
 
 /// Returns the bytes that replace the count at the start of a status cache of `cached` slots: a larger count, and an
 /// empty item for each of the newest slots that it lacks. Agave wants them all (`verify_slot_deltas` in the
-/// `solana-runtime` crate), and none that the slot history does not know.
-fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
+/// `solana-runtime` crate), and so does Firedancer since September 2026; and none that the slot history does not know.
+pub fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
     if newest.first() != Some(&bank_slot) {
         return Err(cannot("the status cache: the slot history does not end at the bank's slot"));
     }

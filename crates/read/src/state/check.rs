@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Hint, Progress, Result};
-use slotpress_format::{BankFile, Hash};
+use slotpress_base::{Error, Hint, Progress, Result, to_usize};
+use slotpress_format::{BankFile, Hash, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
 use super::accounts::{Accounts, AccountsPass, Task};
 use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
@@ -211,6 +211,13 @@ impl StateCheck {
     pub fn keeping_accounts(mut self) -> Self {
         self.accounts.stakes = StakeAccounts::keeping_accounts();
         self
+    }
+
+    /// The newest slots in the SlotHistory sysvar, newest first; none if there is no such account.
+    pub fn newest_slots(&self) -> Result<Vec<u64>> {
+        let known = self.accounts.well_known.accounts();
+        let slots = known.get(&SLOT_HISTORY).map(|it| parse_newest_slots(&it.data, to_usize(STATUS_CACHE_SLOTS_MAX)));
+        slots.unwrap_or_else(|| Ok(Vec::new()))
     }
 
     pub fn found_accounts(&self) -> Result<FoundAccounts> {
