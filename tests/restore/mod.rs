@@ -18,6 +18,7 @@ mod refused {
 mod survives {
     mod kills;
     mod left_behind;
+    mod random_kills;
     mod replaced;
     mod shared;
     mod swaps;

@@ -1,0 +1,69 @@
+//! Kills at random moments, many of them: the next run of the same command works, and makes what one that was not killed makes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::firedancer::{CHAINS, command, full, incremental};
+use crate::common::strace::{Draws, number_of};
+use crate::common::*;
+
+type Made<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> Command + 'a>);
+
+/// Everything but locks.
+fn made(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+    tree(dir).into_iter().filter(|(path, _)| !path.ends_with(".lock")).collect()
+}
+
+/// `KILLS_SEED` chooses other moments.
+#[test]
+#[ignore = "takes some minutes: 600 kills of restore, 300 each of recompress and rebase"]
+fn the_next_run_works() {
+    let (mut draws, dir) = (Draws(number_of("KILLS_SEED", 1)), temp_dir());
+    let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
+    let [newer, older] = ["firedancer-2026-09/full-bank", CHAINS[0].0].map(|chain| [full(chain), incremental(chain)]);
+    let plain = dir.path().join(FULL_26.replace(".tar.zst", ".tar"));
+    let archive = std::fs::File::open(&agaves[0]).expect("opened");
+    std::fs::write(&plain, zstd::stream::decode_all(archive).expect("decoded")).expect("written");
+    let with = |word: &str, archives: &[&Path], out: &str, dir: &Path| {
+        let mut command = command(word);
+        command.args(archives).arg(out).arg(dir);
+        command
+    };
+    let [agave, agave_newer] = agaves.each_ref().map(|path| path.as_path());
+    let commands: [Made<'_>; 6] = [
+        ("restore", 200, Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir))),
+        ("restore, of Firedancer", 200, Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir))),
+        ("restore, of a .tar", 200, Box::new(|dir| with("restore", &[&plain], "--ledger", dir))),
+        ("recompress", 100, Box::new(|dir| with("recompress", &[agave], "-o", dir))),
+        (
+            "recompress --for agave",
+            200,
+            Box::new(|dir| {
+                let mut command = with("recompress", &[&older[1]], "-o", dir);
+                command.args(["--for", "agave", "--base"]).arg(&older[0]);
+                command
+            }),
+        ),
+        ("rebase", 300, Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir))),
+    ];
+    for (what, kills, command) in &commands {
+        let whole = temp_dir();
+        let started = Instant::now();
+        assert!(command(whole.path()).output().expect("runs").status.success(), "{what}");
+        let (took, expected) = (started.elapsed(), made(whole.path()));
+        let mut killed = 0;
+        while killed < *kills {
+            let dir = temp_dir();
+            let mut child = command(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+            std::thread::sleep(Duration::from_nanos(draws.below(took.as_nanos() as usize) as u64));
+            child.kill().expect("killed");
+            killed += usize::from(!child.wait().expect("ends").success());
+            let is_done = made(dir.path()) == expected;
+            let again = command(dir.path()).output().expect("runs");
+            let (code, said) = (again.status.code(), String::from_utf8_lossy(&again.stderr));
+            assert!(code == Some(0) || (code == Some(5) && is_done), "{what}, {killed}: {code:?} {said}");
+            assert!(made(dir.path()) == expected, "{what}, {killed}: {:?}", names(dir.path()));
+        }
+    }
+}
