@@ -81,5 +81,5 @@ fn nginx_in_front() {
         clients.into_iter().map(|client| client.join().unwrap_or(false)).collect()
     });
     assert_eq!(fetched.iter().filter(|fetched| **fetched).count(), 100);
-    server.wait_for_line(&["\"served\"", "127.0.1.100:0"]);
+    server.wait_for_line(&["\"served\"", "\"client\":\"127.0.1.100\""]);
 }
