@@ -190,8 +190,8 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 /// on disk.
 ///
 /// # Errors
-/// [`ErrorKind::Network`] if a later run may succeed: it continues with the bytes that have arrived.
-/// [`ErrorKind::Damaged`] if the state is not valid: nothing of it is left in place.
+/// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with the bytes that have arrived.
+/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is not valid: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     run(client, options, None, progress)
 }

@@ -58,7 +58,7 @@ pub struct Candidate {
     /// Bytes of what is to be fetched that are here already.
     pub(crate) kept_bytes: u64,
     pub(crate) fetch_time: Duration,
-    /// Bytes of one connection to [`Candidate::remote`] in a second, where that was measured.
+    /// Bytes of one connection to [`Candidate::remotes`] in a second, where that was measured.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
     pub expected_age: Option<Duration>,
