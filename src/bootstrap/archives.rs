@@ -1,5 +1,6 @@
 //! Archives only: fetched into a directory, checked as far as they can be while they arrive, and named.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use derive_setters::Setters;
@@ -10,8 +11,10 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_net::find::Expected;
 use slotpress_net::{Client, Fetched, FindOptions, Limits, SourceArg, Url};
 
-use super::fetcher::{FetchContext, Fetcher};
-use super::next::GivenUp;
+use super::downloads::Downloads;
+use super::look::FetchContext;
+use super::next::{GivenUp, Left};
+use super::run::{World, run};
 use super::trust::{Trust, Vouchers};
 use crate::restore::Supply;
 
@@ -21,8 +24,6 @@ use crate::restore::Supply;
 pub struct FetchOptions {
     /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
     pub find: FindOptions,
-    /// Whether an incremental archive is wanted.
-    pub wants_incremental: bool,
     /// The directory for what comes from servers; it is made where it is missing. An archive of a local source is used where it
     /// is, and not copied.
     #[setters(into)]
@@ -41,7 +42,6 @@ impl FetchOptions {
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
-            wants_incremental: true,
             dir: dir.into(),
             limits: Limits::default(),
             trusted: Vec::new(),
@@ -62,6 +62,13 @@ pub struct FetchedArchive {
     pub fetched: Option<Fetched>,
     /// Its root, where it has frame hashes, all of which are right.
     pub root: Option<Root>,
+}
+
+impl FetchedArchive {
+    /// An archive of which only the name is known.
+    pub(super) fn of(name: &ArchiveName) -> Self {
+        Self { name: name.clone(), path: None, fetched: None, root: None }
+    }
 }
 
 impl Serialize for FetchedArchive {
@@ -114,7 +121,6 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     let context = FetchContext {
         client,
         find: options.find.clone(),
-        wants_incremental: options.wants_incremental,
         limits: &options.limits,
         trust: Trust { client, trusted: &options.trusted, quorum: options.quorum },
         expected: Expected::default(),
@@ -124,26 +130,35 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         replaces_state: false,
         accepts_files: true,
     };
-    let mut fetcher = Fetcher::new(context.clone(), progress)?;
-    let names = fetcher.named()?;
-    let (mut archives, mut vouchers, mut given_up) = (Vec::new(), Vouchers::default(), None);
-    // The newest first: it is the state, for which trusted servers are asked.
-    for name in names.iter().rev() {
-        fetcher.only(name, archives.is_empty());
-        let done = fetcher.run(&take_all)?;
-        if archives.is_empty() {
-            vouchers = done.vouchers;
+    std::thread::scope(|scope| {
+        let mut downloads = Downloads::new(scope, context, progress)?;
+        let (mut left, mut archives, mut given_up) = (Left::default(), Vec::new(), None);
+        let names: Vec<Option<ArchiveName>> = match downloads.is_exact() {
+            true => {
+                downloads.look(&mut left)?;
+                let mut names: Vec<_> = left.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
+                names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
+                names.dedup();
+                names.into_iter().map(Some).collect()
+            }
+            false => {
+                let (report, found) = downloads.context.look(false, progress)?;
+                report.require_candidate()?;
+                downloads.use_found(&mut left, found)?;
+                vec![None]
+            }
+        };
+        for only in names {
+            (left.node.only, left.given_up, left.again) = (only, None, 0);
+            let done = run(&mut downloads, &mut left, &take_all)?;
+            archives.splice(0..0, done.archives);
+            given_up = done.given_up;
+            // The newest is the state, which trusted servers have confirmed.
+            downloads.context.trust.trusted = &[];
         }
-        archives.splice(0..0, done.archives);
-    }
-    if names.is_empty() {
-        let (report, left) = context.look(false, progress)?;
-        report.require_candidate()?;
-        fetcher.use_found(left)?;
-        let done = fetcher.run(&take_all)?;
-        (archives, vouchers, given_up) = (done.archives, done.vouchers, done.given_up);
-    }
-    Ok(FetchReport { archives, vouchers, given_up, elapsed: stopwatch.elapsed() })
+        let vouchers = Vouchers { is_expected: false, confirmed: downloads.confirmed };
+        Ok(FetchReport { archives, vouchers, given_up, elapsed: stopwatch.elapsed() })
+    })
 }
 
 /// Reads nothing: the archives are named as they come.

@@ -46,6 +46,14 @@ impl Choice {
         matches!(self.place, Places::Local(_))
     }
 
+    /// The servers that have it, the best first; none of a local file.
+    pub(super) fn remotes(&self) -> &[Remote] {
+        match &self.place {
+            Places::Local(_) => &[],
+            Places::Servers(remotes) => remotes,
+        }
+    }
+
     /// Whether it is in this archives directory already: it is neither fetched nor copied.
     pub fn is_in(&self, dir: &std::path::Path) -> bool {
         matches!(&self.place, Places::Local(path) if lies_in(path, dir))

@@ -6,9 +6,11 @@
 pub mod archives;
 pub mod bases;
 pub mod choose;
-mod fetcher;
+mod downloads;
 pub mod genesis;
+mod look;
 pub mod next;
+mod run;
 mod supply;
 pub mod trust;
 
@@ -19,11 +21,12 @@ use archives::FetchedArchive;
 use bases::Way;
 use choose::Choice;
 use derive_setters::Setters;
-use fetcher::{FetchContext, Fetcher};
+use downloads::Downloads;
+use look::FetchContext;
 use next::{GivenUp, Left};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Elapsed, KeptDir, Progress, Result, Space, Stopwatch, text};
+use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::find::Expected;
 use slotpress_net::{Candidate, Client, FindOptions, FindReport, Limits, SourceArg, Url};
@@ -31,7 +34,7 @@ use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
 use crate::restore::dry_run::preview_fetched;
-use crate::restore::{ExistingState, RestoreReport, RestoreTarget, restore_supplied};
+use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -39,8 +42,6 @@ use crate::restore::{ExistingState, RestoreReport, RestoreTarget, restore_suppli
 pub struct BootstrapOptions {
     /// Sources to ask, and the maximum age.
     pub find: FindOptions,
-    /// True to use an incremental archive too.
-    pub wants_incremental: bool,
     /// Full archives that the node has, beside those in the snapshots directory: if a source has an incremental archive on one
     /// of them, which is better, only that is fetched.
     #[setters(into)]
@@ -67,7 +68,6 @@ impl BootstrapOptions {
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
-            wants_incremental: true,
             bases: Vec::new(),
             restore: RestoreTarget::new(ledger),
             limits: Limits::default(),
@@ -84,7 +84,6 @@ impl BootstrapOptions {
         FetchContext {
             client,
             find,
-            wants_incremental: self.wants_incremental,
             limits: &self.limits,
             trust: Trust { client, trusted: &self.trusted, quorum: self.quorum },
             expected: Expected::of_check(&self.restore.check),
@@ -154,7 +153,7 @@ impl BootstrapPlan {
     /// # Errors
     /// As of [`bootstrap()`].
     pub fn execute(self, client: &Client, progress: &dyn Progress) -> Result<BootstrapReport> {
-        run(client, &self.options, Some(self.found), progress)
+        execute(client, &self.options, Some(self.found), progress)
     }
 }
 
@@ -193,10 +192,10 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 /// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with the bytes that have arrived.
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is not valid: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
-    run(client, options, None, progress)
+    execute(client, options, None, progress)
 }
 
-fn run(
+fn execute(
     client: &Client,
     options: &BootstrapOptions,
     found: Option<(FindReport, Left)>,
@@ -207,13 +206,11 @@ fn run(
     let ledger = &options.restore.paths.ledger;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     let context = options.context(client);
-    let mut fetcher = Fetcher::new(context.clone(), progress)?;
-    let (report, left) = match found {
+    let (report, found) = match found {
         Some(found) => found,
         None => context.look(false, progress)?,
     };
     report.require_candidate()?;
-    fetcher.use_found(left)?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small: if it cannot be had, nothing else is fetched.
@@ -224,16 +221,22 @@ fn run(
     if !options.trusted.is_empty() {
         restore.check.mode = CheckMode::State;
     }
-    let done = fetcher.run(&|supply| restore_supplied(supply, &restore, &options.expect_roots, progress))?;
+    let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
+        let (mut downloads, mut left) = (Downloads::new(scope, context, progress)?, Left::default());
+        downloads.use_found(&mut left, found)?;
+        let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
+        let done = run::run(&mut downloads, &mut left, &read)?;
+        Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))
+    })?;
     let genesis_hash = genesis.map(|genesis| genesis.place(ledger)).transpose()?;
     let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
     Ok(BootstrapReport {
         archives: archives.collect(),
-        vouchers: Vouchers { is_expected: options.restore.check.expect_hash.is_some(), ..done.vouchers },
+        vouchers: Vouchers { is_expected: options.restore.check.expect_hash.is_some(), confirmed },
         given_up: done.given_up,
         genesis_hash,
         restore: done.result,
-        after_last_byte: done.last_byte_at.map(|at| at.elapsed()),
+        after_last_byte: last_byte_at.map(|at| at.elapsed()),
         elapsed: stopwatch.elapsed(),
     })
 }

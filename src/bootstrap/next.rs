@@ -11,7 +11,7 @@ use slotpress_base::{Error, ErrorKind, Hint, one_line};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::find::rank::{Offered, Ranking};
 use slotpress_net::find::{Bad, Node};
-use slotpress_net::{Candidate, Offer};
+use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::Choice;
 
@@ -34,6 +34,15 @@ pub struct Taken {
     pub servers: Vec<String>,
 }
 
+impl Taken {
+    /// An archive that does not lie in the archives directory.
+    pub fn of(choice: &Choice) -> Self {
+        let servers = choice.remotes().iter().map(Remote::origin).collect();
+        let (name, place) = (choice.name.clone(), choice.first_place());
+        Self { name, place, is_in_place: false, root: choice.root, servers }
+    }
+}
+
 /// What was asked for: a full archive, and what goes on it.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -42,7 +51,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn newest(&self) -> &Taken {
+    pub fn newest(&self) -> &Taken {
         self.incremental.as_ref().unwrap_or(&self.full)
     }
 
@@ -140,16 +149,18 @@ impl Left {
         self.given_up.as_ref().is_some_and(is_better) && candidate.offers().all(is_here)
     }
 
-    /// True if nothing better is left than what goes on a full archive, or that alone.
-    pub fn is_best_on(&self, full: &ArchiveName) -> bool {
-        self.best().is_some_and(|best| best.full.name == *full)
+    /// True if nothing better is left than what goes on a full archive at its place, or that alone. What was refused with this one
+    /// may still go on one of another place.
+    pub fn is_best_on(&self, full: &Taken) -> bool {
+        let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
+        self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
     }
 
     /// True if something else is better by now than an incremental archive on the full one in use, after a failure, or if what was
     /// to be fetched has vanished.
     pub fn is_beaten(&self, choice: &Choice, planned: &Asked, has_failed: bool) -> bool {
         let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
-        (has_failed || is_older) && !self.is_best_on(&planned.full.name)
+        (has_failed || is_older) && !self.is_best_on(&planned.full)
     }
 
     pub fn wants_incremental(&self, full: &ArchiveName) -> bool {
@@ -286,4 +297,4 @@ pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
 
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
-mod tests;
+pub mod tests;

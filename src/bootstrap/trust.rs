@@ -10,7 +10,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, origin_of, shown};
 
-use super::choose::{Choice, Places};
+use super::choose::Choice;
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,10 +84,7 @@ impl Trust<'_> {
     /// One of them has another hash for the slot: one of the two sources is wrong.
     pub fn confirm(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
         let (name, mut confirmed, mut asked) = (&choice.name, Confirmed::default(), BTreeSet::new());
-        let sources: BTreeSet<String> = match &choice.place {
-            Places::Local(_) => BTreeSet::new(),
-            Places::Servers(remotes) => remotes.iter().map(|remote| origin_of(&remote.asked)).collect(),
-        };
+        let sources: BTreeSet<String> = choice.remotes().iter().map(|remote| origin_of(&remote.asked)).collect();
         // One server is one voice, by however many URLs.
         for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
             progress.check()?;
@@ -107,30 +104,15 @@ impl Trust<'_> {
         Ok(confirmed)
     }
 
-    pub fn is_enough(&self, confirmed: &Confirmed) -> bool {
-        self.trusted.is_empty() || confirmed.by.len() >= self.quorum.max(1)
-    }
-
-    pub fn too_few(&self) -> String {
-        match self.quorum {
-            0 | 1 => "no trusted server confirms it".to_string(),
-            quorum => format!("fewer than {quorum} trusted servers confirm it"),
-        }
-    }
-
-    /// Same as [`confirm`](Self::confirm), and requires that enough of them do, before a byte of the archive is downloaded.
-    ///
-    /// # Errors
-    /// Those of [`confirm`](Self::confirm); or too few have it.
-    pub fn require(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
-        let confirmed = self.confirm(choice, progress)?;
-        if self.is_enough(&confirmed) {
-            return Ok(confirmed);
-        }
-        let too_few = self.too_few().replace("confirms it", &format!("confirms {}", choice.name));
-        let too_few = too_few.replace("confirm it", &format!("confirm {}", choice.name));
-        Err(Error::new(ErrorKind::Network, too_few)
-            .with_hint("nothing of it was fetched: try again in a minute, or name another trusted server"))
+    /// An error if fewer confirm the archive than must.
+    pub fn too_few(&self, confirmed: &Confirmed, name: &ArchiveName) -> Option<Error> {
+        let message = match self.quorum.max(1) {
+            quorum if confirmed.by.len() >= quorum => return None,
+            1 => format!("no trusted server confirms {name}"),
+            quorum => format!("fewer than {quorum} trusted servers confirm {name}"),
+        };
+        let hint = "nothing of it was fetched: try again in a minute, or name another trusted server";
+        Some(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
     /// Why a trusted server does not confirm an archive; `None` if it does.

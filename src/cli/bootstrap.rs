@@ -81,8 +81,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .io_policy(io_policy);
     let (trusted, quorum) = args.transfer.trusted()?;
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
-        .find(args.peers.find_options(&args.sources)?)
-        .wants_incremental(!args.no_incremental)
+        .find(args.peers.find_options(&args.sources)?.wants_incremental(!args.no_incremental))
         .bases(args.base.clone())
         .restore(target)
         // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.

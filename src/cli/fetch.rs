@@ -52,12 +52,9 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let (trusted, quorum) = args.transfer.trusted()?;
-    let options = FetchOptions::new(Vec::new(), &args.output)
-        .find(args.peers.find_options(&args.sources)?)
-        .wants_incremental(!args.no_incremental && args.expect_root.is_empty())
-        .limits(limits)
-        .trusted(trusted)
-        .quorum(quorum);
+    let wants_incremental = !args.no_incremental && args.expect_root.is_empty();
+    let find = args.peers.find_options(&args.sources)?.wants_incremental(wants_incremental);
+    let options = FetchOptions::new(Vec::new(), &args.output).find(find).limits(limits).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
     print_report(&report, ui);

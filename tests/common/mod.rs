@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file uses a part of it
 
 pub mod browser;
+pub mod draws;
 pub mod faults;
 pub mod firedancer;
 #[cfg(feature = "net")]

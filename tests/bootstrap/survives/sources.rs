@@ -52,3 +52,21 @@ fn a_source_that_is_busy_at_first() {
     let said = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
 }
+
+/// A source that makes up a newer state keeps nobody from the one that trusted servers confirm.
+#[test]
+fn a_made_up_state_is_not_confirmed() {
+    let files = full_only();
+    let (name, bytes) = full(&files);
+    let made_up = Files::from([(name.replace("-26-", "-99-"), bytes)]);
+    let (liar, good, trusted) = (serve(&made_up, Way::Ranges), serve(&files, Way::Ranges), serve(&files, Way::Ranges));
+    for (command, flag) in [("bootstrap", "--ledger"), ("fetch", "-o")] {
+        let dir = temp_dir();
+        let out = dir.path().join("out");
+        let said = run(&[command, &liar.url(""), &good.url(""), flag, text(&out), "--trust", &trusted.url("")]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let report = said.line(command);
+        assert_eq!((&report["archives"][0]["slot"], &report["given_up"]["slot"]), (&26.into(), &99.into()), "{said:?}");
+        assert!(report["given_up"]["reason"].as_str().is_some_and(|why| why.contains("no trusted server")), "{said:?}");
+    }
+}

@@ -11,9 +11,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common::draws::Draws;
 use crate::common::said::*;
 use crate::common::scenarios::{STAGES, Scenario, after_loading, scenarios};
-use crate::common::strace::{Call, Draws, number_of, trace};
+use crate::common::strace::{Call, number_of, trace};
 use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;

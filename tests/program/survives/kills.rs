@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::draws::Draws;
 use crate::common::said::*;
 use crate::common::scenarios::{CHANGING, Scenario, after_loading, scenarios};
-use crate::common::strace::{Call, Draws, Trace, number_of, trace};
+use crate::common::strace::{Call, Trace, number_of, trace};
 use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;

@@ -15,9 +15,10 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::common::draws::Draws;
 use crate::common::oracle::Oracle;
 use crate::common::served::{connect, read_response, send};
-use crate::common::strace::{Draws, number_of};
+use crate::common::strace::number_of;
 use crate::common::*;
 use crate::publish::stage::*;
 

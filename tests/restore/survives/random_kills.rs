@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::draws::Draws;
 use crate::common::firedancer::{CHAINS, command, full, incremental};
-use crate::common::strace::{Draws, number_of};
+use crate::common::strace::number_of;
 use crate::common::*;
 
 type Made<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> Command + 'a>);

@@ -100,6 +100,11 @@ impl Download {
         self.mirrors.first().ok_or_else(|| Error::failed("no server to fetch from"))
     }
 
+    /// The server that defines the archive.
+    pub fn first_remote(&self) -> Option<&Remote> {
+        self.mirrors.first().map(|mirror| &mirror.remote)
+    }
+
     pub fn file(&self) -> &Arc<PartialFile> {
         &self.file
     }

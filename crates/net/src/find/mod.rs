@@ -139,6 +139,16 @@ pub struct Refused {
     pub is_stale: bool,
 }
 
+impl Refused {
+    /// The source, and why it is of no use.
+    pub fn told(&self) -> String {
+        match self.why.contains(&self.source) {
+            true => self.why.clone(),
+            false => format!("{}: {}", self.source, self.why),
+        }
+    }
+}
+
 /// An incremental archive on another full archive than the newest of its source.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -300,12 +310,7 @@ impl FindReport {
         }
         let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
         let is_of_unknown_age = self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE));
-        let reasons =
-            self.refused.iter().take(REASONS_MAX).map(|refused| match refused.why.contains(&refused.source) {
-                true => refused.why.clone(),
-                false => format!("{}: {}", refused.source, refused.why),
-            });
-        let reasons: Vec<String> = reasons.collect();
+        let reasons: Vec<String> = self.refused.iter().take(REASONS_MAX).map(Refused::told).collect();
         let more = match self.refused.len().saturating_sub(REASONS_MAX) {
             0 => String::new(),
             more => format!(", and {more} more"),

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::script;
-use crate::common::strace::{Draws, number_of};
+use crate::common::draws::Draws;
+use crate::common::strace::number_of;
 
 /// Longer than any script takes by far.
 const TIMEOUT: Duration = Duration::from_secs(240);

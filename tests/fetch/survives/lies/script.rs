@@ -447,7 +447,7 @@ pub fn play(bytes: &[u8]) -> usize {
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
     limits.expect_root = archives.root.filter(|_| script.expects_root);
-    let options = FetchOptions::new([], dir.path()).find(find).limits(limits).wants_incremental(false);
+    let options = FetchOptions::new([], dir.path()).find(find.wants_incremental(false)).limits(limits);
     let time = Duration::from_millis(100);
     let options_of_client = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
     let client = Client::new(&options_of_client).expect("a client");

@@ -1,0 +1,337 @@
+//! What the [loop](super::run) has done: sources and trusted servers are asked, archives fetched into a directory.
+//!
+//! `patience` (in `slotpress_net`) asks a server again that fails for a moment. Not here: what follows on a failure, and the use
+//! of the bytes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Instant;
+
+use slotpress_base::quantity::bytes;
+use slotpress_base::threads::{panicked, spawn};
+use slotpress_base::{
+    Error, ErrorKind, Forward, Hint, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, open_file,
+};
+use slotpress_format::ArchiveName;
+use slotpress_net::fetch::partial::kept_bytes;
+use slotpress_net::find::rank::Offered;
+use slotpress_net::find::{Node, find};
+use slotpress_net::patience::Patience;
+use slotpress_net::{
+    Download, Fault, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    remove_left_journal, take_up,
+};
+use slotpress_read::Publishable;
+
+use super::archives::FetchedArchive;
+use super::choose::{Choice, Places};
+use super::look::FetchContext;
+use super::next::{Happened, KEPT_HINT, Left, Taken};
+use super::run::{Failed, ObtainedArchive, World};
+use super::trust::Confirmed;
+
+/// Advice after sources sent a wrong archive.
+const SOURCES_HINT: &str = "give other sources, or try again later";
+
+/// The thread of a download; also returns the time of its end.
+type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
+
+/// The downloads of a run, and what it has learnt on the way.
+pub struct Downloads<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    pub context: FetchContext<'env>,
+    dir: Arc<KeptDir>,
+    progress: &'env dyn Progress,
+    /// Sources that have answered in this run: only these are waited for.
+    answering: BTreeSet<String>,
+    /// Archives of which this run has partial files.
+    begun: Vec<ArchiveName>,
+    running: Option<Fetching<'scope>>,
+    /// What trusted servers say of the archive that was confirmed last.
+    pub confirmed: Confirmed,
+    /// Time at which the last download was complete on disk.
+    pub last_byte_at: Option<Instant>,
+}
+
+impl<'scope, 'env> Downloads<'scope, 'env> {
+    /// Creates the directory for the downloads, which stay there after a failure.
+    pub fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        context: FetchContext<'env>,
+        progress: &'env dyn Progress,
+    ) -> Result<Self> {
+        let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
+        let (answering, begun, confirmed) = (BTreeSet::new(), Vec::new(), Confirmed::default());
+        Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
+    }
+
+    /// True if all sources are URLs of archives, which are fetched as they are.
+    pub fn is_exact(&self) -> bool {
+        let sources = &self.context.find.sources;
+        let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
+        self.context.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
+    }
+
+    /// Uses what was found in place of what was known.
+    pub fn use_found(&mut self, left: &mut Left, found: Left) -> Result<()> {
+        self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
+        let bad = std::mem::take(&mut left.node.bad);
+        (left.found, left.node) = (found.found, Node { bad, ..found.node });
+        self.refuse_other_roots(left)
+    }
+
+    /// Sources that announce another root than the expected one are not asked.
+    fn refuse_other_roots(&self, left: &mut Left) -> Result<()> {
+        let offers = &mut left.found.offers;
+        let Some(expected) = self.context.limits.expect_root.filter(|_| !offers.is_empty()) else { return Ok(()) };
+        offers.retain(|(offer, ..)| offer.root.is_none_or(|root| root == expected));
+        match offers.is_empty() {
+            true => Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
+                .with_hint(Hint::UseFind)),
+            false => Ok(()),
+        }
+    }
+
+    /// Uses a file that is here, or goes on from where it was cut off.
+    fn begin_file(&self, choice: &Choice, path: &Path, taken: &Taken) -> Result<Option<ObtainedArchive>, Box<Failed>> {
+        let FetchContext { client, limits, dir, accepts_files, .. } = &self.context;
+        let accepted = match accepts_files {
+            true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
+                .map(|accepted| accepted.root),
+            false => is_as_long(path, choice.length_bytes).map(|()| None),
+        };
+        match (accepted, &choice.place) {
+            (Ok(root), _) => {
+                remove_left_journal(dir, &choice.name.to_string())?;
+                let archive = FetchedArchive { root, ..FetchedArchive::of(&choice.name) };
+                Ok(Some(ObtainedArchive::of_file(archive, path.to_path_buf(), taken)))
+            }
+            (Err(error), Places::Servers(remotes)) if error.kind() == ErrorKind::Damaged => {
+                take_up(client, path, remotes, &error, self.progress).map_err(unusable)?;
+                Ok(None)
+            }
+            (Err(error), _) => Err(unusable(error)),
+        }
+    }
+
+    /// What the failure of a download means.
+    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<Failed> {
+        let Some(fault) = Fault::of(&error) else { return error.into() };
+        let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
+        let has_older = download
+            .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
+        // If the server still has the same file that it does not send, asking again does not help.
+        let is_as_before = || {
+            let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
+            first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
+        };
+        let happened = match fault {
+            Fault::NoRanges => Happened::NoRanges,
+            Fault::Wrong if has_older && rejected.is_empty() => Happened::KeptIsWrong,
+            Fault::Lost if rejected.is_empty() && !is_as_before() => Happened::PublishedAgain,
+            _ => Happened::Unusable(rejected),
+        };
+        let error = match error.kind() {
+            ErrorKind::Network if error.hint().is_none() => error.with_hint(KEPT_HINT),
+            ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
+            _ => error,
+        };
+        Box::new(Failed { happened, error })
+    }
+}
+
+impl World for Downloads<'_, '_> {
+    fn progress(&self) -> &dyn Progress {
+        self.progress
+    }
+
+    fn taken(&self, choice: &Choice) -> Taken {
+        let in_place = choice.name.path_in(self.context.dir);
+        let is_in_place = in_place.symlink_metadata().is_ok();
+        let place = if is_in_place { in_place.shown() } else { choice.first_place() };
+        Taken { place, is_in_place, ..Taken::of(choice) }
+    }
+
+    fn look(&mut self, left: &mut Left) -> Result<()> {
+        if !self.is_exact() {
+            let (_, found) = self.context.look(false, self.progress)?;
+            return self.use_found(left, found);
+        }
+        let FetchContext { client, find, limits, .. } = &self.context;
+        let mut offers: Vec<Offered> = Vec::new();
+        for source in &find.sources {
+            match patient_offers(client, source, limits.give_up_after, self.progress, self.progress) {
+                Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), true))),
+                // The others may still have it.
+                Err(_) if !left.found.offers.is_empty() && !self.progress.is_interrupted() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        left.found.offers = offers;
+        self.refuse_other_roots(left)
+    }
+
+    fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()> {
+        let FetchContext { client, limits, dir, .. } = self.context;
+        let options = self.context.find.clone().measured_max(0);
+        let (progress, answering) = (self.progress, &self.answering);
+        progress.stage("Asking for the newest incremental archive", None);
+        let local = SourceArg::LocalDir(PathBuf::from(dir));
+        // Sources that answered before but not now are asked again, until another source has an incremental archive. Answers are
+        // kept.
+        let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
+        let mut asks_cluster = !options.rpc.is_empty() || options.cluster.is_some();
+        left.found.offers.retain(|(offer, ..)| offer.is_full());
+        Patience::new(limits.give_up_after).ask(progress, || {
+            let mut failed = None;
+            unasked.retain(|source| {
+                let answer = client.offers_and_failure(source, progress).and_then(|(found, failure)| {
+                    // A full archive that this run has named is no base.
+                    let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
+                    left.add(found.map(|offer| (offer, source.to_string(), true)));
+                    failure.map_or(Ok(()), |failure| Err(failure.into()))
+                });
+                let may_pass = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
+                let failure = answer.err().filter(may_pass).filter(|_| answering.contains(&source.to_string()));
+                let is_asked_again = failure.is_some();
+                failed = failure.or(failed.take());
+                is_asked_again
+            });
+            if asks_cluster {
+                match find(client, &options, progress) {
+                    Ok(found) => {
+                        asks_cluster = false;
+                        left.add(found.ranking.offers);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            progress.check()?;
+            match failed {
+                Some(error) if left.newest_on(full).is_none() => Err(error),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>> {
+        let trust = &self.context.trust;
+        if trust.trusted.is_empty() {
+            return Ok(None);
+        }
+        let confirmed = trust.confirm(choice, self.progress)?;
+        let too_few = trust.too_few(&confirmed, &choice.name);
+        if too_few.is_none() {
+            self.confirmed = confirmed;
+        }
+        Ok(too_few)
+    }
+
+    fn begin(
+        &mut self,
+        left: &Left,
+        choice: &Choice,
+        taken: &mut Taken,
+        is_shown: bool,
+    ) -> Result<ObtainedArchive, Box<Failed>> {
+        let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
+        let name = choice.name.to_string();
+        let path = match &choice.place {
+            _ if taken.is_in_place => Some(choice.name.path_in(dir)),
+            Places::Local(path) => Some(path.clone()),
+            Places::Servers(_) => None,
+        };
+        if let Some(path) = path {
+            if let Some(obtained) = self.begin_file(choice, &path, taken)? {
+                return Ok(obtained);
+            }
+            (taken.place, taken.is_in_place) = (choice.first_place(), false);
+        }
+        let mut remotes = choice.remotes().to_vec();
+        for remote in &mut remotes {
+            remote.accepts_ranges &= !left.unranged.contains(&remote.origin());
+        }
+        let (first, progress) = (remotes.first().cloned(), self.progress);
+        progress.tell(&format!("Fetching {name} from {}", choice.shown()));
+        let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
+        let had_bytes = file.done_bytes() > 0;
+        if !self.begun.contains(&choice.name) {
+            self.begun.push(choice.name.clone());
+        }
+        let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
+        let download = Arc::new(download.map_err(|error| self.failed(error, first.as_ref(), None))?);
+        let (kept, length) = (download.kept_bytes(), download.length_bytes());
+        if kept > 0 {
+            let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
+            progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
+        }
+        // Beside a restore, its own bytes are shown.
+        let is_shown = is_shown || accepts_files;
+        if is_shown {
+            progress.stage("Fetching", length);
+            progress.advance(kept, 0);
+        }
+        let (running, shown) = (download.clone(), if is_shown { input_only } else { beside_restore });
+        let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
+        self.running = Some(spawn(self.scope, run)?);
+        let archive = FetchedArchive::of(&choice.name);
+        Ok(ObtainedArchive { archive, taken: taken.clone(), download: Some(download), had_bytes, file: None })
+    }
+
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>> {
+        let ObtainedArchive { archive, download: Some(download), had_bytes, .. } = obtained else { return Ok(()) };
+        let Some(thread) = self.running.take() else { return Ok(()) };
+        let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
+        let failed = |error| self.failed(error, download.first_remote(), Some((&**download, *had_bytes)));
+        let fetched = result.map_err(failed)?;
+        self.last_byte_at = Some(at);
+        (archive.root, archive.fetched) = (fetched.root, Some(fetched));
+        if self.context.accepts_files {
+            archive.path = Some(download.file().publish(&archive.name.to_string())?);
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> Vec<(ArchiveName, u64)> {
+        let kept = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
+        self.begun.iter().map(kept).collect()
+    }
+
+    fn remove(&mut self, name: &ArchiveName) {
+        self.begun.retain(|begun| begun != name);
+        // A failure is ignored: the file only takes room.
+        drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
+    }
+}
+
+/// A failure of this archive only.
+fn unusable(error: Error) -> Box<Failed> {
+    match error.kind() {
+        ErrorKind::Interrupted => error.into(),
+        _ => Box::new(Failed { happened: Happened::Unusable(Vec::new()), error }),
+    }
+}
+
+/// Compares the length of a file with that which was told: a different one means that the file was cut off.
+fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
+    let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
+    match told_bytes.is_none_or(|told| told == length_bytes) {
+        true => Ok(()),
+        false => Err(Error::damaged(format!("{} is not as long as it should be", path.shown()))),
+    }
+}
+
+/// Forwards only the bytes read: a download compresses nothing, and has no reader to wait for.
+fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    match event {
+        ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
+        ProgressEvent::Arriving(_) => None,
+        event => Some(event),
+    }
+}
+
+fn beside_restore(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
+}

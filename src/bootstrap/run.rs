@@ -1,0 +1,205 @@
+//! The one loop of `fetch` and `bootstrap`: has the best that is left read, and does what [`next`](super::next) decides until that
+//! succeeds. They differ in who reads the bytes.
+//!
+//! The loop does nothing itself: a [`World`] asks servers and writes files, or is made up by a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotpress_base::quantity::bytes;
+use slotpress_base::threads::guarded;
+use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_format::ArchiveName;
+use slotpress_net::Download;
+use slotpress_read::{Publishable, Source};
+
+use super::archives::FetchedArchive;
+use super::choose::Choice;
+use super::next::{Asked, GivenUp, Happened, KEPT_HINT, Left, Step, Taken};
+use super::supply::{ArchiveSupply, Stop};
+use crate::restore::{Supplied, Supply};
+
+/// What a run needs done.
+pub trait World {
+    fn progress(&self) -> &dyn Progress;
+
+    /// Tells where an archive would come from now.
+    fn taken(&self, choice: &Choice) -> Taken;
+
+    /// Asks the sources, for the first time or again, and looks at what this node has.
+    fn look(&mut self, left: &mut Left) -> Result<()>;
+
+    /// Asks the sources again for what goes on a full archive that is in use, until one has any.
+    ///
+    /// # Errors
+    /// None has any, and a source that answered before does not.
+    fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
+
+    /// Asks the trusted servers for an archive; returns an error if too few of them confirm it.
+    ///
+    /// # Errors
+    /// One of them contradicts it.
+    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>>;
+
+    /// Begins a download in the background, unless the file is there. `taken` is where it comes from.
+    fn begin(
+        &mut self,
+        left: &Left,
+        choice: &Choice,
+        taken: &mut Taken,
+        is_shown: bool,
+    ) -> Result<ObtainedArchive, Box<Failed>>;
+
+    /// Waits for the download. Where no one does it later, the archive gets its name.
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>>;
+
+    /// The archives of which this run has partial files, and their bytes on disk.
+    fn kept(&self) -> Vec<(ArchiveName, u64)>;
+
+    /// Removes a partial file.
+    fn remove(&mut self, name: &ArchiveName);
+}
+
+/// What became of an archive that did not come.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    pub happened: Happened,
+    pub error: Error,
+}
+
+impl From<Error> for Box<Failed> {
+    fn from(error: Error) -> Self {
+        Self::new(Failed { happened: Happened::Final, error })
+    }
+}
+
+/// An archive that is coming, or is there.
+pub struct ObtainedArchive {
+    pub archive: FetchedArchive,
+    pub taken: Taken,
+    /// Its download; `None` if the file was there already.
+    pub download: Option<Arc<Download>>,
+    /// True if an earlier run left bytes of it.
+    pub had_bytes: bool,
+    /// Which file it was, if it is no download.
+    pub file: Option<FileFacts>,
+}
+
+/// Tells whether a path still leads to the same file.
+pub type FileFacts = [Option<(u64, u64, u64, i64)>; 2];
+
+pub fn facts_of(path: &Path) -> FileFacts {
+    use std::os::unix::fs::MetadataExt;
+    [fs::symlink_metadata(path), fs::metadata(path)].map(|found| {
+        let found = found.ok()?;
+        Some((found.dev(), found.ino(), found.len(), found.mtime_nsec().wrapping_add(found.mtime() << 30)))
+    })
+}
+
+impl ObtainedArchive {
+    /// An archive that is a file already.
+    pub fn of_file(archive: FetchedArchive, path: PathBuf, taken: &Taken) -> Self {
+        let (taken, file) = (taken.clone(), Some(facts_of(&path)));
+        let archive = FetchedArchive { path: Some(path), ..archive };
+        Self { archive, taken, download: None, had_bytes: false, file }
+    }
+
+    /// True if a local file is not what it was when it was chosen.
+    pub fn is_swapped(&self) -> bool {
+        self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)
+    }
+
+    pub fn supplied(&self) -> Result<Supplied> {
+        match (&self.download, &self.archive.path) {
+            (Some(download), _) => {
+                let (source, file): (Arc<dyn Source>, Arc<dyn Publishable>) =
+                    (download.file().clone(), download.file().clone());
+                Ok(Supplied::Arriving { source, name: Some(self.archive.name.clone()), file })
+            }
+            (None, Some(path)) => Ok(Supplied::File(path.clone())),
+            (None, None) => Err(Error::failed("an archive is nowhere")),
+        }
+    }
+}
+
+/// What a run ended with.
+pub struct Done<R> {
+    pub result: R,
+    pub archives: Vec<FetchedArchive>,
+    pub given_up: Option<GivenUp>,
+}
+
+/// Fetches the best that is left, and has it read, until that succeeds or nothing is left.
+///
+/// # Errors
+/// Why the run ends.
+pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Supply) -> Result<R>) -> Result<Done<R>> {
+    let mut last = Error::new(ErrorKind::Network, "no source has a usable snapshot");
+    loop {
+        let Some(best) = left.best() else { return Err(left.node.nothing_left(&last)) };
+        let mut supply = ArchiveSupply::new(world, left, &best);
+        let result = guarded(|| read(&mut supply));
+        match supply.end(result) {
+            Ok(done) => return Ok(done),
+            // What follows on the failure of an incremental archive is decided already.
+            Err(Stop::Decided(_)) => {}
+            Err(Stop::Failed(asked, failed)) => {
+                last = failed.error.clone();
+                if let Step::AskAgain = follow(world, left, &asked, &failed)? {
+                    world.look(left)?;
+                }
+            }
+        }
+    }
+}
+
+/// Has it decided what follows, and says so.
+///
+/// # Errors
+/// The run ends.
+pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Failed) -> Result<Step> {
+    let Failed { happened, error } = failed;
+    if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
+        return Err(Error::interrupted().with_hint(KEPT_HINT));
+    }
+    let newest = asked.newest();
+    world.kept().iter().for_each(|(name, bytes)| left.node.keeps(name, *bytes));
+    let kept_bytes = left.node.kept_bytes(&newest.name);
+    // A later run cannot use what was read and is wrong, or of no use here.
+    if *happened == Happened::Refused || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
+        remove(world, left, |name| *name == newest.name);
+    }
+    let step = left.after(asked, happened, error);
+    let (place, full) = (&newest.place, &asked.full);
+    let in_vain = match &asked.incremental {
+        _ if kept_bytes == 0 => String::new(),
+        Some(_) => format!("; {} of {} were fetched in vain", bytes(kept_bytes), newest.name),
+        None => format!("; {} of {} may be fetched again", bytes(kept_bytes), newest.name),
+    };
+    let what = match &step {
+        Step::End(error) => return Err(error.clone()),
+        Step::Again if *happened == Happened::NoRanges => "using one connection, from the beginning".to_string(),
+        Step::Again => "an earlier run may have fetched what is wrong".to_string(),
+        Step::OtherSource => format!("{place} is not used any more{in_vain}; another source is asked"),
+        Step::AskAgain if asked.incremental.is_some() => "looking for the newest incremental archive again".to_string(),
+        Step::AskAgain => format!("{place} is not used any more; the sources are asked again"),
+        Step::FullAlone => format!("no incremental archive could be fetched; this is the state of {}", full.name),
+        Step::WithoutBase => format!("{} is not used any more{in_vain}; a full archive is fetched", full.place),
+        Step::NextArchive => format!("{place} is not used any more{in_vain}; the next best is fetched"),
+    };
+    world.progress().warn(&format!("{error}: {what}"));
+    Ok(step)
+}
+
+/// Removes partial files of this run that are not needed any more.
+pub fn remove(world: &mut dyn World, left: &mut Left, is_useless: impl Fn(&ArchiveName) -> bool) {
+    for (name, _) in world.kept().into_iter().filter(|(name, _)| is_useless(name)) {
+        world.remove(&name);
+        left.node.keeps(&name, 0);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::indexing_slicing)]
+mod tests;

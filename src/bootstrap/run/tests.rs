@@ -1,0 +1,190 @@
+//! Ten thousand random worlds without a network: the loop, its supply and what it decides are those of the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slotpress_base::NoProgress;
+use slotpress_net::find::rank::Offered;
+use slotpress_net::{Candidate, Fetched};
+
+use super::*;
+use crate::bootstrap::next::tests::{FULL_BYTES, left, offer};
+
+#[path = "../../../tests/common/draws.rs"]
+mod draws;
+#[path = "../../../tests/common/worlds.rs"]
+mod worlds;
+
+use worlds::{Drawn, Fate};
+
+/// More steps than any world takes: each archive is at fault alone and with each other one at most, and the sources are asked
+/// again a few times.
+const BEGUN_MAX: usize = 1_000;
+
+fn slot_of(day: usize) -> u64 {
+    10 * (day as u64 + 1)
+}
+
+/// Sources of which one may be honest, and what the node has.
+struct MadeUp {
+    offers: Vec<Offered>,
+    fates: BTreeMap<String, Fate>,
+    /// The archives that trusted servers confirm: names tell the state.
+    confirmed: BTreeSet<String>,
+    /// Places that were shown to be of no use.
+    bad: BTreeSet<String>,
+    kept: Vec<(ArchiveName, u64)>,
+    begun: usize,
+    seed: u64,
+}
+
+impl MadeUp {
+    fn of(drawn: &Drawn, seed: u64) -> Self {
+        let (confirmed, bad) = (BTreeSet::new(), BTreeSet::new());
+        let mut world =
+            Self { offers: Vec::new(), fates: BTreeMap::new(), confirmed, bad, kept: Vec::new(), begun: 0, seed };
+        for held in &drawn.held {
+            let offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
+            if held.server.is_some() && held.server == drawn.honest {
+                world.confirmed.insert(offered.0.name.to_string());
+            }
+            world.fates.insert(offered.0.shown(), held.fate);
+            world.offers.push(offered);
+        }
+        world
+    }
+
+    /// What a reader finds: wrong bytes are so at the end.
+    fn read(&self, supply: &mut dyn Supply) -> Result<u64> {
+        let (mut places, mut slot) = (Vec::new(), 0);
+        while let Some(supplied) = supply.next()? {
+            let Supplied::File(path) = supplied else { panic!("no download is made up") };
+            let place = path.to_string_lossy().into_owned();
+            slot = self.offers.iter().find(|(offer, ..)| offer.shown() == place).expect("an offer").0.name.slot;
+            places.push(place);
+        }
+        match places.iter().any(|place| self.fates[place] == Fate::Lies) {
+            true => Err(Error::damaged("a lie")),
+            false => Ok(slot),
+        }
+    }
+}
+
+impl World for MadeUp {
+    fn progress(&self) -> &dyn Progress {
+        &NoProgress
+    }
+
+    fn taken(&self, choice: &Choice) -> Taken {
+        Taken::of(choice)
+    }
+
+    fn look(&mut self, left: &mut Left) -> Result<()> {
+        left.found.offers = self.offers.clone();
+        Ok(())
+    }
+
+    fn look_for_newest(&mut self, left: &mut Left, _: &Taken) -> Result<()> {
+        left.found.offers.retain(|(offer, ..)| offer.is_full());
+        let fates = &self.fates;
+        self.offers.retain(|(offer, ..)| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
+        left.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full()).cloned());
+        Ok(())
+    }
+
+    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>> {
+        let is_in_doubt = self.fates[&choice.first_place()] == Fate::Unconfirmed;
+        let too_few = is_in_doubt && !self.confirmed.contains(&choice.name.to_string());
+        Ok(too_few.then(|| Error::new(ErrorKind::Network, "no trusted server confirms it")))
+    }
+
+    fn begin(
+        &mut self,
+        left: &Left,
+        choice: &Choice,
+        taken: &mut Taken,
+        _: bool,
+    ) -> Result<ObtainedArchive, Box<Failed>> {
+        assert!(!self.bad.contains(&taken.place), "seed {}: {} is asked for again", self.seed, taken.place);
+        self.begun += 1;
+        assert!(self.begun < BEGUN_MAX, "seed {}: no end", self.seed);
+        let is_local = taken.servers.is_empty();
+        let happened = match self.fates.get_mut(&taken.place).expect("a place") {
+            Fate::NoRanges if is_local => Happened::Unusable(Vec::new()),
+            Fate::NoRanges if !taken.servers.iter().all(|server| left.unranged.contains(server)) => Happened::NoRanges,
+            Fate::PublishedAgain(often) if !is_local && *often > 0 => {
+                *often -= 1;
+                Happened::PublishedAgain
+            }
+            Fate::Fails => Happened::Unusable(Vec::new()),
+            _ => {
+                if !is_local {
+                    self.kept.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
+                }
+                let archive =
+                    FetchedArchive { path: Some(taken.place.clone().into()), ..FetchedArchive::of(&choice.name) };
+                let taken = taken.clone();
+                return Ok(ObtainedArchive { archive, taken, download: None, had_bytes: false, file: None });
+            }
+        };
+        if happened == Happened::Unusable(Vec::new()) {
+            self.bad.insert(taken.place.clone());
+        }
+        Err(Box::new(Failed { happened, error: Error::new(ErrorKind::Network, "why") }))
+    }
+
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>> {
+        if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.taken.name) {
+            let mut fetched = Fetched::default();
+            fetched.length_bytes = *bytes;
+            obtained.archive.fetched = Some(fetched);
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> Vec<(ArchiveName, u64)> {
+        self.kept.clone()
+    }
+
+    fn remove(&mut self, name: &ArchiveName) {
+        self.kept.retain(|(kept, _)| kept != name);
+    }
+}
+
+/// Always ends; asks for nothing twice that was of no use; with an honest source, ends with its state or a newer one; and ends with
+/// an older state than the best that is left only if it says so.
+#[test]
+fn ten_thousand_worlds() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let (first, worlds) = (number("WORLDS_FIRST", 0), number("WORLDS", 10_000));
+    println!("worlds {first} to {}", first + worlds);
+    let (mut done, mut ended, mut told) = (0, 0, 0);
+    for seed in first..first + worlds {
+        let drawn = Drawn::of_seed(seed);
+        let honest = drawn.honest_day().map(slot_of);
+        let mut world = MadeUp::of(&drawn, seed);
+        let mut left = left(world.offers.clone());
+        let reader = MadeUp::of(&drawn, seed);
+        let end = match run(&mut world, &mut left, &|supply| reader.read(supply)) {
+            Ok(end) => end,
+            Err(error) => {
+                assert!(honest.is_none(), "seed {seed}: an honest source has slot {honest:?}: {error}, {drawn:?}");
+                ended += 1;
+                continue;
+            }
+        };
+        done += 1;
+        let slot = end.result;
+        let says = end.given_up.is_some_and(|better| better.slot > slot);
+        told += u64::from(says);
+        let bad = &left.node.bad;
+        assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {bad:?}");
+        // A server is taken at its word on what goes on its full archive, so a pair of two servers may appear when one loses its own.
+        let is_of_one = |candidate: &&Candidate| {
+            let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
+            servers.len() < 2
+        };
+        let best = left.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
+        assert!(says || best <= slot, "seed {seed}: {slot}, and {best} is left: {drawn:?}, {bad:?}, {}", left.again);
+    }
+    println!("{done} states, of which {told} with a word on a better one; {ended} errors");
+}

@@ -1,0 +1,95 @@
+//! Random worlds for `bootstrap`: sources of which one may be honest, and full archives that the node has. The simulation of the
+//! loop plays them without a network, and the program itself runs in some of them.
+
+use super::draws::Draws;
+
+/// Days of one chain, of which archives are. The first ones have full archives.
+pub const DAYS: usize = 5;
+pub const FULL_DAYS: usize = 3;
+
+/// What becomes of an archive that is asked for at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Comes,
+    /// It comes, slowly.
+    Slow,
+    /// Connections end in the middle.
+    Breaks,
+    /// The bytes are whole, and what they hold is wrong.
+    Lies,
+    Fails,
+    NoRanges,
+    /// So often.
+    PublishedAgain(usize),
+    /// No trusted server has it, unless an honest source has it too.
+    Unconfirmed,
+    /// Gone when the sources are asked again.
+    Vanishes,
+}
+
+/// An archive at a place.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// The number of the server; `None` for a file of the node.
+    pub server: Option<usize>,
+    pub base_day: Option<usize>,
+    pub day: usize,
+    pub fate: Fate,
+}
+
+#[derive(Debug)]
+pub struct Drawn {
+    /// The honest source.
+    pub honest: Option<usize>,
+    pub held: Vec<Held>,
+}
+
+impl Drawn {
+    pub fn of_seed(seed: u64) -> Self {
+        let mut draws = Draws(seed);
+        let servers = 1 + draws.below(5);
+        let honest = (draws.below(4) > 0).then(|| draws.below(servers));
+        let mut drawn = Self { honest, held: Vec::new() };
+        for server in 0..servers {
+            for _ in 0..=draws.below(2) {
+                let full = draws.below(FULL_DAYS);
+                drawn.add(Some(server), None, full, &mut draws);
+                for _ in 0..draws.below(3) {
+                    let day = full + 1 + draws.below(DAYS - full - 1);
+                    drawn.add(Some(server), Some(full), day, &mut draws);
+                }
+            }
+        }
+        for _ in 0..draws.below(3) {
+            let full = draws.below(FULL_DAYS);
+            drawn.add(None, None, full, &mut draws);
+        }
+        drawn
+    }
+
+    fn add(&mut self, server: Option<usize>, base_day: Option<usize>, day: usize, draws: &mut Draws) {
+        let is_same = |held: &Held| (held.server, held.base_day, held.day) == (server, base_day, day);
+        if self.held.iter().any(is_same) {
+            return;
+        }
+        let fate = match draws.below(11) {
+            _ if server.is_some() && server == self.honest => Fate::Comes,
+            0 | 1 => Fate::Lies,
+            2 | 3 => Fate::Fails,
+            4 => Fate::NoRanges,
+            5 => Fate::PublishedAgain(draws.below(12)),
+            6 => Fate::Unconfirmed,
+            7 => Fate::Vanishes,
+            8 => Fate::Slow,
+            9 => Fate::Breaks,
+            _ => Fate::Comes,
+        };
+        self.held.push(Held { server, base_day, day, fate });
+    }
+
+    /// The day of the newest state of the honest source.
+    pub fn honest_day(&self) -> Option<usize> {
+        let honest = self.held.iter().filter(|held| held.server.is_some() && held.server == self.honest);
+        honest.map(|held| held.day).max()
+    }
+}
