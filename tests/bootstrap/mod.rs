@@ -23,6 +23,7 @@ mod survives {
     mod serving;
     mod sources;
     mod swaps;
+    mod worlds;
 }
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ pub mod signals;
 pub mod site;
 pub mod strace;
 pub mod swaps;
+pub mod worlds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

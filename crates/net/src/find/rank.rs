@@ -143,9 +143,9 @@ impl Ranking {
             let (own, any) = (newest_of(Some(source)), newest_of(None));
             // What is here is worth more with a newer one from elsewhere; a server is taken at its word.
             let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
-            let incrementals = [any, own].into_iter().flatten().map(Some);
-            let alone = (own.is_none() && any.is_none()).then_some(None);
-            pairs.extend(incrementals.chain(alone).map(|incremental| Candidate {
+            // Alone it is younger at boot than with one that takes longer than it is newer.
+            let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
+            pairs.extend(incrementals.map(|incremental| Candidate {
                 full: full.clone(),
                 incremental: incremental.cloned(),
                 source: source.clone(),
@@ -349,6 +349,26 @@ mod tests {
         ];
         let slots: Vec<u64> = ranking(list).rank(&Node::default()).0.iter().map(Candidate::slot).collect();
         assert_eq!(slots, [15, 15]);
+    }
+
+    /// An incremental archive of a server that hardly sends does not keep a full one of a good server from being used.
+    #[test]
+    fn a_full_archive_alone_beside_a_slow_incremental() {
+        let remote = |base_slot, slot: u64, host: &str| {
+            let (mut offer, ..) = offer(base_slot, slot, 0, Some(1_000_000));
+            let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
+            offer.place = Place::Remote(crate::Remote::of_url(&url));
+            (offer, format!("http://{host}"), true)
+        };
+        let slots = |rate: u64| -> Vec<u64> {
+            let list = vec![remote(None, 1000, "good"), remote(Some(1000), 1010, "slow"), remote(None, 900, "good")];
+            let rates = [("http://good", 100_000_000), ("http://slow", rate)];
+            let rates = rates.map(|(host, rate)| (host.to_string(), rate)).into();
+            let ranking = Ranking { rates, ..ranking(list) };
+            ranking.rank(&Node::default()).0.iter().map(Candidate::slot).collect()
+        };
+        assert_eq!(slots(100_000_000), [1010, 900]);
+        assert_eq!(slots(1_000), [1000, 900], "1,000 s for 10 slots");
     }
 
     /// A node's own full archive goes with the newest incremental one, wherever that is.

@@ -1,0 +1,183 @@
+//! The program in random worlds, those of the simulation: servers that are honest, lie, fail, are slow or lose connections, and full
+//! archives of the node. `WORLDS_REAL` says how many, `WORLDS_FIRST` from which seed on.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use std::{fs, thread};
+
+use slotpress_format::ArchiveName;
+
+use crate::common::http::{Request, Server, Then, answer, file, head};
+use crate::common::site::{Said, run};
+use crate::common::strace::number_of;
+use crate::common::worlds::{DAYS, Drawn, FULL_DAYS, Fate, Held};
+use crate::common::*;
+use crate::rebase::rebase;
+
+/// The archives of a chain: full ones, and incremental ones on them, by base and day.
+type Chain = BTreeMap<(Option<usize>, usize), (String, Vec<u8>)>;
+
+/// Made once.
+fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| {
+        let dir = temp_dir();
+        let fulls: Vec<PathBuf> = (0..DAYS)
+            .map(|day| {
+                let ledger = dir.path().join(format!("ledger-{day}"));
+                let said =
+                    run(&["synth", text(&ledger), "--size", "4MiB", "--incremental", &format!("{}MiB", day + 3)]);
+                assert_eq!(said.code, Some(0), "{said:?}");
+                let said = run(&["archive", text(&ledger), "-o", text(dir.path())]);
+                assert_eq!(said.code, Some(0), "{said:?}");
+                PathBuf::from(said.line("archive")["path"].as_str().expect("a path"))
+            })
+            .collect();
+        let read = |path: &Path| (name(path), fs::read(path).expect("read"));
+        let mut chain: Chain = fulls.iter().enumerate().map(|(day, path)| ((None, day), read(path))).collect();
+        for base in 0..FULL_DAYS {
+            for day in base + 1..DAYS {
+                chain.insert((Some(base), day), read(&rebase(&[&fulls[day]], &fulls[base], dir.path(), &[])));
+            }
+        }
+        chain
+    })
+}
+
+fn slot_of(day: usize) -> u64 {
+    ArchiveName::parse(&chain()[&(None, day)].0).expect("a name").slot
+}
+
+/// What is at a place: an archive's name, and its bytes or those of another one.
+fn bytes_of(held: &Held) -> (&'static str, &'static [u8]) {
+    let (name, right) = &chain()[&(held.base_day, held.day)];
+    let other = chain().iter().find(|((base, day), _)| *base == held.base_day && *day != held.day).expect("another");
+    (name, if held.fate == Fate::Lies { &other.1.1 } else { right })
+}
+
+fn serve(held: Vec<Held>) -> Server {
+    let (asked, gets) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    Server::start(move |request, stream| {
+        let is_there = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
+        if request.path == "/dir/" {
+            asked.fetch_add(1, Relaxed);
+            let names: Vec<&str> = held.iter().filter(is_there).map(|held| bytes_of(held).0).collect();
+            return answer(stream, "200 OK", &[], names.join("\n").as_bytes());
+        }
+        let wanted = request.path.trim_start_matches("/dir/");
+        let Some(held) = held.iter().filter(is_there).find(|held| bytes_of(held).0 == wanted) else {
+            return answer(stream, "404 Not Found", &[], b"");
+        };
+        let bytes = bytes_of(held).1;
+        let number = if request.method == "GET" { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
+        let is_get = request.method == "GET";
+        match held.fate {
+            Fate::Fails if is_get => answer(stream, "404 Not Found", &[], b""),
+            Fate::PublishedAgain(often) if number < often => match is_get {
+                true => answer(stream, "412 Precondition Failed", &[], b""),
+                false => file(request, stream, bytes, &format!("\"{number}\"")),
+            },
+            Fate::NoRanges => {
+                head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+                if is_get {
+                    stream.write_all(bytes)?;
+                }
+                Ok(Then::Keep)
+            }
+            Fate::Slow if is_get => in_parts(request, stream, bytes, 8),
+            Fate::Breaks if is_get && number % 2 == 0 => in_parts(request, stream, bytes, 4),
+            _ => file(request, stream, bytes, "\"a\""),
+        }
+    })
+}
+
+/// A range in parts; of four, only the first two are sent.
+fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usize) -> io::Result<Then> {
+    let Some(range) = request.range() else { return file(request, stream, bytes, "\"a\"") };
+    let (start, end) = (range.start as usize, (range.end as usize).min(bytes.len()));
+    let place = format!("bytes {start}-{}/{}", end - 1, bytes.len());
+    let length = (end - start).to_string();
+    let fields = [("ETag", "\"a\""), ("Content-Range", &place), ("Content-Length", &length)];
+    head(stream, "206 Partial Content", &fields)?;
+    let pieces = bytes[start..end].chunks((end - start).div_ceil(parts));
+    for piece in pieces.take(if parts == 4 { 2 } else { parts }) {
+        stream.write_all(piece)?;
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(if parts == 4 { Then::Close } else { Then::Keep })
+}
+
+/// Full archives of the node, as `--base` names them.
+fn put_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
+    let put = |held: &Held| {
+        let (name, bytes) = bytes_of(held);
+        let length = if held.fate == Fate::Fails { bytes.len() / 2 } else { bytes.len() };
+        fs::write(dir.join(name), &bytes[..length]).expect("written");
+        dir.join(name)
+    };
+    drawn.held.iter().filter(|held| held.server.is_none()).map(put).collect()
+}
+
+/// The newest state that one server has by itself whose archives all come. One that loses connections while it is measured may be taken
+/// for slow, and an older state is younger at boot then.
+fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
+    let comes = |held: &&Held| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
+    let of_server = |server| drawn.held.iter().filter(move |held| held.server == server);
+    let of_good =
+        drawn.held.iter().filter(|held| held.server.is_some() && of_server(held.server).all(|held| comes(&held)));
+    of_good.map(|held| held.day).max()
+}
+
+/// Runs the program in a world; returns what it said, and the slot of the ledger's state, if it has one.
+fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
+    let dir = temp_dir();
+    let (ledger, bases) = (dir.path().join("ledger"), put_bases(drawn, dir.path()));
+    let mut by_server: BTreeMap<usize, Vec<Held>> = BTreeMap::new();
+    for held in &drawn.held {
+        held.server.iter().for_each(|server| by_server.entry(*server).or_default().push(*held));
+    }
+    let servers: Vec<Server> = by_server.into_values().map(serve).collect();
+    let urls: Vec<String> = servers.iter().map(|server| server.url("/dir/")).collect();
+    let mut arguments = vec!["bootstrap", "--ledger", text(&ledger), "--streams", "2"];
+    arguments.extend(urls.iter().map(String::as_str));
+    arguments.extend(bases.iter().flat_map(|base| ["--base", text(base)]));
+    let said = run(&arguments);
+    let booted = fs::read_dir(ledger.join("snapshots")).into_iter().flatten().flatten();
+    let booted = booted.filter(|entry| entry.path().join("fastboot_version").exists());
+    let slot = booted.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).max();
+    assert!(said.code.is_some(), "seed {seed}: {said:?}");
+    (said, slot)
+}
+
+/// Ends with the state of the honest source, or a newer one; and with an older one than what comes only where the last line says so.
+#[test]
+fn the_program_in_random_worlds() {
+    let (first, count) = (number_of("WORLDS_FIRST", 0), number_of("WORLDS_REAL", 6));
+    println!("worlds {first} to {}", first + count);
+    let (mut done, mut told) = (0, 0);
+    for seed in first..first + count {
+        let drawn = Drawn::of_seed(seed);
+        let (said, slot) = play(&drawn, seed);
+        let Some(slot) = slot else {
+            assert!(matches!(said.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {said:?}");
+            assert!(newest_that_comes(&drawn).is_none(), "seed {seed}: {drawn:?}: {said:?}");
+            continue;
+        };
+        assert_eq!(said.code, Some(0), "seed {seed}: {drawn:?}: {said:?}");
+        done += 1;
+        let report = said.line("bootstrap");
+        let says = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
+        told += u64::from(says);
+        let honest = drawn.honest_day().map(slot_of);
+        assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}: {said:?}");
+        let best = newest_that_comes(&drawn).map(slot_of);
+        assert!(says || best.is_none_or(|best| slot >= best), "seed {seed}: {slot}, not {best:?}: {drawn:?}: {said:?}");
+    }
+    println!("{done} states, of which {told} with a word on a better one");
+}
