@@ -22,10 +22,10 @@ use crate::{Client, Remote};
 /// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The part of an archive that a kill loses at most, so that two of them cost less than a tenth; and how little it may be, since each
-/// sync takes some time.
+/// The part of an archive that a kill loses at most, so that two of them cost less than a tenth; and how little it may be: less is
+/// fetched sooner than the journal is synced.
 const LOST_PART: u64 = 32;
-const LOST_BYTES_MIN: u64 = 256 * 1024;
+const LOST_BYTES_MIN: u64 = 1024 * 1024;
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(500);
