@@ -11,6 +11,7 @@ use super::bases;
 use super::next::{Left, only_here};
 use super::trust::Trust;
 
+#[derive(Clone)]
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub find: FindOptions,

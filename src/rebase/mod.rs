@@ -284,7 +284,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
     }
-    if new.lacks_stakes() {
+    if new.is_for_firedancer_only() {
         return Err(of_firedancer());
     }
     match old.slot.cmp(&new.slot) {

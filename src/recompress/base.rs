@@ -9,6 +9,7 @@ use std::path::Path;
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
 use slotpress_format::{BankFile, StorageMapItem};
 use slotpress_read::archive::Archive;
+use slotpress_read::conversion::lacks_stakes;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{
     AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateCheck,
@@ -21,6 +22,8 @@ pub struct Base {
     archive: Archive,
     /// The slot on which the incremental archive builds.
     slot: u64,
+    /// True if its bank file holds no stakes, as Firedancer wrote it: what goes on it in Agave goes on what is converted from it.
+    pub lacks_stakes: bool,
     /// Dropped last: what looking at the first bytes brought into the page cache.
     _watch: Watch,
 }
@@ -32,7 +35,8 @@ impl Base {
         let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
         check_pair((path, archive.name.as_ref()), incremental)?;
         check_base(Some(base_slot), archive.name.as_ref().map(|name| name.slot))?;
-        Ok(Self { archive, slot: base_slot, _watch })
+        let lacks_stakes = lacks_stakes(&archive)?;
+        Ok(Self { archive, slot: base_slot, lacks_stakes, _watch })
     }
 
     pub fn length_bytes(&self) -> u64 {
@@ -53,9 +57,6 @@ impl Base {
         let mut read = self.archive.read(&Pass::new(options.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        if bank.lacks_stakes() {
-            state.older_are_of_firedancer();
-        }
         check_base(Some(self.slot), Some(bank.slot))?;
         judge_chains(&bank, newest.bank, &Findings::refusing(|_| true))?;
         let mut storages = judged.entries.storages().to_vec();

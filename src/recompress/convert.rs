@@ -135,7 +135,7 @@ impl Job<'_> {
     fn read_accounts(self, archive: &Archive, input: &Input<'_>, written: Option<&Path>) -> Result<Conversion> {
         let (options, base_slot, progress) = (self.options, self.base_slot, self.progress);
         progress.stage("Surveying", input.length_bytes());
-        let state = self.new_state_check(input, written, is_refused_of_converted)?.keeping_accounts();
+        let state = self.new_state_check(input, written, true)?.keeping_accounts();
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
         let reader = FirstPass {
@@ -185,6 +185,7 @@ impl Job<'_> {
             rent_epochs: known.unwrap_or_default(),
             genesis: genesis.as_ref(),
             is_base: options.incremental.is_some(),
+            is_base_to_convert: self.base.is_some_and(|base| base.lacks_stakes),
         };
         drop(state);
         let ForAgave { bank: bank_file, status_cache_front, mut rent_epochs } = read.convert(progress)?;
@@ -229,11 +230,6 @@ fn treatments(
         _ => Treatment::Keep,
     };
     entries.iter().zip(parts).map(treatment).collect()
-}
-
-/// As of a source, but for rent epochs: vote accounts get others.
-fn is_refused_of_converted(rule: Rule) -> bool {
-    rule.is_refused_of_source() && rule != Rule::StakesRentEpoch
 }
 
 #[derive(Default)]

@@ -28,7 +28,7 @@ use slotpress_read::archive::front::RECOMPRESSED;
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckOptions, Client, NamedArchive, Rule, SizeLimit, StateOutcome, judge_expected, read_back_archive_on,
+    Assurance, CheckOptions, Client, NamedArchive, SizeLimit, StateOutcome, judge_expected, read_back_archive_on,
 };
 
 use crate::archive::encode::{Codec, ZSTD_LEVEL_DEFAULT};
@@ -235,7 +235,7 @@ fn recompress_open<'a>(
 
     // What is made anew is verified as a whole.
     let state = (checks_state && conversion.is_none())
-        .then(|| job.new_state_check(&input, sink.file_path(), Rule::is_refused_of_source))
+        .then(|| job.new_state_check(&input, sink.file_path(), false))
         .transpose()?;
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
     let (state_ref, input_ref) = (state.as_ref(), &mut input);
@@ -272,14 +272,16 @@ fn recompress_open<'a>(
         progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
     }
     match conversion {
-        None if decoded.bank.lacks_stakes() && options.for_agave => {
-            return Err(Error::damaged("its bank file is not where Firedancer writes it").within(input.place()));
+        Some(Conversion { bank: Some(_), .. }) => {}
+        None if decoded.bank.is_for_firedancer_only() && (options.for_agave || !decoded.is_of_firedancer) => {
+            let why = "only Firedancer loads it, but it is not laid out as Firedancer writes it";
+            return Err(Error::damaged(why).within(input.place()));
         }
         None if decoded.bank.lacks_stakes() => progress.warn(
             "this archive is Firedancer's, and only Firedancer of August 2026 loads it; from a file into a file, with its state \
              checked, it becomes one that newer versions load; it can be converted for Agave",
         ),
-        Some(Conversion { bank: None, .. }) => {
+        _ if decoded.bank.is_for_firedancer_only() => {
             progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
         }
         _ => {}

@@ -15,17 +15,19 @@ use super::reading::Decoded;
 
 impl Job<'_> {
     /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
-    /// programs put what is temporary.
+    /// programs put what is temporary. Firedancer's archives lack rent epochs.
     pub fn new_state_check(
         self,
         input: &Input<'_>,
         written: Option<&Path>,
-        refused: fn(Rule) -> bool,
+        is_of_firedancer: bool,
     ) -> Result<StateCheck> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
-        StateCheck::new(self.options.check.memory_bytes, &spill_dir, unpacked_bytes, refused)
+        let memory_bytes = self.options.check.memory_bytes;
+        let check = StateCheck::new(memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)?;
+        Ok(check.without_rent_epochs(is_of_firedancer || self.base.is_some_and(|base| base.lacks_stakes)))
     }
 
     /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was

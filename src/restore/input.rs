@@ -10,7 +10,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
-use slotpress_read::conversion::lacks_stakes;
+use slotpress_read::conversion::for_firedancer_only;
 use slotpress_read::{
     Arriving, FailedRead, Findings, IndexPolicy, Publishable, ReadError, SharedSource, Unpublished, check_pair,
     is_rebased, judge_expected, judge_root,
@@ -79,12 +79,13 @@ impl<'a> Feed<'a> {
         Self { opened: Vec::new(), more: Some(supply), index: IndexPolicy::Hint, expect_roots: expect_roots.to_vec() }
     }
 
-    /// Adds an archive; `None` as its origin if its tree is to be unpacked. `dir` is the archives directory.
-    fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>) -> Result<()> {
+    /// Adds an archive; `None` as its origin if its tree is to be unpacked. `dir` is the archives directory. Of a pair, the full
+    /// one `is_below`.
+    fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
         let way = match origin {
             None => Way::Nowhere,
             Some(origin) => {
-                refuse_for_firedancer_only(&archive, || Hint::ConvertFile)?;
+                refuse_for_firedancer_only(&archive, is_below, || Hint::ConvertFile)?;
                 Way::begin(&archive, origin, dir)?
             }
         };
@@ -108,7 +109,8 @@ impl<'a> Feed<'a> {
             Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
         };
         archive.warn_of_index(progress);
-        self.add(archive, Some(origin), dir)?;
+        // Whether an incremental one follows is not known yet.
+        self.add(archive, Some(origin), dir, false)?;
         Ok(true)
     }
 
@@ -215,10 +217,11 @@ impl Inputs {
         }?;
         options.target.check.checks_state(base_slot.is_some())?;
         if options.target.layout == RestoreLayout::Boot {
-            self.0
-                .iter()
-                .flatten()
-                .try_for_each(|archive| refuse_for_firedancer_only(archive, || options.to_convert(archive.path())))?;
+            for (number, archive) in (1..).zip(&self.0) {
+                let Some(archive) = archive else { continue };
+                let to_convert = || options.to_convert(archive.path());
+                refuse_for_firedancer_only(archive, number < self.0.len(), to_convert)?;
+            }
         }
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
@@ -280,7 +283,8 @@ impl Inputs {
     ) -> Result<Feed<'static>> {
         let (index, expect_roots) = (options.index, options.expect_roots.clone());
         let mut feed = Feed { opened: Vec::new(), more: None, index, expect_roots };
-        for archive in self.0 {
+        let count = self.0.len();
+        for (number, archive) in (1..).zip(self.0) {
             let (archive, origin) = match (archive, arriving) {
                 (Some(archive), _) => (archive, Some(Origin::File)),
                 (None, Some(arriving)) => {
@@ -291,7 +295,8 @@ impl Inputs {
                 }
                 (None, None) => return Err(Error::failed("no archive")),
             };
-            feed.add(archive, origin.filter(|_| options.target.layout == RestoreLayout::Boot), &target.snapshots_dir)?;
+            let origin = origin.filter(|_| options.target.layout == RestoreLayout::Boot);
+            feed.add(archive, origin, &target.snapshots_dir, number < count)?;
         }
         Ok(feed)
     }
@@ -310,15 +315,8 @@ fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
 }
 
 /// Refuses an archive that Firedancer loads and Agave does not: only `recompress` makes one for Agave of it.
-fn refuse_for_firedancer_only(archive: &Archive, hint: impl FnOnce() -> Hint) -> Result<()> {
-    match lacks_stakes(archive)? {
-        false => Ok(()),
-        true => {
-            let message = format!(
-                "{}: only Firedancer loads it: its bank file holds no stakes, which Agave takes from there",
-                archive.path().shown()
-            );
-            Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint()))
-        }
-    }
+fn refuse_for_firedancer_only(archive: &Archive, is_below: bool, hint: impl FnOnce() -> Hint) -> Result<()> {
+    let Some(why) = for_firedancer_only(archive, is_below)? else { return Ok(()) };
+    let message = format!("{}: only Firedancer loads it: {why}", archive.path().shown());
+    Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint()))
 }

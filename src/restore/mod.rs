@@ -193,7 +193,7 @@ impl Run<'_> {
             let (opened, next) = (&feed.opened[number], feed.opened.get(number + 1));
             let mut unpack_one = || -> Result<Unpacked, ReadError> {
                 let base_slot = opened.check_base(unpacked.last())?;
-                let one = unpacker.unpack(opened, base_slot)?;
+                let one = unpacker.unpack(opened, base_slot, next.is_some())?;
                 one.check(opened, unpacked.last(), next, options)?;
                 Ok(one)
             };

@@ -63,9 +63,9 @@ fn is_silent(rule: Rule) -> bool {
 
 impl Unpacker<'_> {
     /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into a directory of
-    /// their own. An incremental archive builds on `base_slot`. With a state check, records are hashed for it while they are
-    /// written.
-    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>) -> Result<Unpacked, ReadError> {
+    /// their own. An incremental archive builds on `base_slot`; of a pair, the full one `is_below`. With a state check, records
+    /// are hashed for it while they are written.
+    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked, ReadError> {
         let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
         let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
         let bank_snapshot = self.run.target.create_partial_bank()?;
@@ -74,7 +74,7 @@ impl Unpacker<'_> {
         let passing =
             (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-        let findings = Findings::refusing(refused(options.layout));
+        let findings = Findings::refusing(refused(options.layout)).below(is_below);
         let records = self.state.as_ref().map(StateCheck::first_pass);
         let contents = Unpacking {
             run: self.run,

@@ -389,3 +389,39 @@ fn a_synthetic_archive_is_converted() {
         assert_eq!(oracle.load(&made, None, &ledger), oracle.load(&of_ledger, None, &ledger));
     }
 }
+
+/// 0 hashes per tick, as Firedancer writes it where the chain has no number: no fault but for Agave, for which it is left out.
+#[test]
+fn no_hashes_per_tick() {
+    let (dir, genesis) = (temp_dir(), genesis_of(AGAVE_4_4));
+    let (full, newer) = (full("firedancer-2026-09/full-bank"), incremental("firedancer-2026-09/full-bank-hashes-0"));
+    let (code, report, stderr) = verify(&[&full, &newer], &[]);
+    assert!(code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.2"), "{report} {stderr}");
+    assert_eq!(verify(&[&full, &newer], &["--for", "firedancer"]).0, 0);
+    let (code, report, _) = verify(&[&full, &newer], &["--for", "agave"]);
+    let rules: Vec<_> = report["failures"].as_array().expect("failures").iter().map(|it| it["rule"].clone()).collect();
+    assert_eq!((code, rules), (3, vec!["no-hashes-per-tick".into()]), "{report}");
+    let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "ledger");
+    let restore = |newer: &Path| run(command("restore").args([&full, newer]).arg("--ledger").arg(&ledger));
+    let (code, _, stderr) = restore(&newer);
+    assert!(code == 1 && stderr.contains("0 hashes per tick") && stderr.contains("recompress"), "{stderr}");
+    let [kept, made] = ["kept", "made"].map(|name| {
+        fs::create_dir(dir.path().join(name)).expect("made");
+        dir.path().join(name)
+    });
+    let (code, _, stderr) = run(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(&kept));
+    assert!(code == 0 && stderr.contains("only Firedancer loads it"), "{stderr}");
+    let made = convert(&newer, Some(&full), &genesis, &made);
+    assert_eq!(bank_of(&made).hashes_per_tick, None);
+    let (code, report, stderr) = verify(&[&full, &made], &["--for", "agave,firedancer"]);
+    assert_eq!(code, 0, "{report} {stderr}");
+    let (code, _, stderr) = restore(&made);
+    assert_eq!(code, 0, "{stderr}");
+    let genesis = genesis.parent().expect("a directory");
+    for oracle in Oracle::all() {
+        let [agave_full, agave_newer] = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
+        assert!(oracle.accepts(&full, Some(&newer), genesis).is_err());
+        let theirs = oracle.load(&agave_full, Some(&agave_newer), genesis);
+        assert_eq!(oracle.load(&full, Some(&made), genesis), theirs);
+    }
+}

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::common::firedancer::*;
+use crate::common::oracle::Oracle;
 use crate::common::*;
+use crate::rebase::{rebase, two_full_archives};
 
 /// With what newer Firedancers write, Agave loads their archives.
 #[test]
@@ -81,6 +83,46 @@ fn converted_pairs_are_restored() {
             assert!(output.status.success(), "{said}: {}", String::from_utf8_lossy(&output.stderr));
             assert!(tree_without_locks(&of_pipe) == tree_without_locks(&ledger), "{said}");
         }
+    }
+}
+
+/// A full archive without stakes, each of whose storages has a slot of its own, below an incremental one: Agave takes the bank
+/// from that. Rent epochs decide.
+#[test]
+fn a_full_archive_without_stakes_below_one_that_has_them() {
+    let dir = temp_dir();
+    let names = full("firedancer-2026-09/names");
+    let [agave_full, new] = two_full_archives(AGAVE_4_4, dir.path());
+    let genesis = agave_full.parent().expect("a directory");
+    // `rebase` writes all vote accounts; newer Firedancers write their rent epochs as 0.
+    for newer in [rebase(&[&new], &names, dir.path(), &[]), incremental("firedancer-2026-09/full-bank")] {
+        let (code, report, stderr) = verify(&[&names, &newer], &["--for", "agave,firedancer"]);
+        assert_eq!(code, 0, "{}: {report} {stderr}", newer.display());
+        let piped = fs::File::open(&names).expect("opened");
+        for (name, first) in [("files", names.as_path()), ("pipe", Path::new("-"))] {
+            let into = tempfile::tempdir_in(dir.path()).expect("a directory");
+            let ledger = empty_ledger_of(AGAVE_4_4, into.path(), name);
+            let mut restore = command("restore");
+            restore.arg(first).arg(&newer).arg("--ledger").arg(&ledger).arg("--verify");
+            let output = restore.stdin(Stdio::from(piped.try_clone().expect("cloned"))).output().expect("runs");
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        for oracle in Oracle::all() {
+            assert_eq!(oracle.load(&names, Some(&newer), genesis), oracle.load(&new, None, genesis));
+        }
+    }
+    // Agave's own holds the vote accounts that changed alone.
+    let newer = fixture_of(AGAVE_4_4, "incremental-");
+    let (code, report, stderr) = verify(&[&names, &newer], &[]);
+    assert!(code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.2"), "{report} {stderr}");
+    let (code, report, _) = verify(&[&names, &newer], &["--for", "agave"]);
+    let rules = report["failures"].as_array().expect("failures").iter().map(|it| it["rule"].clone());
+    assert!(code == 3 && rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
+    let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
+    let (code, _, stderr) = run(command("restore").args([&names, &newer]).arg("--ledger").arg(&ledger));
+    assert!(code == 3 && stderr.contains("convert that for this one"), "{stderr}");
+    for oracle in Oracle::all() {
+        assert!(oracle.accepts(&names, Some(&newer), genesis).is_err());
     }
 }
 

@@ -116,7 +116,8 @@ const BROKEN: &[(&str, usize, Rule, Alter)] = &[
     }),
     ("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
     ("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes(state, 62_500)),
-    ("no hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 0)),
+    ("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes(state, 0)),
+    ("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 1)),
     ("a pair of two chains", 2, Rule::BaseMismatch, |state| {
         state.change_bank("genesis creation time", |content, place| content[place.range.start] ^= 1);
     }),
@@ -431,6 +432,7 @@ const STRICTER: &[(&str, Rule)] = &[
     ("in the first block, sysvars are given what Rent asks, and rewards are paid out", Rule::Rent),
     ("in the first block, rewards are paid out", Rule::EpochRewards),
     ("the thread that counts time ends at fewer than two", Rule::HashesPerTick),
+    ("the same", Rule::NoHashesPerTick),
 ];
 
 /// What we say of each version of Agave, that says itself. `ACCOUNTS_STATES` limits the states to some of `STATES`, by number.

@@ -124,6 +124,11 @@ impl BankFile {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 
+    /// True if Agave does not take the bank, but Firedancer, which writes such.
+    pub fn is_for_firedancer_only(&self) -> bool {
+        self.lacks_stakes() || self.hashes_per_tick == Some(0)
+    }
+
     /// Recomputes the bank hash from its parts; `None` without a blockhash.
     pub fn computed_hash(&self) -> Option<Hash> {
         let parts = BankHashParts {

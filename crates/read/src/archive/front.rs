@@ -65,15 +65,38 @@ pub fn is_noted(tail: &Tail) -> bool {
 
 fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
     let mut front = Vec::new();
-    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+    decode_until(archive, &mut |bytes| {
         front.extend_from_slice(split_at_most(bytes, BLOCK.saturating_sub(front.len())).0);
-        if front.len() < BLOCK { Ok(()) } else { Err(Error::failed("enough was read")) }
-    });
-    match (<[u8; BLOCK]>::try_from(front), result) {
-        (Ok(header), _) => Ok(is_header_of_firedancer(&header)),
-        (Err(_), Err(error)) if error.kind() != ErrorKind::Damaged => Err(error),
-        (Err(_), _) => Ok(false),
+        Ok(front.len() >= BLOCK)
+    })?;
+    Ok(<[u8; BLOCK]>::try_from(front).is_ok_and(|header| is_header_of_firedancer(&header)))
+}
+
+/// True if its first two storages are of one slot, as all were that Firedancer wrote until August 2026.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn shares_slots(archive: &Archive) -> Result<bool> {
+    let slot_of = |entry: &Entry| match entry.kind {
+        EntryKind::Storage { slot, .. } => Some(slot),
+        _ => None,
+    };
+    let mut slots: Vec<u64> = Vec::new();
+    if let Some(tail) = &archive.tail {
+        slots.extend(tail.index.entries.iter().filter_map(slot_of).take(2));
+    } else {
+        let mut parser = EntryParser::tolerant();
+        decode_until(archive, &mut |bytes| {
+            parser.feed(bytes, &mut |event| {
+                if let TarEvent::Begin(entry) = event {
+                    slots.extend(slot_of(&entry).filter(|_| slots.len() < 2));
+                }
+                Ok(())
+            })?;
+            Ok(slots.len() == 2 || parser.position() >= TAR_BYTES_MAX)
+        })?;
     }
+    Ok(matches!(slots[..], [one, other] if one == other))
 }
 
 /// The whole bank file of an archive of Firedancer's; `None` if it is damaged, or not found near the beginning.
@@ -159,9 +182,9 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
 /// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning of the archive; `None`
 /// if it is not found there.
 fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
-    let (mut bank, mut front, mut is_over, mut is_enough) = (None, Vec::new(), false, false);
+    let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();
-    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+    decode_until(archive, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             match event {
                 TarEvent::Begin(entry) if matches!(entry.kind, EntryKind::BankFile(_)) => bank = Some(entry),
@@ -174,11 +197,20 @@ fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<
             Ok(())
         })?;
         let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(front_bytes as u64));
-        is_enough = is_whole || parser.position() >= TAR_BYTES_MAX.saturating_add(front_bytes as u64);
+        Ok(is_whole || parser.position() >= TAR_BYTES_MAX.saturating_add(front_bytes as u64))
+    })?;
+    Ok(bank.map(|bank| (bank, front)))
+}
+
+/// Decodes the beginning of an archive until `take` has enough of it. Damage is not reported here.
+fn decode_until(archive: &Archive, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+    let mut is_enough = false;
+    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+        is_enough = take(bytes)?;
         if is_enough { Err(Error::failed("enough was read")) } else { Ok(()) }
     });
     match result {
         Err(error) if !is_enough && error.kind() != ErrorKind::Damaged => Err(error),
-        _ => Ok(bank.map(|bank| (bank, front))),
+        _ => Ok(()),
     }
 }

@@ -31,6 +31,22 @@ pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
     Ok(front::bank(archive)?.is_some_and(|bank| bank.lacks_stakes()))
 }
 
+/// Why only Firedancer loads the archive, as far as its beginning tells. Of the full one of a pair, which `is_below`, the bank
+/// file does not count.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn for_firedancer_only(archive: &Archive, is_below: bool) -> Result<Option<&'static str>> {
+    let Some(bank) = front::bank(archive)?.filter(BankFile::is_for_firedancer_only) else { return Ok(None) };
+    Ok(match bank.lacks_stakes() {
+        true if is_below => front::shares_slots(archive)?.then_some("all its storages are of one slot"),
+        _ if is_below => None,
+        true => Some("its bank file holds no stakes, which Agave takes from there"),
+        false if front::is_of_firedancer(archive, Some(&bank))? => Some("its bank file says 0 hashes per tick"),
+        false => None,
+    })
+}
+
 /// True if Firedancer wrote the archive, so that it is to be converted for Agave.
 ///
 /// # Errors
@@ -57,6 +73,8 @@ pub struct ReadOfFiredancer<'a> {
     pub rent_epochs: RentEpochs,
     pub genesis: Option<&'a Genesis>,
     pub is_base: bool,
+    /// The full archive below it lacks stakes too, and so is converted itself.
+    pub is_base_to_convert: bool,
 }
 
 #[derive(Debug)]
@@ -100,20 +118,25 @@ impl ReadOfFiredancer<'_> {
         }
         let cached = bank.cached_slots.as_deref().unwrap_or_default();
         let status_cache_front = status_cache_front(cached, &accounts.newest_slots, bank.slot)?;
-        let rent_epochs = set_rent_epochs(accounts, &self.storages, &self.rent_epochs);
+        let rent_epochs = set_rent_epochs(accounts, &self.storages, &self.rent_epochs, self.is_base_to_convert);
         let bank = RebuiltBank::new(self.bank_file, bank, self.accounts.staked, self.genesis)?;
         Ok(ForAgave { bank, status_cache_front, rent_epochs })
     }
 }
 
 /// Gives the vote accounts that Firedancer wrote their rent epochs; returns where those of the archive's `own` storages are.
-/// Of a full archive of Firedancer's below it, the conversion does the same.
-fn set_rent_epochs(accounts: &mut FoundAccounts, own: &Range<u32>, epochs: &RentEpochs) -> Vec<RentEpochPlace> {
+/// Where a full archive below it `is_base_to_convert`, that conversion does the same.
+fn set_rent_epochs(
+    accounts: &mut FoundAccounts,
+    own: &Range<u32>,
+    epochs: &RentEpochs,
+    is_base_to_convert: bool,
+) -> Vec<RentEpochPlace> {
     let mut places = Vec::new();
     for (address, account) in &mut accounts.staked.vote_accounts {
         let Some((storage, offset_bytes)) = accounts.vote_records.get(address).copied() else { continue };
         let is_own = own.contains(&storage);
-        if !is_own && !accounts.of_firedancer.iter().any(|storages| storages.contains(&storage)) {
+        if !is_own && !is_base_to_convert {
             continue;
         }
         account.rent_epoch = epochs.of(address);
@@ -164,16 +187,16 @@ mod tests {
             vote_accounts: vec![([1; 32], VoteAccount::new(1, &[0; 32], false, 7, &[]))],
             ..Stakes::default()
         };
-        for (of_firedancer, of_base) in [(0..2, 5), (0..u32::MAX, u64::MAX)] {
+        for (is_base_to_convert, of_base) in [(false, 5), (true, u64::MAX)] {
             let vote_accounts = records.iter().map(|(address, _)| (*address, account(5))).collect();
             let mut accounts = FoundAccounts {
                 staked: StakedAccounts { vote_accounts, ..StakedAccounts::default() },
                 vote_records: records.into_iter().collect(),
-                of_firedancer: vec![of_firedancer],
                 newest_slots: Vec::new(),
                 are_rewards_active: false,
             };
-            let places = set_rent_epochs(&mut accounts, &(0..2), &RentEpochs::of_stakes(&stakes));
+            let epochs = RentEpochs::of_stakes(&stakes);
+            let places = set_rent_epochs(&mut accounts, &(0..2), &epochs, is_base_to_convert);
             let found: Vec<u64> = accounts.staked.vote_accounts.values().map(|it| it.rent_epoch).collect();
             assert_eq!(found, [7, u64::MAX, u64::MAX, of_base]);
             let expected = [(0, 72, u64::MAX), (1, 64, u64::MAX), (1, 856, 7)];

@@ -97,9 +97,9 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     if bank.max_tick_height != ticks {
         findings.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
-    // Firedancer writes 0 where a chain has no fixed number; conversion takes it out.
-    if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2 && !bank.lacks_stakes()) {
-        findings.add_at(Rule::HashesPerTick, place, "none, or at least 2", hashes)?;
+    if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2) {
+        let rule = if hashes == 0 { Rule::NoHashesPerTick } else { Rule::HashesPerTick };
+        findings.add_at(rule, place, "none, or at least 2", hashes)?;
     }
     equal("tick height", bank.tick_height, ticks)
 }

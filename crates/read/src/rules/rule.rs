@@ -211,6 +211,8 @@ rules! {
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     /// A chain has no fixed number of hashes in a tick, or at least 2.
     HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
+    /// Of a chain without a fixed number, the bank file says none.
+    NoHashesPerTick, Bank, AGAVE, CONVERT, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     /// Storages and storage map agree.
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage in the storage map is present and long enough.
@@ -262,9 +264,10 @@ rules! {
     LatticeHash, State, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     /// The vote accounts in the stakes equal those of the state.
     StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
-    /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them, and Firedancer does
-    /// not keep them.
+    /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
     StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
+    /// The same, where Firedancer, which keeps no rent epochs, wrote one of the archives.
+    NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has not the rent epoch in the bank file's stakes, as Firedancer keeps none";
     /// The last 8 bytes of delegations, once a rate, equal those of the state.
     StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
@@ -379,7 +382,13 @@ impl Rule {
 
     /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the result.
     pub fn is_of_firedancer(self) -> bool {
-        matches!(self, Self::SharedSlot | Self::NoStakes | Self::FewCachedSlots)
+        use Rule::*;
+        matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots | NoRentEpoch)
+    }
+
+    /// True if breaking the rule does not count in the full archive of a pair: clients take the bank from the incremental one.
+    pub(super) fn is_of_newest_bank(self) -> bool {
+        matches!(self, Self::NoStakes | Self::NoHashesPerTick)
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are sound.

@@ -111,11 +111,6 @@ impl Accounts {
         Ok(())
     }
 
-    /// Notes that Firedancer wrote the older storages.
-    pub fn older_are_of_firedancer(&self) {
-        self.stakes.are_of_firedancer(self.older_storages..u32::MAX);
-    }
-
     /// The merged sums; complete once all workers have ended.
     pub fn sums(&self) -> Sums {
         self.sums.lock().clone()

@@ -16,7 +16,7 @@ use slotpress_format::{BankFile, Hash, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, par
 use super::accounts::{Accounts, AccountsPass, Task};
 use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
 use super::spill::spill_dir;
-use super::stakes::{FoundAccounts, StakeAccounts};
+use super::stakes::FoundAccounts;
 use crate::rules::documents::judge_expectations;
 use crate::{Check, Findings, Rule};
 
@@ -209,7 +209,14 @@ impl StateCheck {
     /// Also keeps the accounts from which a bank file's stakes can be rebuilt.
     #[must_use]
     pub fn keeping_accounts(mut self) -> Self {
-        self.accounts.stakes = StakeAccounts::keeping_accounts();
+        self.accounts.stakes.keeps_accounts = true;
+        self
+    }
+
+    /// Firedancer wrote an archive of these accounts, and with it no rent epochs.
+    #[must_use]
+    pub fn without_rent_epochs(mut self, lacks_rent_epochs: bool) -> Self {
+        self.accounts.stakes.lacks_rent_epochs = lacks_rent_epochs;
         self
     }
 
@@ -228,10 +235,6 @@ impl StateCheck {
     /// skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         self.accounts.everything_so_far_is_newer(threads)
-    }
-
-    pub fn older_are_of_firedancer(&self) {
-        self.accounts.older_are_of_firedancer();
     }
 
     pub fn first_pass(&self) -> AccountsPass<'_> {

@@ -28,9 +28,11 @@ pub struct VerifiedArchive {
 }
 
 impl VerifiedArchive {
-    /// Reads an archive; in order if `distrusted` tells what is wrong with its index.
+    /// Reads an archive; in order if `distrusted` tells what is wrong with its index. With `is_below`, it is the full one of a
+    /// pair.
     pub fn read(
         archive: &NamedArchive,
+        is_below: bool,
         distrusted: Option<&Error>,
         accounts: &Accounts,
         seen_slots: &SeenSlots,
@@ -38,7 +40,7 @@ impl VerifiedArchive {
         job: &Job<'_>,
     ) -> Result<Self, ReadError> {
         let Job { options, progress, .. } = *job;
-        let findings = Findings::new();
+        let findings = Findings::new().below(is_below);
         let mut archive = archive.open(&options.io_policy)?;
         if let Some(error) = distrusted {
             archive.distrust_index(error.clone());

@@ -256,8 +256,10 @@ fn try_archives(
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads)?;
         }
-        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, &size_limit, &job)
+        let (is_below, distrusted) = (number > 0, distrusted.as_ref());
+        let one = VerifiedArchive::read(archive, is_below, distrusted, &accounts, &seen_slots, &size_limit, &job)
             .map_err(|error| FailedRead::of(number, error))?;
+        accounts.stakes.lacks_rent_epochs |= one.is_of_firedancer;
         read.push(one);
     }
     Ok(judge(read, &accounts, &job)?)
@@ -290,9 +292,6 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
     if lossy.is_some() {
         newest.findings.lose_accounts();
         newest.findings.skip(Check::State, "not all accounts could be read");
-    }
-    if base.and_then(VerifiedArchive::bank).is_some_and(BankFile::lacks_stakes) {
-        accounts.older_are_of_firedancer();
     }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
         newest.findings.skip(Check::State, why);

@@ -1,0 +1,160 @@
+//! Keeps the newest version of each of some accounts, in whatever order workers see them.
+//!
+//! Whether a newer version exists than the one that is kept, such as one that closes the account, is known when superseded
+//! records are ([`Newest::drop_superseded`]).
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+
+use super::fingerprint::Fingerprint;
+use super::superseded::{ByStorage, is_listed};
+use crate::StorageRef;
+
+/// Enough that workers seldom wait for each other: about one of a hundred accounts is a stake account.
+const SHARDS: usize = 64;
+
+#[derive(Debug)]
+struct Found<T> {
+    value: T,
+    slot: u64,
+    storage: u32,
+    fingerprint: Fingerprint,
+}
+
+type Shard<T> = Mutex<HashMap<[u8; 32], Found<T>>>;
+
+#[derive(Debug)]
+pub struct Newest<T> {
+    shards: [Shard<T>; SHARDS],
+    count: AtomicUsize,
+    count_max: usize,
+}
+
+impl<T> Newest<T> {
+    /// Keeps at most this number of accounts.
+    pub fn new(count_max: usize) -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::default(), count_max }
+    }
+
+    fn shard(&self, address: &[u8; 32]) -> &Shard<T> {
+        // Made-up addresses may all fall into one shard; then workers wait for each other.
+        &self.shards[usize::from(address[4]) % SHARDS]
+    }
+
+    /// Keeps what is known of an account's version, unless a newer one is kept. Returns what is not kept: the older, or one of
+    /// too many accounts.
+    pub fn keep(&self, address: [u8; 32], storage: StorageRef, fingerprint: Fingerprint, value: T) -> Option<T> {
+        let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint };
+        let mut shard = self.shard(&address).lock();
+        match shard.get_mut(&address) {
+            // Of storages of one slot, the later in the archive.
+            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => {
+                Some(std::mem::replace(known, found).value)
+            }
+            None if self.count.fetch_add(1, Relaxed) < self.count_max => {
+                shard.insert(address, found);
+                None
+            }
+            _ => Some(found.value),
+        }
+    }
+
+    /// True if there were more accounts than are kept.
+    pub fn is_over(&self) -> bool {
+        self.count.load(Relaxed) > self.count_max
+    }
+
+    /// Drops versions of which a newer one exists, and shows them to `dropped`.
+    pub fn drop_superseded(&self, superseded: &ByStorage, mut dropped: impl FnMut(&T)) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, found| {
+                let is_superseded = is_listed(superseded.of_storage(found.storage), &found.fingerprint);
+                if is_superseded {
+                    dropped(&found.value);
+                }
+                !is_superseded
+            });
+        }
+    }
+
+    /// What `look` says of a kept account.
+    pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
+        self.shard(address).lock().get(address).and_then(|found| look(&found.value))
+    }
+
+    /// Shows kept accounts, with the numbers of their storages, until `look` finds something.
+    pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T, u32) -> Option<R>) -> Option<R> {
+        let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value, found.storage);
+        self.shards.iter().find_map(|shard| shard.lock().iter().find_map(&mut look))
+    }
+
+    /// Shows all kept accounts, with the numbers of their storages.
+    pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T, u32)) {
+        self.find(|address, value, storage| {
+            look(address, value, storage);
+            None::<()>
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::superseded::superseded_among;
+    use crate::{Superseded, Version};
+
+    const ADDRESS: [u8; 32] = [9; 32];
+
+    fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) -> Option<usize> {
+        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), value)
+    }
+
+    fn kept(newest: &Newest<usize>) -> Option<usize> {
+        newest.get(&ADDRESS, |value| Some(*value))
+    }
+
+    #[test]
+    fn the_newest_stays() {
+        let versions = [(5, 0), (7, 1), (6, 2), (7, 3)];
+        for first in 0..4 {
+            for step in [1, 3] {
+                let newest = Newest::new(1);
+                let order: Vec<usize> = (0..4).map(|turn| (first + step * turn) % 4).collect();
+                let mut others: Vec<usize> =
+                    order.iter().filter_map(|at| keep(&newest, ADDRESS, versions[*at], *at)).collect();
+                others.sort_unstable();
+                assert_eq!((kept(&newest), others), (Some(3), vec![0, 1, 2]), "of the slot's storages, the later");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_superseded_goes() {
+        let newest = Newest::new(1);
+        assert_eq!(keep(&newest, ADDRESS, (5, 0), 1), None);
+        let drop = |superseded: &Superseded| {
+            let mut dropped = Vec::new();
+            newest.drop_superseded(&superseded.to_subtract, |value| dropped.push(*value));
+            dropped
+        };
+        assert_eq!((drop(&Superseded::default()), kept(&newest)), (vec![], Some(1)), "nothing supersedes it");
+        // A tombstone in a newer storage closes the account.
+        let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
+        let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
+        assert_eq!((drop(&superseded), kept(&newest)), (vec![1], None));
+    }
+
+    #[test]
+    fn as_many_as_are_kept() {
+        let newest = Newest::new(1);
+        assert_eq!((keep(&newest, ADDRESS, (5, 0), 1), newest.is_over()), (None, false));
+        assert_eq!((keep(&newest, ADDRESS, (6, 1), 2), newest.is_over()), (Some(1), false), "the same account");
+        assert_eq!((keep(&newest, [8; 32], (5, 0), 3), newest.is_over()), (Some(3), true), "one more");
+        let mut all = Vec::new();
+        newest.each(|address, value, storage| all.push((*address, *value, storage)));
+        assert_eq!(all, [(ADDRESS, 2, 1)]);
+    }
+}
