@@ -20,13 +20,14 @@ mod superseded;
 mod target;
 mod unpack;
 
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 pub use input::is_standard_input;
 #[cfg(feature = "net")]
 pub use input::{Supplied, Supply};
 pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
-use slotpress_base::{Elapsed, Error, Progress, Result, Space, Step, Stopwatch, Watch};
+use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, Space, Step, Stopwatch, Watch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankSnapshot};
 use slotpress_read::{
@@ -202,6 +203,12 @@ impl Run<'_> {
         }
         let newest = unpacked.last().ok_or_else(|| Error::failed("no archive"))?;
         let assurance = unpacker.check_state(newest, feed)?;
+        if let [full, newest] = &mut unpacked[..]
+            && full.bank.storage_count == 0
+            && newest.bank.storage_count > 0
+        {
+            newest.leave_out_storage_map(&target.owner)?;
+        }
         Ok(Restored { storages: unpacker.assigner.into_storages(), unpacked, assurance })
     }
 
@@ -315,6 +322,25 @@ impl Restored {
 }
 
 impl Unpacked {
+    /// Takes the storage map out of the bank file, as Agave 4.4 and later write it: it names the storages of a full archive that
+    /// its writer had, and the one that was unpacked has others.
+    fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
+        const WITHOUT_MAP: &str = "bank-file-without-map";
+        let (dir, places) = (&self.bank_snapshot, self.bank.places);
+        let mut from = dir.open_file(BANK_FILE_PARTIAL)?;
+        let mut to = dir.create_file(WITHOUT_MAP, owner, false)?;
+        let mut copy = || -> std::io::Result<()> {
+            std::io::copy(&mut (&from).take(places.storage_map), &mut to)?;
+            to.write_all(&[0; 8])?;
+            from.seek(SeekFrom::Start(places.storage_map_end))?;
+            std::io::copy(&mut from, &mut to).map(drop)
+        };
+        copy().or_path("write", &dir.path.join(WITHOUT_MAP))?;
+        dir.rename_within(WITHOUT_MAP, dir.dir(), BANK_FILE_PARTIAL)?;
+        self.bank.storage_count = 0;
+        Ok(())
+    }
+
     /// Describes unpacked files in their partial directories as a bank snapshot.
     fn snapshot(&self, roots: &[PartialDir], threads: usize) -> Result<BankSnapshot> {
         let dir = &self.bank_snapshot.path;
