@@ -392,7 +392,7 @@ const DEMANDS_OF_THE_CACHE: &[(&str, usize, Change, Rule)] = &[
 /// Archives with fields altered at random.
 pub struct RandomFields(u64);
 
-/// What Agave compares with the genesis, or with features, which `verify` does not look at.
+/// What Agave compares with the genesis, which an archive does not hold, or with features.
 pub const OF_GENESIS: [&str; 5] =
     ["ticks per slot", "genesis creation time", "ns per slot", "slots per year", "epoch schedule / "];
 

@@ -106,3 +106,31 @@ fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed:
     }
     points
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stake of 10 lamports in each epoch, for which rewards were had up to `observed` credits.
+    fn points_of(credits: &[EpochCredits], observed: u64) -> u128 {
+        points(&|_| 10, credits, observed)
+    }
+
+    #[test]
+    fn points_are_stake_times_credits() {
+        let credits = [(4, 100, 0), (5, 150, 100), (6, 175, 150)];
+        for (observed, expected) in [(0, 1750), (100, 750), (120, 550), (150, 250), (174, 10), (175, 0), (900, 0)] {
+            assert_eq!(points_of(&credits, observed), expected, "{observed}");
+        }
+        assert_eq!(points_of(&[], 0), 0);
+        // By the stake of each epoch.
+        assert_eq!(points(&|epoch| if epoch == 5 { 3 } else { 0 }, &credits, 0), 150);
+        assert_eq!(points(&|_| u64::MAX, &[(4, u64::MAX, 0)], 0), u128::from(u64::MAX) * u128::from(u64::MAX));
+    }
+
+    #[test]
+    fn credits_that_become_fewer_are_no_sum() {
+        assert_eq!(points_of(&[(4, 10, 20)], 5), u128::MAX);
+        assert_eq!(points_of(&[(4, 30, 20), (5, 25, 40)], 10), u128::MAX);
+    }
+}
