@@ -36,8 +36,6 @@ pub struct Remote {
     /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it with
     /// [`Remote::archive_name`].
     pub file_name: String,
-    /// Time from the request to the head of the answer.
-    pub round_trip: Duration,
     /// True if the operator named `asked`: it may be private then.
     pub(super) is_operator: bool,
 }
@@ -63,7 +61,6 @@ impl Remote {
             last_modified: None,
             accepts_ranges: false,
             file_name: file_name(url).unwrap_or_default(),
-            round_trip: Duration::ZERO,
             is_operator: true,
         }
     }
@@ -72,7 +69,7 @@ impl Remote {
     /// equal.
     pub fn is_as(&self, before: &Self) -> bool {
         let is_told = before.etag.is_some() || before.last_modified.is_some();
-        is_told && *self == Self { round_trip: self.round_trip, ..before.clone() }
+        is_told && self == before
     }
 
     pub fn origin(&self) -> String {
@@ -101,9 +98,7 @@ impl Client {
     /// No answer, a status other than success, or a redirect that is not followed.
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
         self.wait(stop, async {
-            let start = std::time::Instant::now();
             let (response, at) = send(self, &self.scope(url), url, &Ask::new(Method::HEAD)).await?;
-            let round_trip = start.elapsed();
             let unknown = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
             let (response, at) = match unknown.contains(&response.status()) {
                 true => {
@@ -113,7 +108,7 @@ impl Client {
                 }
                 false => (response, at),
             };
-            let remote = match remote_of(url, at, &response, round_trip) {
+            let remote = match remote_of(url, at, &response) {
                 Err(error) if url.scheme() == stores::SCHEME => return Err(self.explained(url, error).await),
                 remote => remote?,
             };
@@ -122,7 +117,7 @@ impl Client {
     }
 }
 
-fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -> Result<Remote, NetError> {
+fn remote_of(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetError> {
     let headers = response.headers();
     let (length_bytes, is_range) = match response.status() {
         StatusCode::OK => (content_length(&url, headers)?, false),
@@ -146,7 +141,6 @@ fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -
         last_modified,
         accepts_ranges: is_range || accepts,
         file_name,
-        round_trip,
         is_operator: false,
     })
 }

@@ -28,7 +28,6 @@ struct Piece {
 pub struct Job {
     pub piece: usize,
     pub range: Range<u64>,
-    pub is_second: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -89,7 +88,7 @@ impl Pieces {
             piece.slower = Some(piece.server);
         }
         (piece.begun, piece.server) = (now, server);
-        Some(Job { piece: at, range: piece.missing.clone(), is_second })
+        Some(Job { piece: at, range: piece.missing.clone() })
     }
 
     /// Fetches a piece again from this offset on, after its bytes were wrong; if a server is given, only from that one.
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
         assert_eq!(pieces.take(at(2), 0), None, "none is slow yet");
         let second = pieces.take(at(3), 0).expect("the oldest");
-        assert_eq!((second.piece, second.is_second), (0, true));
+        assert_eq!(second.piece, 0);
         assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
         assert!(pieces.arrived(0, 1), "more of it is wanted");
         pieces.restart(0, 0, Some(7));
