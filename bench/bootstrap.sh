@@ -8,7 +8,7 @@
 # `bootstrap_on_old` is of a node that has the full archive of a day before: CHURN percent of the storages are newer.
 #
 # Settings: SIZE (of the ledger, in MiB, 1024), CHURN (1), RATES ("1Gbit none": none is loopback), RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm: name a disk
-# for the time of syncing), STREAMS (8). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
+# for the time of syncing), STREAMS (8), BEFORE (an earlier slotpress, which bootstraps in the same rounds: ratios are paired). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
 # curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the slowest stage alone: the download
 # (fetch), or the restore with the same checks from a file. After the last byte, a bootstrap settles the state, syncs and renames.
@@ -52,13 +52,16 @@ restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/led
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
 bootstrap_frames() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
 bootstrap_on_old() { "$slotpress" --json --progress none bootstrap "${url%/*}/" --ledger "$work/out/ledger" --streams "$streams"; }
+bootstrap_before() { slotpress=$BEFORE bootstrap; }
+bootstrap_on_old_before() { slotpress=$BEFORE bootstrap_on_old; }
 curl_zstd_tar() { curl -sf "$url" | zstd -dc | tar -x -C "$work/out" -f -; }
 aria2c_then_tar() { aria2c -q -x16 -s16 -k1M -d "$work/out" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
 curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
-export -f fetch restore bootstrap bootstrap_frames bootstrap_on_old curl_zstd_tar aria2c_then_tar curl_then_tar
+export -f fetch restore bootstrap bootstrap_frames bootstrap_on_old bootstrap_before bootstrap_on_old_before curl_zstd_tar aria2c_then_tar curl_then_tar
 export slotpress work archive streams
 
 candidates=(fetch restore bootstrap bootstrap_frames bootstrap_on_old curl_zstd_tar aria2c_then_tar curl_then_tar)
+[ -z "${BEFORE:-}" ] || candidates=(bootstrap bootstrap_before bootstrap_on_old bootstrap_on_old_before)
 echo "$archive, $bytes bytes; $(nproc) cores; $(stat -f -c %T "$work")"
 for rate in "${rates[@]}"; do
     if [ "$rate" = none ]; then
@@ -73,7 +76,7 @@ for rate in "${rates[@]}"; do
     for _ in $(seq "$rounds"); do
         for candidate in "${candidates[@]}"; do
             clean
-            if [ "$candidate" = bootstrap_on_old ]; then
+            if [[ $candidate == bootstrap_on_old* ]]; then
                 mkdir "$work/out/ledger"
                 ln "$work"/old/snapshot-* "$work/out/ledger"
             fi
@@ -97,6 +100,11 @@ for rate in "${rates[@]}"; do
         printf '%-18s %8s s   %6.0f MiB%s%s\n' "$candidate" "$(median "$work/$rate-$candidate")" \
             "$(median "$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}" \
             "$([ "$fetched" = 0 ] || echo ", $fetched bytes fetched")"
+    done
+    for candidate in bootstrap bootstrap_on_old; do
+        [ -n "${BEFORE:-}" ] || break
+        paste "$work/$rate-$candidate" "$work/$rate-${candidate}_before" | awk '{print $1/$2}' >"$work/ratios"
+        echo "$candidate takes $(median "$work/ratios") of its time before"
     done
     kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
     [ "$rate" = none ] || link_down

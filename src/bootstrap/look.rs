@@ -11,7 +11,6 @@ use super::bases;
 use super::next::{Left, only_here};
 use super::trust::Trust;
 
-#[derive(Clone)]
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub find: FindOptions,

@@ -55,9 +55,6 @@ pub struct BootstrapOptions {
     pub trusted: Vec<Url>,
     /// So many of them must confirm it.
     pub quorum: usize,
-    /// Hash that the cluster's genesis must have.
-    #[setters(into)]
-    pub expected_genesis_hash: Option<Hash>,
     /// The roots that the archives must have, in their order: the full one's, then the incremental one's.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
@@ -73,17 +70,14 @@ impl BootstrapOptions {
             limits: Limits::default(),
             trusted: Vec::new(),
             quorum: 1,
-            expected_genesis_hash: None,
             expect_roots: Vec::new(),
         }
     }
 
     fn context<'a>(&'a self, client: &'a Client) -> FetchContext<'a> {
-        let mut find = self.find.clone();
-        find.expected_genesis_hash = self.expected_genesis_hash;
         FetchContext {
             client,
-            find,
+            find: self.find.clone(),
             limits: &self.limits,
             trust: Trust { client, trusted: &self.trusted, quorum: self.quorum },
             expected: Expected::of_check(&self.restore.check),
@@ -214,7 +208,7 @@ fn execute(
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small: if it cannot be had, nothing else is fetched.
-    let genesis = genesis::find(client, &servers, ledger, options.expected_genesis_hash, progress)?;
+    let genesis = genesis::find(client, &servers, ledger, options.find.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut restore = options.restore.clone();
     // A server confirms only a name: the state must agree with it.

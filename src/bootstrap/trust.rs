@@ -45,13 +45,6 @@ pub struct Vouchers {
     pub is_expected: bool,
 }
 
-impl Vouchers {
-    /// True if there is any confirmation.
-    pub fn is_vouched(&self) -> bool {
-        self.is_expected || !self.confirmed.by.is_empty()
-    }
-}
-
 impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = self.is_expected.then_some("the expected hash".to_string());

@@ -80,15 +80,16 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .check(check)
         .io_policy(io_policy);
     let (trusted, quorum) = args.transfer.trusted()?;
+    let find = args.peers.find_options(&args.sources)?.wants_incremental(!args.no_incremental);
+    let find = find.expected_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
-        .find(args.peers.find_options(&args.sources)?.wants_incremental(!args.no_incremental))
+        .find(find)
         .bases(args.base.clone())
         .restore(target)
         // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
         .trusted(trusted)
         .quorum(quorum)
-        .expected_genesis_hash(args.expect_genesis_hash)
         .expect_roots(args.expect_root.clone());
     let client = args.transfer.client(max_rate)?;
     if args.dry_run {
@@ -121,7 +122,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     }
     ui.print(&format!("  vouched  {}", report.vouchers));
     if let Some(hash) = report.genesis_hash {
-        let is_expected = options.expected_genesis_hash.is_some();
+        let is_expected = options.find.expected_genesis_hash.is_some();
         let said = if is_expected { "as expected" } else { "not compared with an expected hash" };
         ui.print(&format!("  genesis  {hash}, {said}"));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Progress, range_bytes};
+use slotpress_base::{Progress, range_bytes, split_at_most, to_usize};
 use tokio::time::{sleep, timeout};
 
 use super::content_range::ContentRange;
@@ -65,6 +65,28 @@ impl Client {
             let (got_bytes, is_complete) = self.receive(&url, response, &body, stop, on_bytes).await?;
             Ok(Transfer { is_whole: body.is_whole, got_bytes, is_complete, elapsed: start.elapsed() })
         })
+    }
+
+    /// True if a server sends the same bytes of a range as are here; ends at the first that differ.
+    ///
+    /// # Errors
+    /// Those of [`Client::get`].
+    pub fn sends_same(
+        &self,
+        remote: &Remote,
+        range: &Range<u64>,
+        stop: &dyn Progress,
+        is_here: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<bool, NetError> {
+        let (mut at, mut is_same) = (range.start, true);
+        let asked = Some(range.clone()).filter(|_| remote.accepts_ranges);
+        self.get(remote, asked, stop, &mut |offset_bytes, bytes| {
+            let bytes = split_at_most(bytes, to_usize(range.end.saturating_sub(offset_bytes))).0;
+            is_same &= offset_bytes == at && is_here(offset_bytes, bytes);
+            at = offset_bytes.saturating_add(bytes.len() as u64);
+            if is_same && at < range.end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(is_same && at == range.end)
     }
 
     async fn receive(

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::http::*;
 use crate::common::site::*;
+use crate::common::strace::number_of;
 use crate::common::*;
 
 /// The bytes of answers' bodies that a server was asked for.
@@ -23,7 +24,9 @@ fn a_download_goes_on_where_it_stood() {
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let length = bytes.len() as u64;
     let dir = temp_dir();
-    // Sends half of every range, up to half of the archive, then nothing but errors.
+    // Sends half of every long range, up to two thirds of the archive, then nothing but errors. Halves of halves would end as
+    // transfers of some bytes, after each of which the server is left alone for a while.
+    const LONG_BYTES: u64 = 128 * 1024;
     let sent = Arc::new(AtomicU64::new(0));
     let (served, budget) = (files.clone(), sent.clone());
     let dying = Server::start(move |request, stream| {
@@ -34,12 +37,13 @@ fn a_download_goes_on_where_it_stood() {
             return respond(&served, Way::Ranges, request, stream);
         };
         let range = request.range().expect("a range");
-        let half = (range.end - range.start).div_ceil(2);
+        let all = range.end - range.start;
+        let half = if all > LONG_BYTES { all.div_ceil(2) } else { all };
         if budget.fetch_add(half, Relaxed) + half > length * 2 / 3 {
             return answer(stream, "404 Not Found", &[], b"");
         }
         let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
-        let stated = (range.end - range.start).to_string();
+        let stated = all.to_string();
         let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(bytes))];
         head(stream, "206 Partial Content", &headers)?;
         stream.write_all(&bytes[range.start as usize..(range.start + half) as usize])?;
@@ -142,4 +146,51 @@ fn what_arrived_is_hardly_fetched_again() {
             "{arrived} of {length} arrived, {asked} asked for"
         );
     }
+}
+
+/// Killed twice, a download takes hardly more bytes than it is long. `KILLED_STREAMS` and `KILLED_MIB` measure others than four connections
+/// and 64 MiB.
+#[test]
+fn a_download_that_is_killed_twice() {
+    const CHUNK_BYTES: usize = 32 * 1024;
+    let (streams, size) = (number_of("KILLED_STREAMS", 4), number_of("KILLED_MIB", 64) as usize);
+    let mut content = vec![0; size << 20];
+    blake3::Hasher::new().finalize_xof().fill(&mut content);
+    content.extend([0; 1024]);
+    let bytes = zstd::bulk::compress(&content, 1).expect("compresses");
+    let length = bytes.len() as u64;
+    let (served, sent) = (bytes.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = sent.clone();
+    let server = Server::start(move |request, stream| {
+        let Some(range) = request.range().filter(|_| request.method == "GET") else {
+            return file(request, stream, &served, "\"a\"");
+        };
+        let place = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+        let stated = (range.end - range.start).to_string();
+        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", "\"a\"")];
+        head(stream, "206 Partial Content", &headers)?;
+        for chunk in served[range.start as usize..range.end as usize].chunks(CHUNK_BYTES) {
+            stream.write_all(chunk)?;
+            counted.fetch_add(chunk.len() as u64, Relaxed);
+            // So that it takes a second or two, and hardly anything is on its way.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Ok(Then::Keep)
+    });
+    let (dir, url, streams) = (temp_dir(), server.url(&format!("/{FULL_26}")), streams.to_string());
+    let arguments = ["fetch", &url, "-o", text(dir.path()), "--streams", &streams];
+    for third in 1..3 {
+        let mut command = std::process::Command::new(slotpress_path());
+        let mut child = command.args(arguments).arg("-q").spawn().expect("starts");
+        wait_for("a third of the file", || sent.load(Relaxed) >= length * third / 3);
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
+    }
+    let said = run(&arguments);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(fs::read(dir.path().join(FULL_26)).expect("fetched") == bytes);
+    let sent = sent.load(Relaxed);
+    println!("{sent} bytes for {length}: {:.3} x", sent as f64 / length as f64);
+    assert!(sent * 10 <= length * 11, "{sent} bytes for {length}");
 }

@@ -58,9 +58,8 @@ pub fn accept(
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
-    if let Some(expected) = wanted.root.filter(|expected| Some(*expected) != root) {
-        let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
-        return wrong(format!("not the archive of root {expected}: {found}"));
+    if let Some(why) = is_other_root(wanted.root, root) {
+        return wrong(why);
     }
     if let Some((hashes, frames)) = hashes {
         let (mut start, mut buffer) = (0u64, Vec::new());
@@ -77,6 +76,13 @@ pub fn accept(
         }
     }
     Ok(Accepted { root })
+}
+
+/// Tells why an archive of this root is not the expected one.
+pub fn is_other_root(expected: Option<Root>, root: Option<Root>) -> Option<String> {
+    let expected = expected.filter(|expected| Some(*expected) != root)?;
+    let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
+    Some(format!("not the archive of root {expected}: {found}"))
 }
 
 /// Checks a file that already has an archive's name.

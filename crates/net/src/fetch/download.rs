@@ -1,7 +1,6 @@
 //! One download, from its beginning to its end: what an earlier run left is looked at, what is missing is fetched, by
 //! ranges or in order, and all of it is walked while it arrives and accepted, or not.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +21,11 @@ use crate::{Client, Remote};
 
 /// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// The part of an archive that a kill loses at most, so that two of them cost less than a tenth; and how little it may be: less is
+/// fetched sooner than the journal is synced.
+const LOST_PART: u64 = 32;
+const LOST_BYTES_MIN: u64 = 1024 * 1024;
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(500);
@@ -204,9 +208,12 @@ impl Download {
     fn keep_journal(&self, stopping: &Stopping<'_>) -> Result<()> {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
-        // What is not in the journal is fetched again after a kill: no more than about one request of each connection.
-        let piece_bytes = ranged::piece_bytes(self.length_bytes().unwrap_or_default(), &self.limits);
-        let unsynced_max = piece_bytes.saturating_mul(self.limits.streams as u64) / 2;
+        // What is not in the journal is fetched again after a kill: no more than about one request of each connection, and of a small
+        // archive no more than a part.
+        let length_bytes = self.length_bytes();
+        let piece_bytes = ranged::piece_bytes(length_bytes.unwrap_or_default(), &self.limits);
+        let part_bytes = length_bytes.map_or(u64::MAX, |length| (length / LOST_PART).max(LOST_BYTES_MIN));
+        let unsynced_max = (piece_bytes.saturating_mul(self.limits.streams as u64) / 2).min(part_bytes);
         loop {
             panic_point("journal");
             let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };
@@ -242,17 +249,9 @@ impl Download {
             let bytes = SAMPLE_BYTES.min(range_bytes(range));
             [range.start..range.start.saturating_add(bytes), range.end.saturating_sub(bytes)..range.end]
         });
-        let mut buffer = Vec::new();
         for range in ends.take(SAMPLES_MAX) {
-            let mut is_same = true;
-            let transfer = mirror.ask(progress, || {
-                self.client.get(remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
-                    let same = self.file.compare(offset_bytes, bytes, &mut buffer);
-                    is_same &= same.is_ok_and(|same| same == bytes.len());
-                    if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })
-            })?;
-            if transfer.is_whole || !is_same {
+            let mut is_here = self.file.holds();
+            if !mirror.ask(progress, || self.client.sends_same(remote, &range, progress, &mut is_here))? {
                 return Ok(false);
             }
         }

@@ -246,17 +246,12 @@ impl PartialFile {
 
     /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
     pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
-        buffer.resize(bytes.len(), 0);
-        let mut read = 0usize;
-        while let Some(left) = buffer.get_mut(read..).filter(|left| !left.is_empty()) {
-            match self.file.read_at(left, offset_bytes.saturating_add(read as u64)) {
-                Ok(0) => break,
-                Ok(more) => read = read.saturating_add(more),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("read", &self.path, &error)),
-            }
-        }
-        Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
+        same_bytes(&self.file, offset_bytes, bytes, buffer).or_path("read", &self.path)
+    }
+
+    /// For [`Client::sends_same`](crate::Client::sends_same).
+    pub fn holds(&self) -> impl FnMut(u64, &[u8]) -> bool {
+        holds(&self.file)
     }
 
     pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
@@ -366,6 +361,26 @@ impl PartialFile {
     pub fn is_unwanted(&self) -> bool {
         self.state.lock().is_unwanted
     }
+}
+
+/// Whether a file has these bytes at a place.
+pub fn holds(file: &File) -> impl FnMut(u64, &[u8]) -> bool {
+    let mut buffer = Vec::new();
+    move |offset_bytes, bytes| same_bytes(file, offset_bytes, bytes, &mut buffer).is_ok_and(|same| same == bytes.len())
+}
+
+fn same_bytes(file: &File, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> io::Result<usize> {
+    buffer.resize(bytes.len(), 0);
+    let mut read = 0usize;
+    while let Some(left) = buffer.get_mut(read..).filter(|left| !left.is_empty()) {
+        match file.read_at(left, offset_bytes.saturating_add(read as u64)) {
+            Ok(0) => break,
+            Ok(more) => read = read.saturating_add(more),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
 }
 
 impl Drop for PartialFile {

@@ -15,6 +15,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
+use super::accept::is_other_root;
 use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{ReceiveError, Receiver, Receiving};
@@ -53,10 +54,8 @@ impl Download {
         let (tail, fetched) = self.fetch_tail(first, length_bytes, progress)?;
         let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
         let root = hashes.map(|hashes| hashes.root);
-        if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
-            let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
-            let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
-            return Err(Error::damaged(message));
+        if let Some(why) = is_other_root(limits.expect_root, root) {
+            return Err(Error::damaged(format!("{}: {why}", first.shown())));
         }
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
@@ -227,17 +226,10 @@ impl Fetching<'_> {
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
             return mirror.drop_for(other(ANOTHER));
         }
-        let mut buffer = Vec::new();
-        let (mut at, mut is_same) = (start, true);
-        let result = self.client.get(&mirror.remote, Some(start..self.length_bytes), stopping, &mut |offset, bytes| {
-            let same = self.to.file.compare(offset, bytes, &mut buffer).unwrap_or(0);
-            is_same &= offset == at && same == bytes.len();
-            at = offset.saturating_add(bytes.len() as u64);
-            if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        match result {
-            Ok(_) if is_same && at == self.length_bytes => mirror.approve(),
-            Ok(_) => {
+        let end = start..self.length_bytes;
+        match self.client.sends_same(&mirror.remote, &end, stopping, &mut self.to.file.holds()) {
+            Ok(true) => mirror.approve(),
+            Ok(false) => {
                 let error = other(ANOTHER);
                 self.to.progress.warn(&error.to_string());
                 mirror.drop_for(error);

@@ -1,13 +1,12 @@
 //! Unfinished archives under their final names, as an interrupted `curl` leaves them.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, ShowPath};
+use slotpress_base::{Error, Progress, Result, ShowPath, open_file};
 
-use super::partial::PartialFile;
+use super::partial::{PartialFile, holds};
 use crate::{Client, Remote};
 
 /// Length of the beginning of a file that is compared with the server's.
@@ -38,34 +37,12 @@ pub fn take_up(
     if first.length_bytes.is_some_and(|length| length_bytes >= length) {
         return in_the_way("it is not the beginning of what the server has");
     }
-    if length_bytes > 0 && !begins_alike(client, path, length_bytes, first, progress)? {
+    let file = open_file(path)?;
+    let beginning = 0..length_bytes.min(BEGINNING_BYTES);
+    if length_bytes > 0 && !client.sends_same(first, &beginning, progress, &mut holds(&file))? {
         return in_the_way("the server's archive begins in another way");
     }
     PartialFile::take_up(path, length_bytes)?;
     progress.warn(&format!("{}: cut off after {}, goes on from there", path.shown(), bytes(length_bytes)));
     Ok(())
-}
-
-fn begins_alike(
-    client: &Client,
-    path: &Path,
-    length_bytes: u64,
-    remote: &Remote,
-    progress: &dyn Progress,
-) -> Result<bool> {
-    use std::os::unix::fs::FileExt;
-    let file = slotpress_base::files::open_file(path)?;
-    let end = length_bytes.min(BEGINNING_BYTES);
-    let (mut is_same, mut at) = (true, 0u64);
-    let mut buffer = Vec::new();
-    let range = Some(0..end).filter(|_| remote.accepts_ranges);
-    client.get(remote, range, progress, &mut |offset_bytes, bytes| {
-        let left = slotpress_base::bytes::to_usize(end.saturating_sub(offset_bytes));
-        let bytes = bytes.get(..left.min(bytes.len())).unwrap_or_default();
-        buffer.resize(bytes.len(), 0);
-        is_same &= file.read_exact_at(&mut buffer, offset_bytes).is_ok() && buffer == bytes;
-        at = offset_bytes.saturating_add(bytes.len() as u64);
-        if is_same && at < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(is_same && at == end)
 }
