@@ -95,6 +95,7 @@ hints! {
     NameAccounts: "name every accounts path with `accounts`, as the validator does; a deleted storage cannot be replaced",
     NameLedger:
         "give the validator's ledger directory; where the validator runs with `snapshots`, give that too",
+    NewerLayout: "look for a newer slotpress, or recompress the validator's own archives",
     MorePinBytes: "give more room for pins: `pin_bytes`",
     OtherPins: "one `publish` serves all targets; to run a second one, give it other `pins`",
     PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",

@@ -140,9 +140,6 @@ impl BankSnapshot {
     }
 }
 
-/// Advice for a ledger in a newer layout.
-pub const NEWER_AGAVE: &str = "look for a newer slotpress, or recompress the validator's own archives";
-
 /// The only snapshot version in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
@@ -231,69 +228,20 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
 /// # Errors
 /// The directory cannot be read.
 pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
-    is_file(&snapshots_dir.join("snapshots").join(slot.to_string()).join("fastboot_version"))
+    is_file(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))
+}
+
+/// Names the layout of a bank snapshot; a validator writes it last.
+const LAYOUT_FILE: &str = "fastboot_version";
+
+fn bank_snapshot_dir(snapshots_dir: &Path, slot: u64) -> PathBuf {
+    snapshots_dir.join("snapshots").join(slot.to_string())
 }
 
 fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
-    let snapshots_dir = paths.snapshots_dir();
-    let slots = bank_snapshot_slots(snapshots_dir)?;
-    let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
-    let found = match slot {
-        Some(slot) if !slots.contains(&slot) => {
-            return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).shown()))
-                .with_hint(format!("bank snapshots there: {}", list_slots(&slots))));
-        }
-        Some(slot) => is_complete(snapshots_dir, slot)?.then_some(slot),
-        None => {
-            let mut found = None;
-            for slot in &slots {
-                if is_complete(snapshots_dir, *slot)? {
-                    found = Some(*slot);
-                    break;
-                }
-            }
-            found
-        }
-    };
-    let Some(slot) = found else {
-        let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
-        return Err(if slots.is_empty() {
-            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.shown()))
-                .with_hint(Hint::NameLedger)
-        } else {
-            Error::failed(format!(
-                "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the file that a validator \
-                 writes last",
-                snapshots_dir.join("snapshots").shown()
-            ))
-            .with_hint(GRACEFUL_STOP)
-        });
-    };
-    let dir = dir_of(slot);
-    let version_path = dir.join("fastboot_version");
-    let version = read_short(&version_path)?;
-    let mut numbers = version.trim().split('.').map(parse_number);
-    // Agave's 4.x and 5.x give no compatibility promise: a later minor version may differ in any way.
-    let layout = match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(3), _) => Layout::StoragesList,
-        (Some(2), _) => Layout::HardLinks,
-        (Some(4..=5), Some(0)) => Layout::TaggedList,
-        (Some(4..), _) => {
-            return Err(Error::failed(format!(
-                "{} says {}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
-                version_path.shown(),
-                version.trim()
-            ))
-            .with_hint(NEWER_AGAVE));
-        }
-        _ => {
-            return Err(Error::failed(format!(
-                "{} says {:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
-                version_path.shown(),
-                version.trim()
-            )));
-        }
-    };
+    let slot = complete_slot(paths.snapshots_dir(), slot)?;
+    let dir = bank_snapshot_dir(paths.snapshots_dir(), slot);
+    let layout = read_layout(&dir.join(LAYOUT_FILE))?;
     let (roots, storages, missing) = match layout {
         Layout::HardLinks => {
             let roots = hard_link_roots(paths, &dir, slot)?;
@@ -327,6 +275,58 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     })
 }
 
+/// The slot that was asked for, or that of the newest complete bank snapshot.
+fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
+    let slots = bank_snapshot_slots(snapshots_dir)?;
+    if let Some(slot) = slot.filter(|slot| !slots.contains(slot)) {
+        return Err(Error::failed(format!(
+            "there is no bank snapshot {}",
+            bank_snapshot_dir(snapshots_dir, slot).shown()
+        ))
+        .with_hint(format!("bank snapshots there: {}", list_slots(&slots))));
+    }
+    if slots.is_empty() {
+        return Err(Error::failed(format!(
+            "{} holds no bank snapshot: nothing under snapshots/",
+            snapshots_dir.shown()
+        ))
+        .with_hint(Hint::NameLedger));
+    }
+    let candidates = slot.map_or(slots, |slot| vec![slot]);
+    for slot in &candidates {
+        if is_complete(snapshots_dir, *slot)? {
+            return Ok(*slot);
+        }
+    }
+    Err(Error::failed(format!(
+        "no complete bank snapshot in {}: {} has no {LAYOUT_FILE}, the file that a validator writes last",
+        snapshots_dir.join("snapshots").shown(),
+        list_slots(&candidates)
+    ))
+    .with_hint(GRACEFUL_STOP))
+}
+
+fn read_layout(path: &Path) -> Result<Layout> {
+    let version = read_short(path)?;
+    let version = version.trim();
+    let mut numbers = version.split('.').map(parse_number);
+    // Agave's 4.x and 5.x give no compatibility promise: a later minor version may differ in any way.
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(3), _) => Ok(Layout::StoragesList),
+        (Some(2), _) => Ok(Layout::HardLinks),
+        (Some(4..=5), Some(0)) => Ok(Layout::TaggedList),
+        (Some(4..), _) => Err(Error::failed(format!(
+            "{} says {version}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
+            path.shown()
+        ))
+        .with_hint(Hint::NewerLayout)),
+        _ => Err(Error::failed(format!(
+            "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
+            path.shown()
+        ))),
+    }
+}
+
 fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let slots = bank_snapshot_slots(dir)?;
     let found = match (slot, slots.as_slice()) {
@@ -341,7 +341,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
             .with_hint(Hint::ChooseSlot));
         }
     };
-    let bank_dir = dir.join("snapshots").join(found.to_string());
+    let bank_dir = bank_snapshot_dir(dir, found);
     let bank_file = required(bank_dir.join(found.to_string()))?;
     let files = [bank_file, required(dir.join("snapshots/status_cache"))?, required(dir.join("version"))?];
     BankSnapshot::of_parts(found, bank_dir, files, std::iter::once(dir.join("accounts")), threads)

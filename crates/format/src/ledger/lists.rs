@@ -7,9 +7,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, IoContext, Result, array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, Hint, IoContext, Result, array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at};
 
-use crate::ledger::directory::NEWER_AGAVE;
 use crate::ledger::record::align8;
 use crate::ledger::split::{META_ALIGNMENT, record_bytes};
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
@@ -113,7 +112,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<L
             1 => SPLIT,
             kind => {
                 let why = format!("a storage of kind {kind}, where slotpress knows 0 and 1");
-                return Err(r.damaged(why).with_hint(NEWER_AGAVE));
+                return Err(r.damaged(why).with_hint(Hint::NewerLayout));
             }
         };
         let (id, slot) = (r.u32()?, r.u64()?);

@@ -11,9 +11,8 @@
 //! Reads through a callback, without I/O of its own. `plan::split` in `slotpress-read` reads the files and selects what
 //! is archived.
 
-use slotpress_base::{Error, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, Hint, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
 
-use crate::ledger::directory::NEWER_AGAVE;
 use crate::ledger::record::align8;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
@@ -64,7 +63,7 @@ impl SplitFile {
         if version != VERSION {
             let [major, minor, patch] = version;
             let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
-            return Err(damaged(16, why).with_hint(NEWER_AGAVE));
+            return Err(damaged(16, why).with_hint(Hint::NewerLayout));
         }
         Ok(u64_at::<40, _>(header))
     }

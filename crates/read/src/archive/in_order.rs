@@ -7,6 +7,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::Scope;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
@@ -17,9 +18,9 @@ use slotpress_format::{EntryParser, HeaderSearch, TarEnd, TarEvent};
 use super::batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches};
 use super::decode::{Decoded, LostFrame, decode_observed};
 use super::documents::DocumentReader;
-use super::visit::{EntrySink, Problem, Visitor};
+use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
 use super::walk::SeenFrame;
-use super::{ArchiveStream, Pass, ReadArchive};
+use super::{ArchiveStream, FrameStatistics, Pass, ReadArchive};
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
@@ -30,104 +31,97 @@ pub fn read_in_order(
     visitor: &dyn Visitor,
     sink: &mut dyn EntrySink,
 ) -> Result<ReadArchive> {
-    let (batches, free) =
-        (bounded::<Batch>(pass.threads), bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2)));
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
         EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, is_given_up: false, events };
-    // The error of a worker that panicked: its records were not visited.
-    let died = Mutex::new(None);
-    // True once the visitor returned an error, which is not damage of the archive.
-    let is_stopped = AtomicBool::new(false);
-    let stop = |error: Error| {
-        is_stopped.store(true, Relaxed);
-        error
-    };
-    let check = || match died.lock().clone() {
-        Some(error) => Err(error),
-        None => visitor.check(),
-    };
+    let stops = Stops::default();
     let decoded = std::thread::scope(|scope| {
-        if let Some(records) = visitor.records() {
-            let started = spawn_workers(scope, pass.threads, pass.progress, || {
-                let (batches, free, died) = (batches.1.clone(), free.0.clone(), &died);
-                move || {
-                    if let Err(error) = guarded(|| {
-                        visit_batches(records, &batches, &free);
-                        Ok(())
-                    }) {
-                        died.lock().get_or_insert(error);
-                    }
-                }
-            });
-            reading.events.batcher = Some(Batcher::new(match started {
-                0 => Workers::Here(BatchVisitor::new(records)),
-                _ => Workers::Threads { batches: batches.0, free: free.1 },
-            }));
-        }
-        drop((batches.1, free.0));
-        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(stop);
-        let decoders = pass.decoders.unwrap_or(pass.threads);
-        let (reader, compression) = (stream.reader, stream.compression);
-        // Even after a panic here, the channel must close: the workers would wait for ever.
-        let decoded = guarded(|| {
-            decode_observed(reader, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-                let result = check().and_then(|()| match decoded {
-                    Decoded::Content(bytes) => reading.content(bytes),
-                    Decoded::Lost(lost) => reading.lose_frame(&lost),
-                });
-                result.map_err(stop)
-            })
-        });
-        let ended = guarded(|| {
+        reading.events.batcher = visitor.records().map(|records| start_workers(scope, pass, records, &stops));
+        // Even after a panic here, the channel to the workers must close: they would wait for ever.
+        let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
+        let mut ended = guarded(|| {
             reading.events.abandon();
             Ok(())
         });
         let batcher = reading.events.batcher.take();
-        let ended = ended.and(guarded(|| {
+        ended = ended.and(guarded(|| {
             drop(batcher);
             Ok(())
-        })); // Closes the channel, so the workers end.
+        }));
         decoded.and_then(|decoded| ended.map(|()| decoded))
     });
-    if let (true, Err(error)) = (is_stopped.into_inner(), &decoded) {
+    if let (true, Err(error)) = (stops.by_visitor.into_inner(), &decoded) {
         return Err(error.clone());
     }
-    if let Some(error) = died.into_inner() {
+    if let Some(error) = stops.died.into_inner() {
         return Err(error);
     }
     visitor.check()?;
-    let (parser, search) = (reading.parser, reading.search);
-    let mut read = ReadArchive {
-        documents: reading.events.documents.finish(),
-        tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
-        is_of_firedancer: parser.is_of_firedancer(),
-        ..ReadArchive::default()
-    };
-    let is_over = parser.end() != TarEnd::Inside;
-    match decoded {
-        Ok(frames) => {
-            read.frames = frames;
-            if search.is_none() {
-                Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
-                read.is_whole = is_over || parser.is_between_entries();
-                if !read.is_whole {
-                    visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
-                }
-            }
-        }
-        Err(error) if error.kind() == ErrorKind::Damaged => {
-            visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
-            if !is_over {
-                visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
-            }
-            read.is_whole = is_over;
-        }
-        Err(error) => return Err(error),
+    reading.conclude(decoded)
+}
+
+/// What ends the reading, and is not damage of the archive.
+#[derive(Default)]
+struct Stops {
+    /// The error of a worker that panicked: its records were not visited.
+    died: Mutex<Option<Error>>,
+    /// True once visitor or sink returned an error.
+    by_visitor: AtomicBool,
+}
+
+impl Stops {
+    fn stop(&self, error: Error) -> Error {
+        self.by_visitor.store(true, Relaxed);
+        error
     }
-    read.is_whole &= !reading.has_lost;
-    Ok(read)
+}
+
+/// Starts the threads that visit records, or takes the calling thread if no other can be started.
+fn start_workers<'scope, 'a: 'scope>(
+    scope: &'scope Scope<'scope, 'a>,
+    pass: &Pass<'_>,
+    records: &'a dyn RecordVisitor,
+    stops: &'scope Stops,
+) -> Batcher<'a> {
+    let (batches, received) = bounded::<Batch>(pass.threads);
+    let (emptied, free) = bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2));
+    let started = spawn_workers(scope, pass.threads, pass.progress, || {
+        let (received, emptied) = (received.clone(), emptied.clone());
+        move || {
+            let visited = guarded(|| {
+                visit_batches(records, &received, &emptied);
+                Ok(())
+            });
+            if let Err(error) = visited {
+                stops.died.lock().get_or_insert(error);
+            }
+        }
+    });
+    Batcher::new(match started {
+        0 => Workers::Here(BatchVisitor::new(records)),
+        _ => Workers::Threads { batches, free },
+    })
+}
+
+/// Decodes all frames, and passes what is in them on.
+fn decode(
+    stream: ArchiveStream<'_>,
+    pass: &Pass<'_>,
+    reading: &mut EntryReader<'_>,
+    stops: &Stops,
+) -> Result<FrameStatistics> {
+    let visitor = reading.events.visitor;
+    let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(|error| stops.stop(error));
+    let decoders = pass.decoders.unwrap_or(pass.threads);
+    decode_observed(stream.reader, stream.compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
+        let died = stops.died.lock().clone();
+        let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
+            Decoded::Content(bytes) => reading.content(bytes),
+            Decoded::Lost(lost) => reading.lose_frame(&lost),
+        });
+        result.map_err(|error| stops.stop(error))
+    })
 }
 
 /// The parser of the tar stream, and its state while a part of the stream is lost.
@@ -182,6 +176,41 @@ impl EntryReader<'_> {
             self.parser.restart_after(lost.content_bytes.unwrap_or_default());
         }
         Ok(())
+    }
+
+    /// Judges the end of the stream, and returns what was read.
+    fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ReadArchive> {
+        let Self { parser, search, has_lost, events, .. } = self;
+        let visitor = events.visitor;
+        let mut read = ReadArchive {
+            documents: events.documents.finish(),
+            tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
+            is_of_firedancer: parser.is_of_firedancer(),
+            ..ReadArchive::default()
+        };
+        let is_over = parser.end() != TarEnd::Inside;
+        match decoded {
+            Ok(frames) => {
+                read.frames = frames;
+                if search.is_none() {
+                    Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
+                    read.is_whole = is_over || parser.is_between_entries();
+                    if !read.is_whole {
+                        visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
+                    }
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
+                if !is_over {
+                    visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
+                }
+                read.is_whole = is_over;
+            }
+            Err(error) => return Err(error),
+        }
+        read.is_whole &= !has_lost;
+        Ok(read)
     }
 
     fn lose(&mut self, which: &'static str) -> Result<()> {

@@ -11,7 +11,7 @@ use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
     BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FRAME_HASHES_KIND, FrameHash, FrameSpan, FrameStart,
     INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index, Root, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES,
-    parse_frame_start, parse_seek_table, pzstd_mark, seek_table_bytes, skippable_frame_bytes,
+    SeekTableItem, parse_frame_start, parse_seek_table, pzstd_mark, seek_table_bytes, skippable_frame_bytes,
 };
 
 use super::source::Source;
@@ -108,34 +108,9 @@ impl Tail {
             return Ok(None);
         }
         let has_plain_table = footer.is_some_and(|footer| footer[4] == 0);
-        let wrong = || Error::damaged("the seek table at the archive's end does not fit the file");
-        let leaves_out = || Error::damaged("the seek table at the archive's end leaves too much out");
-        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(wrong)?;
+        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(unfit)?;
         let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
-
-        let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
-        let (mut at, mut gap_at) = (0u64, 0);
-        for item in &items {
-            if item.content_bytes > 0 {
-                if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
-                    return Ok(None);
-                }
-                let gap_bytes = at.saturating_sub(gap_at);
-                let gap_bytes = u32::try_from(gap_bytes).ok().filter(|_| gap_bytes <= GAP_BYTES_MAX);
-                let frame = DataFrame {
-                    offset_bytes: at,
-                    compressed_bytes: item.compressed_bytes,
-                    content_bytes: item.content_bytes,
-                    gap_bytes: gap_bytes.ok_or_else(leaves_out)?,
-                };
-                gap_at = frame.end_bytes();
-                frames.push(frame);
-            }
-            count(&mut at, u64::from(item.compressed_bytes));
-        }
-        if at != table_at {
-            return Err(wrong());
-        }
+        let Some(frames) = data_frames(&items, table_at)? else { return Ok(None) };
         let frames_end = frames.last().map_or(0, DataFrame::end_bytes);
         let Some(index_bytes) = items.last().map(|item| u64::from(item.compressed_bytes)) else { return Ok(None) };
         if !(SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(&index_bytes) {
@@ -148,31 +123,26 @@ impl Tail {
         }
         let after_frames = last.get(frames_end..table_at)?;
         let (between, index_frame) = split_at_most(after_frames, to_usize(between_bytes));
-        match parse_frame_start(index_frame)? {
-            FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes }
-                if skippable_frame_bytes(content_bytes) == index_bytes => {}
-            _ => return Ok(None),
+        if !is_whole_frame(index_frame, INDEX_FRAME_KIND)? {
+            return Ok(None);
         }
         // Other readers do not use the seek table and would find tar data there.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
         let has_nothing_between = between.is_empty();
-        let hashes = match parse_frame_start(between) {
-            Ok(FrameStart::Skippable { kind: FRAME_HASHES_KIND, content_bytes })
-                if skippable_frame_bytes(content_bytes) == between.len() as u64 =>
-            {
-                let hashes = frame_hashes::parse_frame(between, frames.len())?;
-                let root = Root::new(length_bytes, [last.get(frames_end..length_bytes)?]);
-                Some(Hashes { frames: hashes, root, offset_bytes: frames_end })
-            }
-            _ => None,
+        let hashes = if is_whole_frame(between, FRAME_HASHES_KIND).unwrap_or(false) {
+            let hashes = frame_hashes::parse_frame(between, frames.len())?;
+            let root = Root::new(length_bytes, [last.get(frames_end..length_bytes)?]);
+            Some(Hashes { frames: hashes, root, offset_bytes: frames_end })
+        } else {
+            None
         };
         let is_plain = has_plain_table && (hashes.is_some() || has_nothing_between);
 
         let sum = |bytes: fn(&DataFrame) -> u32| frames.iter().map(bytes).map(u64::from).fold(0, u64::saturating_add);
         let (content_bytes, compressed_bytes) = (sum(|frame| frame.content_bytes), sum(|frame| frame.compressed_bytes));
         if index.tar_bytes() != content_bytes {
-            return Err(wrong());
+            return Err(unfit());
         }
         let skippable_bytes = length_bytes.saturating_sub(compressed_bytes);
         let tail = Self { index, hashes, frames, skippable_bytes, is_plain };
@@ -201,6 +171,49 @@ impl Tail {
             (*frame, span)
         })
     }
+}
+
+fn unfit() -> Error {
+    Error::damaged("the seek table at the archive's end does not fit the file")
+}
+
+fn leaves_out() -> Error {
+    Error::damaged("the seek table at the archive's end leaves too much out")
+}
+
+/// The frames with content in a seek table that begins at `table_at`; `None` if one is too large to be read as a whole.
+fn data_frames(items: &[SeekTableItem], table_at: u64) -> Result<Option<Vec<DataFrame>>> {
+    let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
+    let (mut at, mut gap_at) = (0u64, 0);
+    for item in items {
+        if item.content_bytes > 0 {
+            if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
+                return Ok(None);
+            }
+            let gap_bytes = at.saturating_sub(gap_at);
+            let gap_bytes = u32::try_from(gap_bytes).ok().filter(|_| gap_bytes <= GAP_BYTES_MAX);
+            let frame = DataFrame {
+                offset_bytes: at,
+                compressed_bytes: item.compressed_bytes,
+                content_bytes: item.content_bytes,
+                gap_bytes: gap_bytes.ok_or_else(leaves_out)?,
+            };
+            gap_at = frame.end_bytes();
+            frames.push(frame);
+        }
+        count(&mut at, u64::from(item.compressed_bytes));
+    }
+    if at == table_at { Ok(Some(frames)) } else { Err(unfit()) }
+}
+
+/// True if the bytes are one whole skippable frame of a kind.
+fn is_whole_frame(bytes: &[u8], kind: u8) -> Result<bool> {
+    Ok(match parse_frame_start(bytes)? {
+        FrameStart::Skippable { kind: found, content_bytes } => {
+            found == kind && skippable_frame_bytes(content_bytes) == bytes.len() as u64
+        }
+        _ => false,
+    })
 }
 
 /// Refuses anything but whole skippable frames: other readers would decode a data frame that the seek table hides.

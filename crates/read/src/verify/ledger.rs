@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stopwatch, run_in_order, to_usize};
 use slotpress_format::ledger::startup_hints::{self};
 use slotpress_format::{
-    BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, check_startup_hints,
+    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, check_startup_hints,
     find_bank_snapshot_with_gaps, parse_status_cache, read_version,
 };
 
 use crate::archive::documents::parse_bank;
 use crate::plan::PlannedStorage;
 use crate::rules::documents::judge_expectations;
+use crate::state::accounts::Accounts;
+use crate::state::finish::StateCounts;
 use crate::state::second_pass::{StateFacts, StatePart};
 use crate::verify::report::{Counts, ObsoleteTotals};
 use crate::verify::{Job, new_accounts};
@@ -76,37 +78,11 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let stopwatch = Stopwatch::start();
     options.check_part(base_slot.is_some())?;
     let findings = Findings::new();
-    let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
+    let dir = snapshot.dir.clone();
     let has_list = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
     progress.stage("Planning", None);
-    let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
-    let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
-    // The rules for storages and storage map follow.
-    judge_layout(snapshot.layout, &findings)?;
-    judge_list(&snapshot, &findings)?;
-    // Slots that were reported as missing: several lists may name them.
-    let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
-    let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
-    if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
-        expected += "; or a base slot, of an incremental archive";
-    }
-    if let Err(error) = check_startup_hints(&dir) {
-        if error.kind() != ErrorKind::Damaged {
-            return Err(error);
-        }
-        let place = Place::entry(startup_hints::FILE_NAME);
-        findings.add_error(Rule::StartupHints, &place, &error)?;
-    }
-    let plan_options = PlanOptions::new(base_slot, options.threads);
-    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| match fault.is_missing {
-        true if missing.len() >= MISSING_MAX || !missing.insert(fault.slot) => Ok(()),
-        true => add_missing(fault.slot, fault.id, &expected, &findings),
-        false => {
-            findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &Place::storage(fault.slot, fault.id), &fault.error)
-        }
-    });
-    let plan = match planned {
+    let bank = judge_files(&snapshot, &findings)?;
+    let plan = match plan_judged(snapshot, base_slot, job, &findings) {
         Ok(plan) => plan,
         Err(error) => return failed_report(error, findings, &dir, job),
     };
@@ -117,17 +93,72 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
     }
-    let bytes = plan.content_bytes();
-    let accounts = new_accounts(job, bytes)?;
+    let accounts = new_accounts(job, plan.content_bytes())?;
+    let counted = read_accounts(&plan, bank.as_ref(), &accounts, &findings, &dir, job)?;
+    let mut counts = Counts { input_bytes: plan.content_bytes(), tar_bytes: plan.tar_bytes(), ..Counts::default() };
+    counts.storages = plan.storages.len() as u64;
+    counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
+    counts.add_state(&counted, &accounts);
+    let mut report = report_of(findings, options, dir);
+    report.counts = counts;
+    report.set_bank(bank.as_ref(), has_list);
+    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
+    report.elapsed = stopwatch.elapsed();
+    Ok(report)
+}
+
+/// Judges all files of a bank snapshot but its storages, and returns its bank file if that can be read.
+fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<BankFile>> {
+    let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
+    let bank = judge_documents(documents, Some(snapshot.slot), findings)?.map(|(bank, _)| bank);
+    judge_layout(snapshot.layout, findings)?;
+    judge_list(snapshot, findings)?;
+    match check_startup_hints(&snapshot.dir) {
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            findings.add_error(Rule::StartupHints, &Place::entry(startup_hints::FILE_NAME), &error)?;
+        }
+        checked => checked?,
+    }
+    Ok(bank)
+}
+
+/// Plans the storages. Those that are missing or not sound are found, and left out.
+fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, findings: &Findings) -> Result<Plan> {
+    // Slots that were reported as missing: several lists may name them.
+    let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
+    let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
+    if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
+        expected += "; or a base slot, of an incremental archive";
+    }
+    let plan_options = PlanOptions::new(base_slot, job.options.threads);
+    Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| match fault.is_missing {
+        true if missing.len() >= MISSING_MAX || !missing.insert(fault.slot) => Ok(()),
+        true => add_missing(fault.slot, fault.id, &expected, findings),
+        false => {
+            findings.lose_accounts();
+            findings.add_error(Rule::Ledger, &Place::storage(fault.slot, fault.id), &fault.error)
+        }
+    })
+}
+
+/// Reads all records, as often as the job needs, and checks the state that they make up.
+fn read_accounts(
+    plan: &Plan,
+    bank: Option<&BankFile>,
+    accounts: &Accounts,
+    findings: &Findings,
+    dir: &Path,
+    job: &Job<'_>,
+) -> Result<StateCounts> {
+    let Job { options, progress, .. } = *job;
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id, storage.content_bytes);
     }
     let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
-        let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
-        read_storages(&plan, &visitor, wanted, options.threads, progress, &|storage, error| {
-            let place = Place::storage(storage.slot, storage.id);
+        let visitor = AccountsPass { accounts, findings, task };
+        read_storages(plan, &visitor, wanted, options.threads, progress, &|storage, error| {
             findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &place, &error)
+            findings.add_error(Rule::Ledger, &Place::storage(storage.slot, storage.id), &error)
         })
     };
     let storages_bytes = plan.storages.iter().map(|storage| storage.content_bytes).sum();
@@ -142,26 +173,16 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
             findings.skip(Check::State, "not all accounts could be read");
         }
     }
-    if let (Some(bank), Some(visitor)) = (&bank, job.visitor) {
-        let part = StatePart { path: dir.clone(), root: None, first_storage: 0, is_of_firedancer: false };
+    if let (Some(bank), Some(visitor)) = (bank, job.visitor) {
+        let part = StatePart { path: dir.to_path_buf(), root: None, first_storage: 0, is_of_firedancer: false };
         visitor.begin(&StateFacts { bank, parts: vec![part] })?;
     }
-    let counted = job.finish_state(&accounts, bank.as_ref(), &findings, &dir, &mut |task, wanted| {
+    job.finish_state(accounts, bank, findings, dir, &mut |task, wanted| {
         if wanted.is_none() {
             progress.stage("Visiting", Some(storages_bytes));
         }
         read(task, wanted)
-    })?;
-    let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
-    counts.storages = plan.storages.len() as u64;
-    counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
-    counts.add_state(&counted, &accounts);
-    let mut report = report_of(findings, options, dir);
-    report.counts = counts;
-    report.set_bank(bank.as_ref(), has_list);
-    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    report.elapsed = stopwatch.elapsed();
-    Ok(report)
+    })
 }
 
 /// Limit on missing storages that are told apart: enough for a report, whatever a bank file makes up.
