@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, ProgressEvent, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, Sink, archive};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         eprintln!("usage: archive LEDGER OUT_DIR");
         return ExitCode::from(2);
     };
-    let options = ArchiveOptions::new(ledger).codec(Codec::zstd(1));
+    let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().codec(Codec::zstd(1)));
     match archive(&options, Sink::dir(out_dir), &Bar::default()) {
         Ok(report) => {
             let taken = report.elapsed;

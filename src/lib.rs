@@ -10,9 +10,10 @@
 //! # Archive a ledger
 //!
 //! ```no_run
-//! use slotpress::{ArchiveOptions, Codec, NoProgress, Sink, archive};
+//! use slotpress::{ArchiveOptions, Codec, EncodingOptions, NoProgress, Sink, archive};
 //!
-//! let options = ArchiveOptions::new("/mnt/ledger").codec(Codec::zstd(3)).threads(8);
+//! let encoding = EncodingOptions::default().codec(Codec::zstd(3)).threads(8);
+//! let options = ArchiveOptions::new("/mnt/ledger").encoding(encoding);
 //! let report = archive(&options, Sink::dir("/mnt/snapshots"), &NoProgress)?;
 //! println!("{} bytes in {:?}", report.output_bytes, report.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
@@ -139,6 +140,7 @@ mod restore;
 
 pub use archive::dry_run::ArchivePreview;
 pub use archive::encode::Codec;
+pub use archive::encoding::EncodingOptions;
 pub use archive::layout::RecordLayout;
 pub use archive::ledger_source::ledger_as_archive;
 pub use archive::sink::Sink;
@@ -183,10 +185,10 @@ pub mod codec {
     pub use crate::archive::encode::{
         Codec, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
     };
+    pub use crate::archive::encoding::{check_frame_size, worker_memory_bytes};
     pub use crate::archive::layout::clustering_bytes;
     pub use crate::archive::reframe::decoding_side_bytes;
     pub use crate::archive::writer::FrameTotals;
-    pub use crate::archive::{check_frame_size, worker_memory_bytes};
 }
 
 /// Parts of [`export()`]: tables, filters, what a manifest says.

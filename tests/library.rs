@@ -12,10 +12,10 @@ use slotpress::inspect::{VisitError, VisitReport, inspect_archive};
 use slotpress::ledger::Address;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, ErrorKind,
-    Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, RecompressOptions, RecompressSource,
-    RestoreOptions, RestoreTarget, Sink, VerifyOptions, VisitOptions, archive, recompress, restore, verify,
-    visit_accounts,
+    Account, AccountVisitor, AccountsInput, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
+    EncodingOptions, ErrorKind, Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
+    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VisitOptions, archive,
+    recompress, restore, verify, visit_accounts,
 };
 
 use crate::common::records::{newest, records};
@@ -24,7 +24,8 @@ use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp
 #[test]
 fn a_ledger_goes_round() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path()).codec(Codec::zstd(3)).threads(2);
+    let options =
+        ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
     let report = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
     let path = report.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
@@ -46,7 +47,7 @@ fn a_ledger_goes_round() {
 
     let other = temp_dir();
     let sink = Sink::dir(other.path());
-    let options = RecompressOptions::default().codec(Codec::zstd(9));
+    let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.output_bytes < report.output_bytes);
 }
@@ -151,7 +152,7 @@ fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
 #[test]
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path()).frame_size_bytes(64 << 10);
+    let options = ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
     let ours = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived").path.expect("a path");
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {

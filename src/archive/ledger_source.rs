@@ -17,7 +17,7 @@ use super::{ArchiveOptions, open_snapshot, plan_snapshot};
 /// # Errors
 /// If the ledger is in use, or its bank snapshot is not complete or not sound.
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
-    let watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
     let (snapshot, lock) = open_snapshot(options)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;

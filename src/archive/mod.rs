@@ -7,6 +7,7 @@ pub mod cluster;
 mod documents;
 pub mod dry_run;
 pub mod encode;
+pub mod encoding;
 pub mod layout;
 pub mod ledger_source;
 pub mod lz4;
@@ -19,21 +20,19 @@ use std::path::{Path, PathBuf};
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
-use slotpress_base::{
-    Elapsed, Error, Hint, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Progress, Result, ShowPath, Step, Stopwatch, Watch,
-    available_threads, text,
-};
+use slotpress_base::{Elapsed, Error, Hint, Progress, Result, ShowPath, Step, Stopwatch, Watch, text};
 use slotpress_format::{
-    ArchiveName, BankSnapshot, FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter,
-    FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot, name_and_parts,
+    ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
+    name_and_parts,
 };
 use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames};
-use crate::archive::layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is};
+use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
+use crate::archive::encoding::EncodingOptions;
+use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
 use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
 
@@ -49,22 +48,13 @@ pub struct ArchiveOptions {
     /// Makes an incremental archive based on the full archive of this slot.
     #[setters(into)]
     pub base_slot: Option<u64>,
-    /// Format, compression level and record layout.
-    pub codec: Codec,
-    /// Bytes of tar in a frame, from 64 KiB to 32 MiB.
-    pub frame_size_bytes: u64,
-    /// Compressing threads, 1 to 1024; reduced to what fits into `memory_bytes`.
-    pub threads: usize,
-    /// Limit in bytes of the memory of all workers' buffers; fewer workers start if it is too small.
-    #[setters(into)]
-    pub memory_bytes: Option<u64>,
+    /// Format, level, frames, threads and memory.
+    pub encoding: EncodingOptions,
     /// Accepts a base slot whose full archive is missing, or is not the newest one.
     pub force_base: bool,
     /// Reads the archive back with these checks before it gets its name; `None` skips this.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
-    /// Use of page cache, priority and rate limit.
-    pub io_policy: IoPolicy,
 }
 
 impl ArchiveOptions {
@@ -74,13 +64,9 @@ impl ArchiveOptions {
             paths: LedgerPaths::new(ledger),
             slot: None,
             base_slot: None,
-            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
-            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
-            threads: available_threads(),
-            memory_bytes: None,
+            encoding: EncodingOptions::default(),
             force_base: false,
             read_back: None,
-            io_policy: IoPolicy::default(),
         }
     }
 }
@@ -141,10 +127,9 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
         return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
-    check_frame_size(options.frame_size_bytes)?;
-    let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
+    let threads = options.encoding.workers(0)?;
     // The lists and the bank file are read several times: pages that were not cached before are dropped at the end.
-    let watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
     let (snapshot, lock) = open_snapshot(options)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
@@ -162,7 +147,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
         base_slot: options.base_slot,
         slot: plan.bank.slot,
         hash: plan.bank.snapshot_hash(),
-        extension: options.codec.extension(),
+        extension: options.encoding.codec.extension(),
     };
     sink.check_name(&name.to_string())?;
     Ok(ArchivePlan { options: options.clone(), sink, plan, name, threads, stopwatch, _lock: lock, _watch: watch })
@@ -172,7 +157,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
 fn open_snapshot(options: &ArchiveOptions) -> Result<(BankSnapshot, Option<LedgerLock>)> {
     let is_ledger = options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive();
     let lock = is_ledger.then(|| LedgerLock::acquire(&options.paths.ledger)).transpose()?;
-    Ok((find_bank_snapshot(&options.paths, options.slot, options.threads)?, lock))
+    Ok((find_bank_snapshot(&options.paths, options.slot, options.encoding.threads)?, lock))
 }
 
 fn plan_snapshot(
@@ -181,7 +166,8 @@ fn plan_snapshot(
     options: &ArchiveOptions,
     progress: &dyn Progress,
 ) -> Result<Plan> {
-    let plan_options = PlanOptions { base_slot, threads: options.threads, io_policy: options.io_policy.clone() };
+    let EncodingOptions { threads, io_policy, .. } = &options.encoding;
+    let plan_options = PlanOptions { base_slot, threads: *threads, io_policy: io_policy.clone() };
     let status_cache = snapshot.status_cache.clone();
     let (plan, status_cache) = while_reading(&status_cache, progress, || {
         Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
@@ -237,7 +223,7 @@ impl<'a> ArchivePlan<'a> {
                 if let Some(base) = &base {
                     progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
                 }
-                Some(read_back_archive(check, &archive, base.as_ref(), options.threads, progress)?)
+                Some(read_back_archive(check, &archive, base.as_ref(), options.encoding.threads, progress)?)
             }
             _ => None,
         };
@@ -258,7 +244,7 @@ impl<'a> ArchivePlan<'a> {
             base,
             threads,
             elapsed: stopwatch.elapsed(),
-            codec: options.codec,
+            codec: options.encoding.codec,
         })
     }
 }
@@ -272,10 +258,11 @@ pub(crate) fn write_planned(
     progress: &dyn Progress,
 ) -> Result<Written> {
     let sink_path = sink.path();
-    let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
+    let mut writer =
+        ArchiveWriter::new(sink.writer(options.encoding.io_policy.io_hint), &sink_path, &options.encoding.codec);
     let planned = linked_frames(plan, options);
     encode_planned(plan, options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-    let written = writer.finish(plan.entries(), None, options.frame_size_bytes)?;
+    let written = writer.finish(plan.entries(), None, options.encoding.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)
 }
@@ -295,20 +282,19 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 
 fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
     format!(
-        "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); workers: {threads}, frames of {}, page cache: {}",
+        "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); {}",
         bytes(plan.tar_bytes()),
         count(plan.storages.len() as u64),
         count(plan.obsolete_records),
         bytes(plan.obsolete_bytes),
-        bytes(options.frame_size_bytes),
-        options.io_policy.io_hint.as_str()
+        options.encoding.describe(threads)
     )
 }
 
 /// Divides a plan into frames, each with its link to the next.
 fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
-    let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
-    let mut linker = Linker::new(options.codec.layout);
+    let mut spans = FrameCutter::new(plan.entry_lengths(), options.encoding.frame_size_bytes).peekable();
+    let mut linker = Linker::new(options.encoding.codec.layout);
     std::iter::from_fn(move || {
         let span = spans.next()?;
         let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
@@ -328,26 +314,14 @@ fn encode_planned(
         frames.map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            options.io_policy.wait(span.length_bytes, progress);
+            options.encoding.io_policy.wait(span.length_bytes, progress);
             plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
-        &options.codec,
+        &options.encoding.codec,
         threads,
         progress,
         on_frame,
     )
-}
-
-/// Checks that a frame size is within the limits of all clients.
-///
-/// # Errors
-/// If it is less than 64 KiB or more than 32 MiB.
-pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
-    if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
-        return Ok(());
-    }
-    Err(Error::usage(format!("a frame size of {} is out of range", bytes(frame_size_bytes)))
-        .with_hint("a frame has 64KiB to 32MiB"))
 }
 
 /// Refuses an incremental archive whose base is not the newest full archive: Agave keeps tombstones only above the
@@ -389,40 +363,4 @@ fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>)
     let beside = archives_beside(options, out_dir)?;
     let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
     Ok(base.map(|base| NamedArchive::from_path(base.path())))
-}
-
-/// Number of workers: `threads`, reduced to what fits into `memory_bytes` beside `other_bytes`; fails if none does.
-pub(crate) fn threads_within(
-    codec: &Codec,
-    frame_size_bytes: u64,
-    threads: usize,
-    memory_bytes: Option<u64>,
-    other_bytes: u64,
-) -> Result<usize> {
-    let threads = threads.max(1);
-    let Some(memory_bytes) = memory_bytes else { return Ok(threads) };
-    let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
-    match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
-        0 => {
-            let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(bytes);
-            let message = format!("a memory limit of {limit} does not suffice for one worker, which takes {needed}");
-            Err(Error::usage(message).with_hint("give more memory, smaller frames or a lower level"))
-        }
-        workers => Ok(workers.min(threads)),
-    }
-}
-
-/// Maximum memory of one worker in bytes: its frame, its output buffers, and zstd's context. The context is measured by
-/// compressing a frame of zeros, because its size depends only on level and frame size.
-///
-/// # Errors
-/// If there is not enough memory for one context.
-pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
-    let mut compressor = FrameCompressor::new(codec)?;
-    compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
-    let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // One buffer more than these is in use overall; counting it for each worker errs on the safe side.
-    let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
-    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
-    Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
 }

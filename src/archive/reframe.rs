@@ -10,7 +10,8 @@ use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::Recycler;
 
-use crate::archive::encode::{Codec, encode_linked_frames};
+use crate::archive::encode::encode_linked_frames;
+use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker};
 use crate::archive::writer::ArchiveWriter;
 
@@ -70,13 +71,12 @@ impl FramesOut<'_> {
     }
 }
 
-/// Runs `read`, and compresses into `writer` what it puts into frames of at most `frame_size_bytes`. `is_unwanted` becomes true
-/// once no more frames are taken; what `read` returns then does not count.
+/// Runs `read`, and compresses into `writer`, on `workers` threads, what it puts into frames. `is_unwanted` becomes true once no
+/// more frames are taken; what `read` returns then does not count.
 pub fn reframe<T: Send>(
     writer: &mut ArchiveWriter<'_, impl Write>,
-    codec: &Codec,
-    frame_size_bytes: u64,
-    threads: usize,
+    encoding: &EncodingOptions,
+    workers: usize,
     is_unwanted: &AtomicBool,
     progress: &dyn Progress,
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
@@ -94,9 +94,10 @@ pub fn reframe<T: Send>(
     let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
         let (recycler, reads) = (&recycler, &reads);
         let read = move || -> Result<Option<T>> {
-            let linker = Linker::new(codec.layout);
+            let linker = Linker::new(encoding.codec.layout);
             let link = Outlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };
-            let mut frames = FramesOut { assembler: FrameAssembler::new(frame_size_bytes, recycler.take()), link };
+            let assembler = FrameAssembler::new(encoding.frame_size_bytes, recycler.take());
+            let mut frames = FramesOut { assembler, link };
             let result = read(&mut frames, reads).and_then(|value| {
                 frames.assembler.finish(&mut |frame| frames.link.send(frame))?;
                 Ok(value)
@@ -118,8 +119,8 @@ pub fn reframe<T: Send>(
                     recycler.give(std::mem::replace(content, frame));
                     Ok(content.len())
                 },
-                codec,
-                threads,
+                &encoding.codec,
+                workers,
                 &writes,
                 &mut |frame| writer.frame(&frame),
             )

@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::codec::worker_memory_bytes;
 use slotpress::{
     ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Progress, Result, Root, Sink,
     archive, plan_archive,
 };
 use slotpress_base::text::ShowPath;
 
-use super::arguments::{DirectoryArgs, WorkerArgs};
-use super::codec::{self, CodecArgs};
+use super::arguments::DirectoryArgs;
+use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
 use super::network::{ConnectionArgs, NetworkArgs};
 use super::output::Output;
@@ -47,9 +46,7 @@ pub struct ArchiveArgs {
     #[command(flatten)]
     directories: DirectoryArgs,
     #[command(flatten)]
-    codec: CodecArgs,
-    #[command(flatten)]
-    workers: WorkerArgs,
+    encoding: EncodingArgs,
     /// Memory limit for buffers; fewer workers run if it is too small for all
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
@@ -80,21 +77,14 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         return make_onto(args, onto, ui);
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
-    let codec = args.codec.codec(ui)?;
     let output = Output::open(&args.output, args.memory, &args.connection)?;
-    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
-    let threads = args.workers.that_fit(worker_bytes, output.memory_bytes(), ui)?;
     let options = ArchiveOptions::new(&args.ledger)
         .paths(args.directories.paths(&args.ledger))
         .slot(args.slot)
         .base_slot(args.base_slot)
         .force_base(args.force_base)
-        .codec(codec)
-        .frame_size_bytes(args.codec.frame_size)
-        .threads(threads)
-        .memory_bytes(output.left_of(args.memory))
-        .read_back(args.verify.then(|| values::read_back(args.memory)))
-        .io_policy(args.io_policy.apply(ui));
+        .encoding(args.encoding.options(output.left_of(args.memory), output.memory_bytes(), &args.io_policy, ui)?)
+        .read_back(args.verify.then(|| values::read_back(args.memory)));
     if args.dry_run {
         if is_stdout || output.is_store() {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
@@ -127,8 +117,8 @@ fn make_onto(args: &ArchiveArgs, onto: &Path, ui: &Ui) -> Result<()> {
         new_incremental: None,
         onto: onto.to_path_buf(),
         output: Some(args.output.clone()),
-        codec: args.codec.clone(),
-        workers: args.workers.clone(),
+        encoding: args.encoding.clone(),
+        io_policy: args.io_policy.clone(),
         memory: args.memory,
         temporary_dir: None,
         expect_hash: None,
@@ -136,7 +126,6 @@ fn make_onto(args: &ArchiveArgs, onto: &Path, ui: &Ui) -> Result<()> {
         force: args.force,
         skip_existing: args.skip_existing,
         dry_run: args.dry_run,
-        io_policy: args.io_policy.clone(),
         network: NetworkArgs::new(args.connection.clone()),
     };
     rebase::make(&rebase, Some(ledger), ui)

@@ -1,19 +1,21 @@
-//! Flags for compression, shared by every command that writes archives, and the printed description of a codec.
+//! Flags for encoding, shared by every command that writes archives, and the printed description of a codec.
 
 use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::Args;
-use slotpress::codec::{Format, FrameTotals, ZSTD_LEVEL_DEFAULT};
+use slotpress::codec::{Format, FrameTotals, ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
 use slotpress::rules::readers_in_words;
-use slotpress::{Codec, Error, Progress, RecordLayout, Result};
+use slotpress::{Codec, EncodingOptions, Error, Progress, RecordLayout, Result};
 
+use super::arguments::WorkerArgs;
+use super::io_policy::IoPolicyArgs;
 use super::ui::Ui;
 use super::values;
 
-/// Compression of the frames of a new archive.
+/// Encoding of a new archive, and what that may take of the machine.
 #[derive(Clone, Debug, Args)]
-pub struct CodecArgs {
+pub struct EncodingArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
@@ -26,7 +28,9 @@ pub struct CodecArgs {
     format: Format,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    pub frame_size: u64,
+    frame_size: u64,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
@@ -40,9 +44,28 @@ const FORMATS: &[(&str, Format, &str)] = &[
     ("none", Format::None, "A plain .tar, not read by Agave"),
 ];
 
-impl CodecArgs {
-    /// Builds the codec; warns if not every client reads its format.
-    pub fn codec(&self, ui: &Ui) -> Result<Codec> {
+impl EncodingArgs {
+    /// Builds the options, with as many workers as fit beside `other_bytes` into the memory limit of the process. Lowers the
+    /// process's priority: see [`IoPolicyArgs::apply`]. Warns if not every client reads the format.
+    pub fn options(
+        &self,
+        memory_bytes: Option<u64>,
+        other_bytes: u64,
+        io_policy: &IoPolicyArgs,
+        ui: &Ui,
+    ) -> Result<EncodingOptions> {
+        let codec = self.codec(ui)?;
+        let threads = self.workers.that_fit(|| worker_memory_bytes(&codec, self.frame_size), other_bytes, ui)?;
+        let options = EncodingOptions::default().codec(codec).frame_size_bytes(self.frame_size).threads(threads);
+        Ok(options.memory_bytes(memory_bytes).io_policy(io_policy.apply(ui)))
+    }
+
+    /// Most memory of what decodes archives of which a new one is made.
+    pub fn decoding_bytes(&self) -> u64 {
+        decoding_side_bytes(self.frame_size)
+    }
+
+    fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match (&self.format, self.zstd_level) {
             (Format::Zstd { .. }, Some(level)) => Format::Zstd { level },
             (format, None) => format.clone(),

@@ -10,8 +10,8 @@ use slotpress::inspect::inspect_archive;
 use slotpress::rules::{SnapshotClient as Client, names_of};
 use slotpress::synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 use slotpress::{
-    ArchiveOptions, ArchiveReport, Error, IoContext, LedgerPaths, NamedArchive, RestoreOptions, RestoreReport,
-    RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify, verify_ledger,
+    ArchiveOptions, ArchiveReport, EncodingOptions, Error, IoContext, LedgerPaths, NamedArchive, RestoreOptions,
+    RestoreReport, RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify, verify_ledger,
 };
 use slotpress_base::text::ShowPath;
 
@@ -162,7 +162,8 @@ impl Demo<'_> {
     }
 
     fn archive(&self, ledger: &Path, base_slot: Option<u64>) -> Result<ArchiveReport> {
-        let options = ArchiveOptions::new(ledger).base_slot(base_slot).threads(self.threads);
+        let options =
+            ArchiveOptions::new(ledger).base_slot(base_slot).encoding(EncodingOptions::default().threads(self.threads));
         let report = archive(&options, Sink::dir(&self.archives), self.ui)?;
         self.result(&report.name.to_string());
         let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);

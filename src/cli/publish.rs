@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::Keep;
 use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
-use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::publish::{
     Event, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT, PublishOptions, Published, Writer, preview, publish,
 };
@@ -18,8 +17,7 @@ use slotpress::stores::Target;
 use slotpress::{CheckOptions, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
 
-use super::arguments::WorkerArgs;
-use super::codec::CodecArgs;
+use super::codec::EncodingArgs;
 use super::io_policy::IoPolicyArgs;
 use super::lines::time_now;
 use super::network::ConnectionArgs;
@@ -61,9 +59,7 @@ pub struct PublishArgs {
     #[arg(long)]
     check_pairs: bool,
     #[command(flatten)]
-    codec: CodecArgs,
-    #[command(flatten)]
-    workers: WorkerArgs,
+    encoding: EncodingArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check
     /// [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
@@ -187,10 +183,8 @@ fn say_current(ui: &Ui) {
 
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
-    let codec = args.codec.codec(ui)?;
     let memory_bytes = planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT);
-    let other_bytes = decoding_side_bytes(args.codec.frame_size).saturating_add(memory_bytes);
-    let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
+    let other_bytes = args.encoding.decoding_bytes().saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
     options.stores.s3 = args.connection.stores.s3();
@@ -198,12 +192,8 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     options.recompress = RecompressOptions::default()
-        .codec(codec)
-        .frame_size_bytes(args.codec.frame_size)
-        .threads(threads)
-        .memory_bytes(args.memory)
-        .check(CheckOptions::default().memory_bytes(memory_bytes))
-        .io_policy(args.io_policy.apply(ui));
+        .encoding(args.encoding.options(args.memory, other_bytes, &args.io_policy, ui)?)
+        .check(CheckOptions::default().memory_bytes(memory_bytes));
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }

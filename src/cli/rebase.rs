@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
-use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{
     ArchiveOptions, ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink,
     ledger_as_archive, rebase,
@@ -13,8 +12,7 @@ use slotpress::{
 use slotpress_base::text::ShowPath;
 
 use super::archive::{print_root, skip_existing};
-use super::arguments::WorkerArgs;
-use super::codec::{self, CodecArgs};
+use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
 use super::network::{ArchiveInput, NetworkArgs, Reads};
 use super::output::Output;
@@ -39,9 +37,7 @@ pub struct RebaseArgs {
     #[arg(short, long = "output", value_name = "TARGET", required_unless_present = "dry_run")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
-    pub codec: CodecArgs,
-    #[command(flatten)]
-    pub workers: WorkerArgs,
+    pub encoding: EncodingArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for comparing the states; data
     /// that does not fit is spilled to the output directory [default: 1GiB for comparing]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
@@ -78,7 +74,6 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
 
 /// Makes the archive; the new state is that of a ledger if one is given.
 pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Result<()> {
-    let codec = args.codec.codec(ui)?;
     let check = CheckOptions::default()
         .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))
         .temporary_dir(args.temporary_dir.clone())
@@ -93,23 +88,15 @@ pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Resul
         _ => None,
     };
     let output_bytes = output.as_ref().map_or(0, Output::memory_bytes);
-    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output_bytes;
-    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
-    let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
-    let options = RebaseOptions::default()
-        .codec(codec)
-        .frame_size_bytes(args.codec.frame_size)
-        .threads(threads)
-        .memory_bytes(output.as_ref().map_or(args.memory, |output| output.left_of(args.memory)))
-        .check(check)
-        .io_policy(args.io_policy.apply(ui));
+    let other_bytes = args.encoding.decoding_bytes() + check.memory_bytes + output_bytes;
+    let memory_bytes = output.as_ref().map_or(args.memory, |output| output.left_of(args.memory));
+    let encoding = args.encoding.options(memory_bytes, other_bytes, &args.io_policy, ui)?;
+    let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let open = |path| ArchiveInput::open(path, READS, &args.network, ui);
     let onto = open(&args.onto)?;
     let full = if ledger.is_none() { Some(open(&args.new_full)?) } else { None };
     let incremental = args.new_incremental.as_deref().map(open).transpose()?;
-    let ledger = ledger
-        .map(|ledger| ledger_as_archive(&ledger.threads(threads).io_policy(options.io_policy.clone()), ui))
-        .transpose()?;
+    let ledger = ledger.map(|ledger| ledger_as_archive(&ledger.encoding(encoding), ui)).transpose()?;
     let Some(new) = full.as_ref().map(ArchiveInput::named).or(ledger.as_ref()) else { return Ok(()) };
     let input = RebaseInput { new, incremental: incremental.as_ref().map(ArchiveInput::named), onto: onto.named() };
     let mut nothing = io::sink();

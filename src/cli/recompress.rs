@@ -5,13 +5,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::codec::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
 
 use super::archive::{print_root, shown_path, skip_existing};
-use super::arguments::WorkerArgs;
 use super::check::{self, CheckArgs};
-use super::codec::{self, CodecArgs};
+use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
 use super::network::{ConnectionArgs, refuse_url};
 use super::output::Output;
@@ -31,9 +29,7 @@ pub struct RecompressArgs {
     #[arg(short, long = "output", value_name = "TARGET")]
     output: PathBuf,
     #[command(flatten)]
-    codec: CodecArgs,
-    #[command(flatten)]
-    workers: WorkerArgs,
+    encoding: EncodingArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
     /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
@@ -88,23 +84,17 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         }
         false => RecompressSource::File(args.archive.clone()),
     };
-    let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
+    let check = args.check.options(args.memory);
     let output = Output::open(&args.output, args.memory, &args.connection)?;
-    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output.memory_bytes();
-    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
-    let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
+    let other_bytes = args.encoding.decoding_bytes() + check.memory_bytes + output.memory_bytes();
     let options = RecompressOptions::default()
-        .codec(codec)
-        .frame_size_bytes(args.codec.frame_size)
-        .threads(threads)
-        .memory_bytes(output.left_of(args.memory))
+        .encoding(args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?)
         .base_slot(args.base_slot)
         .base(args.base.clone())
         .incremental(args.incremental.clone())
         .genesis(args.genesis.clone())
         .for_agave(args.client.is_some())
-        .check(check)
-        .io_policy(args.io_policy.apply(ui));
+        .check(check);
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
         Some(stdout) => Sink::stream(stdout),

@@ -114,7 +114,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
             "zstd has no level {level}: 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1"
         )));
     }
-    crate::archive::check_frame_size(options.frame_size_bytes)?;
+    crate::archive::encoding::check_frame_size(options.frame_size_bytes)?;
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
     let input = Input::read(&options, progress)?;
     let mut rows = Vec::new();

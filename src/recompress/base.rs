@@ -16,7 +16,7 @@ use slotpress_read::{
     check_base, check_pair, judge_chains, judge_storage_map, read_again,
 };
 
-use super::Job;
+use super::plan::Job;
 
 pub struct Base {
     archive: Archive,
@@ -54,7 +54,7 @@ impl Base {
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
         let visitor = FirstPass { rules, size_limit: &SizeLimit::new(None), records: Some(&records), contents: () };
-        let mut read = self.archive.read(&Pass::new(options.threads, progress), &visitor)?;
+        let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         check_base(Some(self.slot), Some(bank.slot))?;
@@ -75,7 +75,7 @@ impl Base {
         Job { options, progress, .. }: Job<'_>,
     ) -> Result<()> {
         if wanted.iter().any(|number| *number >= first_storage) {
-            read_again(&self.archive, first_storage, Some(wanted), records, false, options.threads, progress)?;
+            read_again(&self.archive, first_storage, Some(wanted), records, false, options.encoding.threads, progress)?;
         }
         Ok(())
     }

@@ -21,8 +21,8 @@ use slotpress_read::{
     check_base, read_in_order,
 };
 
-use super::Job;
 use super::input::Input;
+use super::plan::Job;
 use super::reading::Decoded;
 
 /// What becomes of an entry.
@@ -145,7 +145,7 @@ impl Job<'_> {
             contents: Surveyed::default(),
         };
         // In order, and not by an index: what contradicts it in the middle would have to be taken out of the sums again.
-        let pass = Pass::new(options.threads, progress);
+        let pass = Pass::new(options.encoding.threads, progress);
         let mut read = read_in_order(archive.stream(progress), &pass, &reader, &mut NoEntrySink)?;
         let judged = reader.rules.finish(archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
@@ -201,10 +201,10 @@ impl Job<'_> {
     fn rent_epochs_of(self, path: &Path, base_slot: u64) -> Result<RentEpochs> {
         let (options, progress) = (self.options, self.progress);
         let read = || {
-            let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
+            let archive = Archive::open(path, IndexPolicy::Hint, &options.encoding.io_policy)?;
             check_base(archive.base_slot(), Some(base_slot))?;
             progress.stage("Surveying", Some(archive.length_bytes()));
-            Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.threads, progress)?.stakes))
+            Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.encoding.threads, progress)?.stakes))
         };
         read().map_err(|error: Error| error.within_damaged(path.shown()))
     }

@@ -31,9 +31,9 @@ impl<'s> Input<'s> {
     pub fn open(source: Source, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             Source::File(path) => {
-                let _watch = options.io_policy.io_hint.watch([&path]);
+                let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 // The file is read in order; the index tells what it must contain.
-                let archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
+                let archive = Archive::open(&path, IndexPolicy::Hint, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             Source::Stream(file) => {

@@ -14,9 +14,9 @@ use slotpress_read::{
     SizeLimit, StateCheck, judge_storage_map, read_in_order,
 };
 
-use super::Job;
 use super::convert::{Conversion, Treatment};
 use super::input::Input;
+use super::plan::Job;
 use crate::archive::reframe::FramesOut;
 
 pub struct Decoded {
@@ -60,7 +60,7 @@ impl Reading<'_> {
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let mut reframing = Reframing { frames, conversion: self.conversion, treatment: Treatment::Omit, number: 0 };
-        let stream = input.stream(&options.io_policy, self.job.progress);
+        let stream = input.stream(&options.encoding.io_policy, self.job.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         self.check_index(input, &reader.contents)?;
         let is_of_firedancer = read.is_of_firedancer || input.tail().is_some_and(is_noted);

@@ -8,9 +8,9 @@ use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
 use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, StateOutcome, Unpublished, read_again};
 
-use super::Job;
 use super::base::{Base, Newest};
 use super::input::Input;
+use super::plan::Job;
 use super::reading::Decoded;
 
 impl Job<'_> {
@@ -40,7 +40,7 @@ impl Job<'_> {
         written_file: Option<&Unpublished>,
     ) -> Result<(StateOutcome, StateCheck)> {
         let (options, base, progress) = (self.options, self.base, self.progress);
-        let threads = options.threads;
+        let threads = options.encoding.threads;
         let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
         let first_of_base = storages.len() as u32 + decoded.left_out as u32;
         if let Some(base) = base {
@@ -58,11 +58,13 @@ impl Job<'_> {
             let records = state.pass(task);
             if wanted.iter().any(|number| *number < first_of_base) {
                 // Index and superseded records are read by pieces that share pages.
-                let _watch = options.io_policy.io_hint.watch([&path]);
+                let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
-                    Some(file) => Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.io_policy)?,
+                    Some(file) => {
+                        Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.encoding.io_policy)?
+                    }
                     // A source is not known to be indexed rightly; what was just written is.
-                    None => Archive::open(&path, IndexPolicy::Ignore, &options.io_policy)?,
+                    None => Archive::open(&path, IndexPolicy::Ignore, &options.encoding.io_policy)?,
                 };
                 read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
             }

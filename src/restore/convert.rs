@@ -7,6 +7,7 @@ use slotpress_format::StorageFile;
 use slotpress_format::ledger::names::Extension;
 use slotpress_read::{Plan, Unpublished};
 
+use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::OpenSink;
 use crate::archive::{ArchiveOptions, write_planned};
 use crate::restore::assign::AssignedStorage;
@@ -46,7 +47,8 @@ impl Run<'_> {
         let id_of = |file: &StorageFile| ids.get(&(file.slot, file.id)).copied();
         let plan = Plan::of_unpacked(one.bank.clone(), snapshot, &id_of, io_policy.io_hint)?;
         self.progress.stage("Archiving", Some(plan.tar_bytes()));
-        let options = ArchiveOptions::new(self.target.ledger.path()).threads(*threads).io_policy(io_policy.clone());
+        let encoding = EncodingOptions::default().threads(*threads).io_policy(io_policy.clone());
+        let options = ArchiveOptions::new(self.target.ledger.path()).encoding(encoding);
         let file = Unpublished::create_in(&self.target.snapshots_dir)?;
         write_planned(&plan, &options, *threads, &mut OpenSink::Unnamed(&file), self.progress)?;
         Ok(file)

@@ -41,7 +41,7 @@ pub fn check_settings(options: &PublishOptions) -> Result<()> {
 
 /// Compression of rebased archives: zstd, because others have no place for the note that `rebase` made them.
 fn codec(options: &PublishOptions) -> Codec {
-    match &options.recompress.codec {
+    match &options.recompress.encoding.codec {
         codec if matches!(codec.format, Format::Zstd { .. }) => codec.clone(),
         codec => Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(codec.layout),
     }
@@ -70,13 +70,8 @@ pub fn make(order: &RebaseOrder, pins: &PinDir, targets: &[TargetWorker<'_>], pr
     let new = open(&|key| *key == (None, order.name.slot, order.name.hash))?;
     let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == order.name.base_slot)?;
     let recompress = &options.recompress;
-    let how = RebaseOptions::default()
-        .codec(codec(options))
-        .frame_size_bytes(recompress.frame_size_bytes)
-        .threads(recompress.threads)
-        .memory_bytes(recompress.memory_bytes)
-        .check(recompress.check.clone())
-        .io_policy(recompress.io_policy.clone());
+    let encoding = recompress.encoding.clone().codec(codec(options));
+    let how = RebaseOptions::default().encoding(encoding).check(recompress.check.clone());
     let file = pins.new_ready()?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
     let made = rebase(input, Sink::unnamed(&file), &how, progress)?;

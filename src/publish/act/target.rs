@@ -175,7 +175,7 @@ impl<'a> TargetWorker<'a> {
     }
 
     fn uploader<'u>(&'u self, there: &'u IndexedStore, progress: &'u dyn Progress) -> Uploader<'u> {
-        let io_hint = self.options.recompress.io_policy.io_hint;
+        let io_hint = self.options.recompress.encoding.io_policy.io_hint;
         Uploader { store: &there.store, journal: self.journal, io_hint, progress }
     }
 

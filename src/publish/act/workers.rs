@@ -22,6 +22,7 @@ use super::pins::PinDir;
 use super::rebasing::{self, RebaseOrder};
 use super::target::{TargetContents, TargetWorker, Task};
 use super::upload::Making;
+use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
 use crate::publish::remember::StateCheck;
@@ -204,10 +205,10 @@ fn prepare(
 /// Verifies an archive that is published without recompressing. This is stricter than the checks of `recompress`, which
 /// tolerates packing errors because it packs the entries anew.
 fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
-    let options =
-        VerifyOptions::default().check(how.check.clone()).threads(how.threads).io_policy(how.io_policy.clone());
+    let EncodingOptions { threads, io_policy, .. } = &how.encoding;
+    let options = VerifyOptions::default().check(how.check.clone()).threads(*threads).io_policy(io_policy.clone());
     // Superseded records are read a second time, in pieces that share pages: their pages are dropped only at the end.
-    let _watch = how.io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
+    let _watch = io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
     let archive = NamedArchive::from_path(path);
     let base = how.base.as_deref().map(NamedArchive::from_path);
     let report = match &base {

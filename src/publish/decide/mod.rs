@@ -248,7 +248,7 @@ impl<'a> State<'a> {
         let base = is.pinned.iter().find(is_base).map(|base| base.name.clone());
         let (state, mut made) = (state_of(&next.name, self.options), next.name.clone());
         if !self.options.is_as_is {
-            made.extension = self.options.recompress.codec.extension();
+            made.extension = self.options.recompress.encoding.codec.extension();
         }
         Some(Action::Prepare { source: next.name, base, made, state })
     }

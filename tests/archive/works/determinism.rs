@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress::{ArchiveOptions, Codec, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
 
 use crate::common::*;
@@ -12,8 +12,9 @@ const KIB: u64 = 1024;
 
 fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Vec<u8> {
     let out = temp_dir();
-    let options =
-        ArchiveOptions::new(ledger).codec(Codec::zstd(level)).frame_size_bytes(frame_size_bytes).threads(threads);
+    let options = ArchiveOptions::new(ledger).encoding(
+        EncodingOptions::default().codec(Codec::zstd(level)).frame_size_bytes(frame_size_bytes).threads(threads),
+    );
     let report = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
     fs::read(report.path.expect("a file")).expect("read")
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use slotpress::codec::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
-    ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, archive,
-    recompress, restore,
+    ArchiveOptions, Codec, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
+    archive, recompress, restore,
 };
 use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
 use slotpress_synth::{SynthOptions, synth};
@@ -55,21 +55,25 @@ impl Scene {
     }
 
     fn make_archive(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
-        let options = ArchiveOptions::new(&self.ledger)
-            .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
-            .frame_size_bytes(FRAME_SIZE_BYTES)
-            .threads(THREADS)
-            .io_policy(io_policy);
+        let options = ArchiveOptions::new(&self.ledger).encoding(
+            EncodingOptions::default()
+                .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
+                .frame_size_bytes(FRAME_SIZE_BYTES)
+                .threads(THREADS)
+                .io_policy(io_policy),
+        );
         archive(&options, Sink::dir(self.new_dir(name)), &NoProgress).expect("archived").path.expect("a path")
     }
 
     fn recompress(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
         let dir = self.new_dir(name);
-        let options = RecompressOptions::default()
-            .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
-            .frame_size_bytes(FRAME_SIZE_BYTES)
-            .threads(THREADS)
-            .io_policy(io_policy);
+        let options = RecompressOptions::default().encoding(
+            EncodingOptions::default()
+                .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
+                .frame_size_bytes(FRAME_SIZE_BYTES)
+                .threads(THREADS)
+                .io_policy(io_policy),
+        );
         let sink = Sink::dir(dir);
         let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
             .expect("recompressed");

@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use slotpress::codec::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
-    Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
-    RestoreReport, RestoreTarget, Sink, recompress, restore,
+    Codec, EncodingOptions, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout,
+    RestoreOptions, RestoreReport, RestoreTarget, Sink, recompress, restore,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
@@ -35,9 +35,12 @@ fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<Restore
 
 fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMode) -> Result<RecompressReport, Error> {
     let options = RecompressOptions::default()
-        .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(layout))
-        .frame_size_bytes(64 * 1024)
-        .threads(2)
+        .encoding(
+            EncodingOptions::default()
+                .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(layout))
+                .frame_size_bytes(64 * 1024)
+                .threads(2),
+        )
         .check(check(mode));
     recompress(RecompressSource::File(archive.to_path_buf()), Sink::dir(to).replace(true), &options, &NoProgress)
 }

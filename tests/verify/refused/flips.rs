@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::{ArchiveOptions, Codec, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
 use slotpress_read::{LocalFile, NamedArchive, Tail, verify_archives};
 
@@ -17,7 +17,8 @@ fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
-    let options = ArchiveOptions::new(ledger).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2);
+    let options = ArchiveOptions::new(ledger)
+        .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2));
     archive(&options, Sink::dir(dir), &NoProgress).expect("archived").path.expect("a file")
 }
 

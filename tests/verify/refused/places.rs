@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slotpress::{ArchiveOptions, Codec, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
 use slotpress_format::{Address, Entry, EntryKind, parse_seek_table, seek_table_bytes, seek_table_frame};
 use slotpress_read::{Check, Client, LocalFile, Rule, Tail, VerifyReport};
@@ -73,10 +73,9 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
-    let options =
-        ArchiveOptions::new(ledger).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2).read_back(
-            slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()),
-        );
+    let options = ArchiveOptions::new(ledger)
+        .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2))
+        .read_back(slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()));
     let path = archive(&options, Sink::dir(dir), &NoProgress).expect("archived, and read back").path.expect("a file");
     let bytes = std::fs::read(&path).expect("read");
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");

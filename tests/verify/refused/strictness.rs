@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
-use slotpress::{RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore};
+use slotpress::{
+    EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore,
+};
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
 use slotpress_read::{NamedArchive, VerifyReport, verify_archives, verify_ledger};
@@ -49,7 +51,7 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
         let out = dir.join(to);
         std::fs::create_dir_all(&out).expect("made");
         let sink = Sink::dir(out);
-        let mut options = RecompressOptions::default().threads(2);
+        let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
         recompress(RecompressSource::File(source.to_path_buf()), sink, &options, &NoProgress).ok()?.path
     };

@@ -79,7 +79,7 @@ impl Stops {
 
 /// Starts the threads that visit records, or takes the calling thread if no other can be started.
 fn start_workers<'scope, 'a: 'scope>(
-    scope: &'scope Scope<'scope, 'a>,
+    scope: &'scope Scope<'scope, '_>,
     pass: &Pass<'_>,
     records: &'a dyn RecordVisitor,
     stops: &'scope Stops,

@@ -1,0 +1,98 @@
+//! How an archive is encoded: options that archiving, recompressing and rebasing share, and the workers that fit into memory.
+
+use derive_setters::Setters;
+use slotpress_base::quantity::bytes;
+use slotpress_base::{Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads};
+use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN};
+
+use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
+use crate::archive::layout::clustering_bytes;
+
+/// How an archive is encoded, and what that may take of the machine.
+#[derive(Clone, Debug, Setters)]
+#[non_exhaustive]
+pub struct EncodingOptions {
+    /// Format, compression level and record layout.
+    pub codec: Codec,
+    /// Bytes of tar in a frame, from 64 KiB to 32 MiB.
+    pub frame_size_bytes: u64,
+    /// Compressing threads, 1 to 1024; reduced to what fits into `memory_bytes`. About half as many decode, where an archive is
+    /// made of others.
+    pub threads: usize,
+    /// Limit in bytes of the memory of all workers' buffers; fewer workers start if it is too small.
+    #[setters(into)]
+    pub memory_bytes: Option<u64>,
+    /// Use of page cache, priority and rate limit.
+    pub io_policy: IoPolicy,
+}
+
+/// zstd level 1, frames of 8 MiB, one thread per core.
+impl Default for EncodingOptions {
+    fn default() -> Self {
+        Self {
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
+            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+            threads: available_threads(),
+            memory_bytes: None,
+            io_policy: IoPolicy::default(),
+        }
+    }
+}
+
+impl EncodingOptions {
+    /// Number of workers: `threads`, reduced to what fits into `memory_bytes` beside `other_bytes`.
+    ///
+    /// # Errors
+    /// The frame size is out of range, or not even one worker fits.
+    pub(crate) fn workers(&self, other_bytes: u64) -> Result<usize> {
+        check_frame_size(self.frame_size_bytes)?;
+        let threads = self.threads.max(1);
+        let Some(memory_bytes) = self.memory_bytes else { return Ok(threads) };
+        let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
+        match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
+            0 => {
+                let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(bytes);
+                let message =
+                    format!("a memory limit of {limit} does not suffice for one worker, which takes {needed}");
+                Err(Error::usage(message).with_hint("give more memory, smaller frames or a lower level"))
+            }
+            workers => Ok(workers.min(threads)),
+        }
+    }
+
+    /// Describes the plan of `workers`, for the operator.
+    pub(crate) fn describe(&self, workers: usize) -> String {
+        format!(
+            "workers: {workers}, frames of {}, page cache: {}",
+            bytes(self.frame_size_bytes),
+            self.io_policy.io_hint.as_str()
+        )
+    }
+}
+
+/// Checks that a frame size is within the limits of all clients.
+///
+/// # Errors
+/// If it is less than 64 KiB or more than 32 MiB.
+pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
+    if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("a frame size of {} is out of range", bytes(frame_size_bytes)))
+        .with_hint("a frame has 64KiB to 32MiB"))
+}
+
+/// Maximum memory of one worker in bytes: its frame, its output buffers, and zstd's context. The context is measured by
+/// compressing a frame of zeros, because its size depends only on level and frame size.
+///
+/// # Errors
+/// If there is not enough memory for one context.
+pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
+    let mut compressor = FrameCompressor::new(codec)?;
+    compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
+    let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
+    // One buffer more than these is in use overall; counting it for each worker errs on the safe side.
+    let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
+    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
+    Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
+}

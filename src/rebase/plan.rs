@@ -1,0 +1,287 @@
+//! What a rebase will do, and the steps that do it: check, read both states, write, read back.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use slotpress_base::progress::part_of;
+use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch};
+use slotpress_format::ledger::names::Extension;
+use slotpress_format::{ArchiveName, BankFile, END_OF_ARCHIVE_BYTES, Entry, EntryKind};
+use slotpress_read::archive::source::written;
+use slotpress_read::archive::{Archive, front};
+use slotpress_read::{
+    Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON,
+    VerifyOptions, judge_chains, read_back_archive, typical_records, verify_archives_showing,
+};
+
+use super::changes::{ChangeCounts, Changes};
+use super::output::{SlotsBetween, StateSum, Writing, Written};
+use super::states::{ITEM_BYTES, StateLog};
+use super::{RebaseInput, RebaseOptions, RebaseReport};
+use crate::archive::reframe::{decoding_side_bytes, reframe};
+use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::writer::{self, ArchiveWriter};
+
+/// A rebase whose archives are open, and make a pair as far as their bank files tell.
+pub struct Plan<'a> {
+    job: Job<'a>,
+    sink: Sink<'a>,
+    stopwatch: Stopwatch,
+}
+
+/// What all steps of rebasing need.
+struct Job<'a> {
+    options: &'a RebaseOptions,
+    full: NamedArchive,
+    incremental: Option<NamedArchive>,
+    onto: NamedArchive,
+    workers: usize,
+    progress: &'a dyn Progress,
+}
+
+/// Both states, read and checked, and what differs between them.
+struct Compared {
+    old: BankFile,
+    new: BankFile,
+    changes: Changes,
+    spilled_bytes: u64,
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(
+        input: RebaseInput<'_>,
+        sink: Sink<'a>,
+        options: &'a RebaseOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let stopwatch = Stopwatch::start();
+        let sink = sink.kept()?;
+        let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
+        if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
+            return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
+                .with_hint("an incremental archive goes on a full one: give that"));
+        }
+        let (full, onto) = (opened(input.new)?, opened(input.onto)?);
+        let incremental = input.incremental.map(opened).transpose()?;
+        let job = Job { options, full, incremental, onto, workers, progress };
+        let newest = job.incremental.as_ref().unwrap_or(&job.full);
+        judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)?;
+        if job.front_of(&job.full)?.lacks_stakes() {
+            return Err(of_firedancer());
+        }
+        Ok(Self { job, sink, stopwatch })
+    }
+
+    /// Reads both states, writes the archive, reads it back, and gives it its name.
+    pub fn execute(self) -> Result<RebaseReport> {
+        let Self { job, sink, stopwatch } = self;
+        let (options, progress) = (job.options, job.progress);
+        let codec = &options.encoding.codec;
+        let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
+        let input_bytes = new_bytes + job.onto.length_bytes()?;
+        let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
+        job.announce(input_bytes)?;
+        let compared = job.compare(&options.check.spill_dir(sink.parent()), unpacked_bytes)?;
+        let Compared { old, new, changes, spilled_bytes } = &compared;
+        let name = ArchiveName {
+            base_slot: Some(old.slot),
+            slot: new.slot,
+            hash: new.snapshot_hash(),
+            extension: codec.extension(),
+        };
+        sink.check_name(&name.to_string())?;
+        progress.stage("Rebasing", Some(input_bytes));
+        let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
+        let (entries, written) = job.write(&compared, &mut sink)?;
+        read_back(&sink, &name, options, progress)?;
+        progress.stage("Syncing", None);
+        progress.check()?;
+        let path = sink.publish(&name.to_string())?;
+        Ok(RebaseReport {
+            path,
+            name,
+            base_hash: old.snapshot_hash(),
+            changes: changes.counts,
+            storages: entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64,
+            input_bytes,
+            new_bytes,
+            tar_bytes: entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES,
+            output_bytes: written.length_bytes,
+            spilled_bytes: *spilled_bytes,
+            frames: written.frames,
+            root: written.root,
+            elapsed: stopwatch.elapsed(),
+            codec: codec.clone(),
+        })
+    }
+}
+
+impl Job<'_> {
+    /// The archives of the new state, oldest first.
+    fn new_archives(&self) -> impl DoubleEndedIterator<Item = &NamedArchive> {
+        [&self.full].into_iter().chain(&self.incremental)
+    }
+
+    fn reopened(&self, archive: &NamedArchive) -> Result<Archive> {
+        let source = archive.source.clone().ok_or_else(|| Error::failed("an archive is not open"))?;
+        Archive::of_source(source, archive.name.clone(), IndexPolicy::Hint, &self.options.encoding.io_policy)
+    }
+
+    fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
+        let front = front::bank(&self.reopened(archive)?)?;
+        front.ok_or_else(|| {
+            Error::damaged("its bank file cannot be found near its beginning").within(archive.path.shown())
+        })
+    }
+
+    fn announce(&self, input_bytes: u64) -> Result<()> {
+        let mut steps: Vec<Step> = self.new_archives().rev().chain([&self.onto]).map(step_of).collect::<Result<_>>()?;
+        // How long the result becomes, nobody knows yet.
+        let read_back_bytes = 0;
+        steps.extend([
+            Step::new("Comparing", Some(0)),
+            Step::new("Rebasing", Some(input_bytes)),
+            Step::new("Verifying", Some(read_back_bytes)),
+            Step::new("Syncing", Some(0)),
+        ]);
+        self.progress.steps(&steps);
+        Ok(())
+    }
+
+    /// Verifies both states while their records are logged, and compares the logs.
+    fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
+        let (encoding, check) = (&self.options.encoding, &self.options.check);
+        let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
+        let log = StateLog::new(check.memory_bytes / 2, spill_dir, room_bytes)?;
+        let within = &part_of(self.progress);
+        let half = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2);
+        let half = half.temporary_dir(spill_dir.to_path_buf());
+        let read = |full, incremental, check: CheckOptions| {
+            let options = VerifyOptions::default().check(check);
+            let options = options.threads(encoding.threads).io_policy(encoding.io_policy.clone());
+            read_state(&log, full, incremental, &options, within)
+        };
+        let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone())?;
+        let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None))?;
+        judge_pair(&old, &new)?;
+        self.progress.stage("Comparing", None);
+        let spilled_bytes = log.items.spilled_bytes();
+        let changes = Changes::of(&log, old_reading, new_reading, encoding.threads, check.memory_bytes / 2)?;
+        Ok(Compared { old, new, changes, spilled_bytes })
+    }
+
+    /// Writes what changed, and checks that the old state and it add up to the new one.
+    fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::Written)> {
+        let Compared { old, new, changes, .. } = compared;
+        let encoding = &self.options.encoding;
+        let archives: Vec<Archive> = self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
+        let old_archive = self.reopened(&self.onto)?;
+        let sink_path = sink.path();
+        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+        let (workers, is_unwanted) = (self.workers, AtomicBool::default());
+        let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
+            let slots = SlotsBetween { old: old.slot, new: new.slot };
+            let (archives, places) = (&archives[..], new.places);
+            let writing =
+                Writing { new: archives, old: &old_archive, slots, places, changes, threads: workers, progress: reads };
+            writing.run(frames)
+        })?;
+        check_sum(old, new, changes.counts, &written)?;
+        let note = format!("{REBASED_ON}{}", old.snapshot_hash());
+        let made = writer.finish(written.entries.iter().copied(), Some(&note), encoding.frame_size_bytes)?;
+        Ok((written.entries, made))
+    }
+}
+
+/// Checks that the old state and what was written add up to the new one.
+fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &Written) -> Result<()> {
+    let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
+    let mut sum = sum_of(old);
+    sum.subtract(&written.outdated);
+    sum.add(&written.written);
+    let has_all = (written.records, written.tombstones) == (accounts_changed + accounts_new, accounts_closed);
+    if has_all && sum == sum_of(new) {
+        return Ok(());
+    }
+    Err(Error::damaged("the archives do not add up to the new state: they changed while they were read")
+        .with_hint("try again; if it happens again, suspect the disk or the memory"))
+}
+
+/// Opens a file once for all readings: what takes its path meanwhile does not count.
+fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
+    match &archive.source {
+        Some(_) => Ok(archive.clone()),
+        None => Ok(NamedArchive::from_source(Arc::new(LocalFile::open(&archive.path)?), archive.name.clone())),
+    }
+}
+
+fn step_of(archive: &NamedArchive) -> Result<Step> {
+    Ok(Step::new("Verifying", Some(archive.length_bytes()?)))
+}
+
+/// About how long the tar inside is.
+fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
+    let is_tar = archive.name.as_ref().is_some_and(|name| name.extension == Extension::Tar);
+    Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
+}
+
+/// Refuses states of which the second does not come after the first.
+fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
+    if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
+        return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
+    }
+    if new.is_for_firedancer_only() {
+        return Err(of_firedancer());
+    }
+    match old.slot.cmp(&new.slot) {
+        std::cmp::Ordering::Less => Ok(()),
+        std::cmp::Ordering::Equal => {
+            Err(Error::usage(format!("both states are of slot {}: there is nothing to rebase", old.slot)))
+        }
+        std::cmp::Ordering::Greater => Err(Error::usage(format!(
+            "the full archive is of slot {}, newer than the state of slot {} that is to go on it",
+            old.slot, new.slot
+        ))),
+    }
+}
+
+/// Error for a new state whose documents, or rent epochs of vote accounts, Agave would not take.
+fn of_firedancer() -> Error {
+    Error::usage("the new state is Firedancer's: what Agave needs for it is not in the archive")
+        .with_hint("convert it with `recompress` first")
+}
+
+/// Verifies a state while its records are logged. Returns its bank file, and the number of the reading.
+fn read_state(
+    log: &StateLog,
+    full: &NamedArchive,
+    incremental: Option<&NamedArchive>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<(BankFile, usize)> {
+    let (report, bank) = verify_archives_showing(full, incremental, options, log, progress)?;
+    let path = || incremental.unwrap_or(full).path.shown();
+    if let Some(failure) = report.failures.iter().find(|failure| failure.rule.is_refused()) {
+        let place = failure.place.path.as_ref().map_or_else(path, |path| path.shown());
+        return Err(failure.to_error().within(place));
+    }
+    if let Some(why) = report.checks.iter().find(|check| check.name == Check::State).and_then(|it| it.skipped.as_ref())
+    {
+        return Err(Error::damaged(format!("the state cannot be checked: {why}")).within(path()));
+    }
+    let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file").within(path()))?;
+    Ok((bank, log.end_state()?))
+}
+
+fn sum_of(bank: &BankFile) -> StateSum {
+    StateSum { lattice: bank.lattice_hash.clone(), lamports: u128::from(bank.capitalization) }
+}
+
+/// Reads a written file before it gets its name. Its state was checked already, as a sum.
+fn read_back(sink: &OpenSink<'_>, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
+    let Some(file) = sink.file() else { return Ok(()) };
+    let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);
+    let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+    read_back_archive(&check, &archive, None, options.encoding.threads, progress).map(drop)
+}

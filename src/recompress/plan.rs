@@ -1,0 +1,300 @@
+//! What a recompression will do, and the steps that do it: check, plan, write, read back.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Space, Step, Stopwatch, quantity};
+use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind};
+use slotpress_read::archive::front::RECOMPRESSED;
+use slotpress_read::archive::source::written;
+use slotpress_read::conversion::CONVERTED;
+use slotpress_read::{
+    Assurance, CheckOptions, Client, NamedArchive, SizeLimit, StateCheck, StateOutcome, judge_expected,
+    read_back_archive_on,
+};
+
+use super::base::Base;
+use super::convert::{Conversion, not_possible};
+use super::input::Input;
+use super::reading::{Decoded, Reading};
+use super::state::pipe_to_pipe;
+use super::{RecompressOptions, RecompressReport, Source};
+use crate::archive::layout::warn_left_as_is;
+use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
+use crate::archive::sink::{OpenSink, Place, Sink};
+use crate::archive::writer::{ArchiveWriter, Written};
+
+/// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
+const RATIO_MAX: u64 = 8;
+
+/// A recompression whose sources are open, and of which is known that it may be made.
+pub struct Plan<'a, 's> {
+    options: &'a RecompressOptions,
+    input: Input<'a>,
+    /// The full archive below an incremental one, if it is given.
+    base: Option<Base>,
+    base_slot: Option<u64>,
+    checks_state: bool,
+    /// True if an archive of Firedancer's may be changed: source and result are files, and the state is checked.
+    is_convertible: bool,
+    sink: Sink<'s>,
+    /// The name of the result; that of a stream is known at its end.
+    name: Option<ArchiveName>,
+    workers: usize,
+    stopwatch: Stopwatch,
+    progress: &'s dyn Progress,
+}
+
+/// What all steps of recompressing need.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    pub options: &'a RecompressOptions,
+    pub base: Option<&'a Base>,
+    pub base_slot: Option<u64>,
+    pub progress: &'a dyn Progress,
+}
+
+/// What was written.
+struct Made {
+    decoded: Decoded,
+    storages: u64,
+    tar_bytes: u64,
+    written: Written,
+}
+
+impl<'a, 's> Plan<'a, 's> {
+    /// Checks what can be checked before the source is read. `wish` can interrupt waiting for a stream.
+    pub fn new(
+        source: Source,
+        sink: Sink<'s>,
+        options: &'a RecompressOptions,
+        wish: &'a dyn Progress,
+        progress: &'s dyn Progress,
+    ) -> Result<Self> {
+        let stopwatch = Stopwatch::start();
+        let sink = sink.kept()?;
+        let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
+        let base_slot = base_slot_of(&source, options)?;
+        let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
+        let is_convertible = check_ways(&source, &sink.place, options, base_slot, checks_state)?;
+        let input = Input::open(source, options, wish)?;
+        if let Input::File { archive, .. } = &input {
+            SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
+        }
+        let base = options.base.as_deref().zip(base_slot);
+        let base = base.map(|(path, slot)| Base::open(path, slot, input.member(), &options.encoding.io_policy));
+        let base = base.transpose()?;
+        let name =
+            input.name().map(|name| ArchiveName { extension: options.encoding.codec.extension(), ..name.clone() });
+        name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
+        if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
+            check_room(dir, length_bytes, progress)?;
+        }
+        Ok(Self {
+            options,
+            input,
+            base,
+            base_slot,
+            checks_state,
+            is_convertible,
+            sink,
+            name,
+            workers,
+            stopwatch,
+            progress,
+        })
+    }
+
+    /// Writes the archive, reads it back where it was converted, and gives it its name. `is_unwanted` becomes true once the rest
+    /// of a stream is not wanted.
+    pub fn execute(self, is_unwanted: &AtomicBool) -> Result<RecompressReport> {
+        let Self { options, mut input, base, base_slot, checks_state, is_convertible, progress, workers, .. } = self;
+        let job = Job { options, base: base.as_ref(), base_slot, progress };
+        let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
+        let mut sink = self.sink.open(self.name.as_ref(), bytes_max, progress)?;
+        let conversion = job.survey(&input, sink.file_path(), is_convertible)?;
+        let conversion = conversion.as_ref();
+        job.announce(&input, workers);
+        // What is made anew is verified as a whole.
+        let state = (checks_state && conversion.is_none())
+            .then(|| job.new_state_check(&input, sink.file_path(), false))
+            .transpose()?;
+        let Made { decoded, storages, tar_bytes, written } =
+            job.write(&mut input, &mut sink, workers, state.as_ref(), conversion, is_unwanted)?;
+        let extension = options.encoding.codec.extension();
+        let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
+        let outcome = match (state, conversion) {
+            (Some(state), _) => job.finish_state(state, &decoded, &input, sink.file())?.0,
+            (None, Some(conversion)) => {
+                verify_converted(&sink, &name, options, progress)?;
+                conversion.outcome.clone()
+            }
+            (None, None) => StateOutcome::not_asked(),
+        };
+        judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
+            .map_err(|error| error.within_damaged(input.place()))?;
+        let assurance = Assurance::new(outcome, &decoded.bank, input.tail().is_some());
+        job.judge_kind(&decoded, conversion, &input)?;
+
+        progress.stage("Syncing", None);
+        progress.check()?;
+        let path = sink.publish(&name.to_string())?;
+        Ok(RecompressReport {
+            path,
+            name,
+            storages,
+            input_bytes: decoded.input_bytes,
+            tar_bytes,
+            output_bytes: written.length_bytes,
+            frames: written.frames,
+            root: written.root,
+            assurance,
+            elapsed: self.stopwatch.elapsed(),
+            codec: options.encoding.codec.clone(),
+        })
+    }
+}
+
+impl Job<'_> {
+    fn announce(self, input: &Input<'_>, workers: usize) {
+        let Self { options, base, progress, .. } = self;
+        let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
+        steps.extend(base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));
+        steps.push(Step::new("Syncing", Some(0)));
+        progress.steps(&steps);
+        let length = input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes);
+        progress.detail(&format!("plan: {length} to read; {}", options.encoding.describe(workers)));
+        progress.stage("Recompressing", input.length_bytes());
+    }
+
+    fn write(
+        self,
+        input: &mut Input<'_>,
+        sink: &mut OpenSink<'_>,
+        workers: usize,
+        state: Option<&StateCheck>,
+        conversion: Option<&Conversion>,
+        is_unwanted: &AtomicBool,
+    ) -> Result<Made> {
+        let encoding = &self.options.encoding;
+        let sink_path = sink.path();
+        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+        let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
+            let reading = Reading { job: self, threads: workers, state, conversion, reads };
+            reading.run(input, frames).map_err(|error| error.within_damaged(input.place()))
+        };
+        let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
+        let converted = conversion.map(Conversion::entries);
+        let entries = converted.as_ref().unwrap_or(&decoded.entries);
+        let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64;
+        let tar_bytes = entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
+        let note = match conversion {
+            Some(Conversion { bank: Some(_), .. }) => Some(CONVERTED),
+            _ => decoded.is_of_firedancer.then_some(RECOMPRESSED),
+        };
+        let written = writer.finish(entries.iter().copied(), note, encoding.frame_size_bytes)?;
+        warn_left_as_is(written.frames.left_as_is, self.progress);
+        Ok(Made { decoded, storages, tar_bytes, written })
+    }
+
+    /// Warns of what no client, or not every one, loads; fails if Agave was asked for and does not.
+    fn judge_kind(self, decoded: &Decoded, conversion: Option<&Conversion>, input: &Input<'_>) -> Result<()> {
+        let Self { options, progress, .. } = self;
+        if decoded.left_out > 0 {
+            progress
+                .warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
+        }
+        match conversion {
+            Some(Conversion { bank: Some(_), .. }) => {}
+            None if decoded.bank.is_for_firedancer_only() && (options.for_agave || !decoded.is_of_firedancer) => {
+                let why = "only Firedancer loads it, but it is not laid out as Firedancer writes it";
+                return Err(Error::damaged(why).within(input.place()));
+            }
+            None if decoded.bank.lacks_stakes() => progress.warn(
+                "this archive is Firedancer's, and only Firedancer of August 2026 loads it; from a file into a file, with its \
+                 state checked, it becomes one that newer versions load; it can be converted for Agave",
+            ),
+            _ if decoded.bank.is_for_firedancer_only() => {
+                progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a source and a sink between which the checks that are asked for cannot be made. Returns whether an archive of
+/// Firedancer's may be changed on the way.
+fn check_ways(
+    source: &Source,
+    place: &Place<'_>,
+    options: &RecompressOptions,
+    base_slot: Option<u64>,
+    checks_state: bool,
+) -> Result<bool> {
+    if checks_state && matches!((source, place), (Source::Stream(_), Place::Stream(_))) {
+        return Err(pipe_to_pipe());
+    }
+    let is_file_to_file = matches!((source, place), (Source::File(_), Place::Kept(_) | Place::Unnamed(_)));
+    let is_convertible = checks_state && is_file_to_file;
+    if options.for_agave && !is_convertible {
+        return Err(not_possible());
+    }
+    if options.incremental.is_some() && base_slot.is_some() {
+        return Err(Error::usage(
+            "an incremental archive goes on a full one, but this is an incremental archive itself",
+        ));
+    }
+    if options.base.is_some() && !checks_state {
+        return Err(Error::usage("a base serves only to check the state, but only frames are to be checked"));
+    }
+    Ok(is_convertible)
+}
+
+/// Refuses a directory that has no room for half of the source, and warns of one that has none for all of it: how long the
+/// result becomes is known at the end.
+fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
+    Space::new(dir, source_bytes / 2)?.check()?;
+    if let Err(error) = Space::new(dir, source_bytes)?.check() {
+        progress.warn(&format!("{error}, if the result is as long as the source"));
+    }
+    Ok(())
+}
+
+/// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it, or the
+/// newest Firedancer.
+fn verify_converted(
+    sink: &OpenSink<'_>,
+    name: &ArchiveName,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let Some(file) = sink.file() else { return Err(pipe_to_pipe()) };
+    let check = CheckOptions::default()
+        .memory_bytes(options.check.memory_bytes)
+        .temporary_dir(options.check.spill_dir(file.path().parent()));
+    let base = options.base.as_deref().map(NamedArchive::from_path);
+    let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+    let clients = if options.for_agave { &Client::AGAVE[..] } else { &[Client::Firedancer] };
+    read_back_archive_on(&check, &archive, base.as_ref(), clients, options.encoding.threads, progress).map(drop)
+}
+
+/// The slot that the source builds on, as its name or the options tell.
+fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u64>> {
+    let name = match source {
+        Source::File(path) => ArchiveName::from_path(path),
+        Source::Stream(_) => None,
+    };
+    match (name, &options.base) {
+        (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
+            Err(Error::usage("the base is the full archive below an incremental one, but this is a full archive"))
+        }
+        (Some(name), _) => Ok(name.base_slot),
+        (None, None) => Ok(options.base_slot),
+        (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
+            None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.shown()))
+                .with_hint(Hint::GiveBaseSlot)),
+            base_slot => Ok(base_slot),
+        },
+    }
+}
