@@ -101,7 +101,9 @@ fn killed_while_parts_are_sent() {
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &stage, &[]);
-    wait_for("two parts in the journal", || remembered_parts(&stage) == 2);
+    // Of an archive that is being made, the parts are remembered too, but only to be removed.
+    let is_ready = || uploads(&stage).values().any(|upload| upload["of"] != "");
+    wait_for("two parts of the ready archive in the journal", || is_ready() && remembered_parts(&stage) == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.fail_no_more();
