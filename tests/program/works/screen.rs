@@ -204,7 +204,7 @@ fn help_fits_80_columns() {
 /// A flag stands under the heading of what it is about.
 #[test]
 fn flags_stand_under_their_headings() {
-    for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
+    let flags_of = |command: &str| {
         let output = slotpress().args([command, "--help"]).output().expect("runs");
         let help = String::from_utf8(output.stdout).expect("text");
         let (mut heading, mut found) = (String::new(), Vec::new());
@@ -215,6 +215,16 @@ fn flags_stand_under_their_headings() {
             let flag = line.trim_start().split([' ', ',']).next().unwrap_or_default().to_string();
             found.push((flag, heading.clone()));
         }
+        (help, found)
+    };
+    for command in ["archive", "recompress", "rebase", "publish", "restore", "bootstrap"] {
+        let (help, found) = flags_of(command);
+        let under = found.iter().filter(|(flag, heading)| flag.starts_with("--") && heading == "Resource use:");
+        let flags: Vec<&str> = under.map(|(flag, _)| flag.as_str()).collect();
+        assert_eq!(flags, ["--io-hint", "--nice", "--max-rate"], "{command}: {help}");
+    }
+    for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
+        let (help, found) = flags_of(command);
         for (flag, of) in [("--allow-private", "Network:"), ("--proxy", "Network:"), ("--endpoint", "Stores:")] {
             assert!(found.contains(&(flag.to_string(), of.to_string())), "{command} {flag}: {help}");
         }
