@@ -130,13 +130,15 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
 }
 
 /// Gives up kept archives until the rest fits into `bytes_max`: first results of `rebase`, then the others, in each the
-/// oldest first; never those that must stay, nor the full archives under them.
+/// oldest first; never those that must stay, nor the full archives under them. Of the full archives of a slot, those go first
+/// that only an incremental archive held.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
     order.sort_by_key(|at| {
-        let archive = archives.get(*at)?;
-        Some((!archive.is_rebased(), base_of(archive), archive.is_full(), archive.name.slot))
+        let (archive, reason) = archives.get(*at).zip(reasons.get(*at))?;
+        let is_only_base = *reason == Some(Reason::Base);
+        Some((!archive.is_rebased(), base_of(archive), archive.is_full(), archive.name.slot, !is_only_base))
     });
     let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
     let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
