@@ -41,7 +41,7 @@ pub struct RebaseOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
     /// How both states are checked, and the memory for comparing them. Expected values are those of the new state. The mode is
-    /// always [`CheckMode::State`].
+    /// always [`CheckMode::State`](slotpress_read::CheckMode::State).
     pub check: CheckOptions,
 }
 
