@@ -1,20 +1,20 @@
 //! Looks at the validator's directories, the pins and the journal.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use slotpress_base::clock::{now, since_1970};
-use slotpress_base::{Error, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, BankFile};
+use slotpress_base::{Error, Result, ShowPath};
+use slotpress_format::BankFile;
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
 
+use super::Run;
 use super::index::Ready;
-use super::pins::{PinDir, Pinned, Writers, WrittenBy};
-use crate::publish::PublishOptions;
+use super::pins::{Pinned, Writers, WrittenBy};
+use crate::publish::decide::Facts;
 use crate::publish::decide::choose::{epoch_ends, key};
-use crate::publish::decide::{Facts, Judged};
-use crate::publish::remember::{Journal, StateCheck};
-
-use std::collections::BTreeSet;
-use std::time::Duration;
+use crate::publish::remember::StateCheck;
 
 /// A file modified within this time may still be being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -29,21 +29,15 @@ pub struct Eye {
 }
 
 impl Eye {
-    pub fn look(
-        &mut self,
-        options: &PublishOptions,
-        pins: &PinDir,
-        journal: &Journal,
-        progress: &dyn Progress,
-    ) -> Result<Facts> {
-        let seen = scan_names(&options.validator_dirs())?.archives().to_vec();
-        if options.keeps_epoch_ends && self.bank.is_none() {
+    pub fn look(&mut self, run: &Run<'_>) -> Result<Facts> {
+        let seen = scan_names(&run.options.validator_dirs())?.archives().to_vec();
+        if run.options.keeps_epoch_ends && self.bank.is_none() {
             self.bank = self.writers.any_bank(&seen);
         }
-        let pinned = pins.pinned()?;
-        let mut ready = pins.ready(&self.ready)?;
+        let (pinned, journal) = (run.pins.pinned()?, &run.pins.journal);
+        let mut ready = run.pins.ready(&self.ready)?;
         look_for_times(&mut ready, &self.ready);
-        ready.unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
+        ready.unusable().iter().for_each(|unusable| run.progress.warn(&unusable.to_string()));
         self.ready = ready;
         let newest = seen.iter().map(|archive| archive.name.slot).max();
         let names: BTreeSet<String> = pinned.iter().map(|archive| archive.name.to_string()).collect();
@@ -55,46 +49,37 @@ impl Eye {
         let ends_for = |(bank, newest): (&BankFile, u64)| {
             epoch_ends(&bank.slots_of_epoch_of(newest), first_slot.unwrap_or(newest))
         };
-        let refused = |archive: &&Archive| journal.read(|entries| entries.has_refused(archive));
+        let is_refused = |archive: &&Archive| journal.read(|entries| entries.has_refused(archive));
+        let states = journal.read(|entries| entries.states.clone());
+        let ready = |archive: &Archive| Ready {
+            archive: archive.clone(),
+            state: states.get(&archive.name.to_string()).copied().unwrap_or(StateCheck::Unchecked),
+            slot_time: self.ready.slot_time,
+        };
         Ok(Facts {
-            refused: seen.iter().filter(refused).map(|archive| key(&archive.name)).collect(),
+            now: Instant::now(),
+            refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
             epoch_ends: self.bank.as_ref().zip(newest).map(ends_for).unwrap_or_default(),
             // A time ahead was written before the clock jumped back: it says nothing.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
                 .map(Duration::from_secs),
-            ready: self.ready.archives().to_vec(),
+            ready: self.ready.archives().iter().map(ready).collect(),
             seen,
             pinned,
         })
     }
 
     /// Pins an archive. If that can never be, looks into the file: a few reads detect a damaged one.
-    pub fn pin(
-        &mut self,
-        archive: &Archive,
-        seen: &[Archive],
-        options: &PublishOptions,
-        pins: &PinDir,
-    ) -> Result<(Pinned, Judged)> {
-        let written_by = self.writers.written_by(options, seen, archive);
-        let pinned = pins.pin(archive, written_by)?;
-        let is_judged = matches!(pinned, Pinned::Never(_)) && written_by != WrittenBy::Agave;
-        let fault = Some(archive).filter(|_| is_judged).and_then(|it| judge_file(it).err());
-        let judged = match fault.filter(|fault| *fault != Fault::Unreadable) {
-            Some(fault) if archive.age(unix_ns(now())) >= WRITTEN_WITHIN => {
-                Judged::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))
-            }
-            Some(_) => Judged::Unfinished,
-            None => Judged::Sound,
-        };
-        Ok((pinned, judged))
-    }
-
-    /// A ready archive, as of the last look.
-    pub fn ready(&self, name: &ArchiveName, journal: &Journal) -> Option<Ready> {
-        let archive = self.ready.find(&name.to_string())?.clone();
-        let state = journal.read(|entries| entries.states.get(&name.to_string()).copied());
-        Some(Ready { archive, state: state.unwrap_or(StateCheck::Unchecked), slot_time: self.ready.slot_time })
+    pub fn pin(&mut self, archive: &Archive, seen: &[Archive], run: &Run<'_>) -> Result<Pinned> {
+        let written_by = self.writers.written_by(run.options, seen, archive);
+        let pinned = run.pins.pin(archive, written_by)?;
+        let Pinned::Never(why) = pinned else { return Ok(pinned) };
+        let fault = if written_by == WrittenBy::Agave { None } else { judge_file(archive).err() };
+        Ok(match fault {
+            None | Some(Fault::Unreadable) => Pinned::Never(why),
+            Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Pinned::Unfinished(why),
+            Some(fault) => Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown()))),
+        })
     }
 }

@@ -7,3 +7,23 @@ pub mod rebasing;
 pub mod target;
 pub mod upload;
 pub mod workers;
+
+use std::sync::mpsc::Sender;
+
+use slotpress_base::Progress;
+use slotpress_net::Client;
+
+use self::pins::PinDir;
+use self::workers::Message;
+use super::PublishOptions;
+
+/// What all threads of a run share.
+pub struct Run<'a> {
+    pub options: &'a PublishOptions,
+    pub pins: PinDir,
+    pub client: Client,
+    pub genesis: Option<Vec<u8>>,
+    /// Interrupts all threads at the user's request, and at the end of the run.
+    pub progress: &'a dyn Progress,
+    pub messages: Sender<Message>,
+}

@@ -44,13 +44,14 @@ const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno
 
 #[derive(Debug)]
 pub struct PinDir {
+    pub journal: Journal,
     top: Arc<KeptDir>,
     pinned: Arc<KeptDir>,
     ready: Arc<KeptDir>,
     quarantine: Arc<KeptDir>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Pinned {
     Yes,
     /// The validator has removed the archive meanwhile.
@@ -58,6 +59,9 @@ pub enum Pinned {
     /// The file changed, or its writer has it locked: to be tried again.
     NotNow,
     Never(String),
+    /// The same, but it may still be being written.
+    Unfinished(String),
+    Damaged(Error),
 }
 
 impl Drop for PinDir {
@@ -92,11 +96,8 @@ impl PinDir {
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
         check_pins(&quarantine, options)?;
-        Ok(Self { pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
-    }
-
-    pub fn journal(&self) -> Result<Journal> {
-        Journal::open(self.top.clone())
+        let journal = Journal::open(top.clone())?;
+        Ok(Self { journal, pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
     }
 
     pub fn free_bytes(&self) -> Option<u64> {

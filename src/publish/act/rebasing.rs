@@ -1,28 +1,18 @@
 //! Makes rebased archives: what brings nodes from an older full archive of a target to the newest one. On a thread of its own,
 //! because one takes long; at the lowest priority, because nobody waits for it.
 
-use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
+use slotpress_base::{CancelToken, Error, NICENESS_MAX, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
 use slotpress_read::NamedArchive;
 use slotpress_stores::{Store, Target};
 
 use super::index::IndexedStore;
-use super::pins::PinDir;
 use super::target::TargetWorker;
 use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
-
-/// A rebased archive to be made.
-#[derive(Clone, Debug)]
-pub struct RebaseOrder {
-    pub name: ArchiveName,
-    /// Number of the target that has both full archives.
-    pub from: usize,
-    pub cancel: CancelToken,
-}
 
 /// Checks the settings before anything is done.
 pub fn check_settings(options: &PublishOptions) -> Result<()> {
@@ -52,27 +42,27 @@ pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> Arch
 }
 
 /// Makes a rebased archive of two full ones of a target, and puts it among those that are ready.
-pub fn make(order: &RebaseOrder, pins: &PinDir, targets: &[TargetWorker<'_>], progress: &dyn Progress) -> Result<()> {
+pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
+    let TargetWorker { run, target, .. } = worker;
     if let Err(error) = stand_back(NICENESS_MAX) {
-        progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
+        run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
-    let progress = &order.cancel.with(progress);
+    let (progress, options) = (&cancel.with(run.progress), run.options);
     let gone = || Error::failed("its full archives are not there any more");
-    let TargetWorker { target, client, options, .. } = targets.get(order.from).ok_or_else(gone)?;
-    let store = Store::open(target, &options.stores, client)?;
+    let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::of(&store, "", false)?.ok_or_else(gone)?.read(progress)?;
     let open = |is_it: &dyn Fn(&Key) -> bool| {
         let name = index.find(is_it).ok_or_else(gone)?;
-        let source = store.open_source(&name.to_string(), order.cancel.clone())?;
+        let source = store.open_source(&name.to_string(), cancel.clone())?;
         Ok::<_, Error>(NamedArchive::from_source(source, Some(name.clone())))
     };
-    let new = open(&|key| *key == (None, order.name.slot, order.name.hash))?;
-    let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == order.name.base_slot)?;
+    let new = open(&|key| *key == (None, name.slot, name.hash))?;
+    let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
     let recompress = &options.recompress;
     let encoding = recompress.encoding.clone().codec(codec(options));
     let how = RebaseOptions::default().encoding(encoding).check(recompress.check.clone());
-    let file = pins.new_ready()?;
+    let file = run.pins.new_ready()?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
     let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
     file.publish(&made.name.to_string(), true).map(drop)

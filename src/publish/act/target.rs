@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -13,33 +12,21 @@ use slotpress_base::{
 };
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX};
-use slotpress_net::Client;
 use slotpress_read::LocalFile;
 use slotpress_read::archive::source::stream;
-use slotpress_stores::{Condition, Metadata, Put, Store};
+use slotpress_stores::{Condition, Metadata, Put, Store, Target};
 
+use super::Run;
 use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
 use super::pins::check_target;
 use super::upload::{Making, Sent, Uploader};
-use crate::publish::PublishOptions;
+use super::workers::Message;
+use crate::publish::decide::Order;
 use crate::publish::decide::choose::ArchiveSet;
-use crate::publish::remember::Journal;
 use crate::publish::tell::event::{Event, Published};
 
 /// Subdirectory for archives kept apart. It has an index of its own, which is never pruned.
 const KEPT: &str = "kept";
-
-#[derive(Clone, Debug)]
-pub enum Task {
-    Look,
-    Publish {
-        ready: Box<Ready>,
-        /// True to publish into `kept/`.
-        is_kept: bool,
-    },
-    /// Send an archive while it is still being made, then publish it.
-    HeadStart(Arc<Making>),
-}
 
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
@@ -52,52 +39,41 @@ pub struct TargetContents {
 }
 
 pub struct TargetWorker<'a> {
-    pub target: &'a slotpress_stores::Target,
-    pub client: &'a Client,
-    pub options: &'a PublishOptions,
-    pub journal: &'a Journal,
-    pub tell: &'a (dyn Fn(Event) + Sync),
-    pub genesis: Option<&'a [u8]>,
+    pub run: &'a Run<'a>,
+    pub target: &'a Target,
     /// Identity of the target's directory when it was last used.
-    pub was: Mutex<Option<Found>>,
-    pub ahead: Ahead,
+    was: Mutex<Option<Found>>,
+    ahead: Ahead,
 }
 
 impl<'a> TargetWorker<'a> {
-    pub fn new(
-        target: &'a slotpress_stores::Target,
-        client: &'a Client,
-        options: &'a PublishOptions,
-        journal: &'a Journal,
-        tell: &'a (dyn Fn(Event) + Sync),
-        genesis: Option<&'a [u8]>,
-    ) -> Self {
-        Self { target, client, options, journal, tell, genesis, was: Mutex::default(), ahead: Ahead::default() }
+    pub fn new(run: &'a Run<'a>, target: &'a Target) -> Self {
+        Self { run, target, was: Mutex::default(), ahead: Ahead::default() }
     }
 
-    /// Does one task; returns the target's contents afterwards. A failed task may be repeated.
-    pub fn run(&self, task: &Task, contents: &TargetContents, progress: &dyn Progress) -> Result<TargetContents> {
+    /// Does what is ordered; returns the target's contents afterwards. What failed may be repeated.
+    pub fn run(&self, order: &Order, making: Option<&Making>, mut contents: TargetContents) -> Result<TargetContents> {
         panic_point("publishing");
-        let mut contents = contents.clone();
         // Opened once: everything below works on the same directory, even if its path is changed meanwhile.
-        let store = &Store::open(self.target, &self.options.stores, self.client)?;
-        store.dir().map_or(Ok(()), |dir| check_target(dir, self.options))?;
-        match task {
+        let store = &Store::open(self.target, &self.run.options.stores, &self.run.client)?;
+        store.dir().map_or(Ok(()), |dir| check_target(dir, self.run.options))?;
+        match order {
             // If the directory was replaced, only its contents are reported: the planning thread decides anew.
-            _ if !self.is_as_before(store)? => self.look(&mut contents, store, progress)?,
-            Task::Look => self.look(&mut contents, store, progress)?,
-            Task::Publish { ready, is_kept } => self.put(&mut contents, store, ready, None, *is_kept, progress)?,
-            Task::HeadStart(making) => {
+            _ if !self.is_as_before(store)? => self.look(&mut contents, store)?,
+            Order::Look => self.look(&mut contents, store)?,
+            Order::Publish(ready, is_kept) => self.put(&mut contents, store, ready, None, *is_kept)?,
+            Order::HeadStart(_) => {
                 let there = self.made(store, false)?;
-                if let Some((ready, sent)) = self.uploader(&there, progress).send_while_made(making)? {
-                    self.put(&mut contents, store, &ready, sent, false, progress)?;
+                let sent = making.map(|making| self.uploader(&there).send_while_made(making)).transpose()?;
+                if let Some((ready, sent)) = sent.flatten() {
+                    self.put(&mut contents, store, &ready, sent, false)?;
                 }
             }
         }
         contents.free_bytes = store.dir().and_then(free_bytes);
         for dir in ["", KEPT] {
             if let Some(there) = IndexedStore::of(store, dir, false)? {
-                self.uploader(&there, progress).abort_abandoned()?;
+                self.uploader(&there).abort_abandoned()?;
             }
         }
         Ok(contents)
@@ -112,17 +88,17 @@ impl<'a> TargetWorker<'a> {
         if before.is_none_or(|before| before.is_same(&is_now)) {
             return Ok(true);
         }
-        self.journal.change(|entries| entries.targets.remove(&self.target.to_string()))?;
+        self.run.pins.journal.change(|entries| entries.targets.remove(&self.target.to_string()))?;
         self.tell_failure(changed(dir.path()));
         Ok(false)
     }
 
-    fn look(&self, contents: &mut TargetContents, store: &Store, progress: &dyn Progress) -> Result<()> {
+    fn look(&self, contents: &mut TargetContents, store: &Store) -> Result<()> {
         *contents = TargetContents::default();
-        self.genesis.map_or(Ok(()), |genesis| put_genesis(store, genesis, progress))?;
+        self.run.genesis.as_ref().map_or(Ok(()), |genesis| put_genesis(store, genesis, self.run.progress))?;
         for is_kept in [true, false] {
             if let Some(there) = IndexedStore::of(store, dir_of(is_kept), false)? {
-                self.publish(contents, &there, Step::Agree, is_kept, progress)?;
+                self.publish(contents, &there, Step::Agree, is_kept)?;
             }
         }
         Ok(())
@@ -136,13 +112,12 @@ impl<'a> TargetWorker<'a> {
         ready: &Ready,
         sent: Option<Sent>,
         is_kept: bool,
-        progress: &dyn Progress,
     ) -> Result<()> {
         let (start, there) = (Instant::now(), self.made(store, is_kept)?);
-        let uploader = self.uploader(&there, progress);
+        let uploader = self.uploader(&there);
         // Archives in `kept/` are never deleted, so there is no room to make.
         let dir = store.dir().filter(|_| !is_kept);
-        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false, progress);
+        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false);
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
             make_room()?;
         }
@@ -154,9 +129,9 @@ impl<'a> TargetWorker<'a> {
             }
             sent => sent?,
         }
-        self.publish(contents, &there, Step::Add(ready), is_kept, progress)?;
+        self.publish(contents, &there, Step::Add(ready), is_kept)?;
         store.dir().map_or(Ok(()), KeptDir::check_path)?;
-        (self.tell)(Event::Published(Published {
+        self.tell(Event::Published(Published {
             name: ready.archive.name.clone(),
             target: self.target.to_string(),
             is_kept,
@@ -174,14 +149,17 @@ impl<'a> TargetWorker<'a> {
         IndexedStore::of(store, dir_of(is_kept), true)?.ok_or_else(gone)
     }
 
-    fn uploader<'u>(&'u self, there: &'u IndexedStore, progress: &'u dyn Progress) -> Uploader<'u> {
-        let io_hint = self.options.recompress.encoding.io_policy.io_hint;
-        Uploader { store: &there.store, journal: self.journal, io_hint, progress }
+    fn uploader<'u>(&'u self, there: &'u IndexedStore) -> Uploader<'u> {
+        Uploader { run: self.run, store: &there.store }
+    }
+
+    fn tell(&self, event: Event) {
+        drop(self.run.messages.send(Message::Event(event)));
     }
 
     fn tell_failure(&self, error: Error) {
         let target = Some(self.target.to_string());
-        (self.tell)(Event::Failed { error, target, retry: None, is_of_hook: false });
+        self.tell(Event::Failed { error, target, retry: None, is_of_hook: false });
     }
 
     /// Changes an index, and deletes archives that were removed from it.
@@ -191,38 +169,42 @@ impl<'a> TargetWorker<'a> {
         there: &IndexedStore,
         step: Step<'_>,
         is_kept: bool,
-        progress: &dyn Progress,
     ) -> Result<()> {
-        let keep = self.options.keep.within(self.options.keep.within.max(self.options.grace));
+        let options = self.run.options;
+        let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| {
             let target = self.target.to_string();
-            self.journal.change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
+            self.run
+                .pins
+                .journal
+                .change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
         };
-        let index = there.publish(step, (!is_kept).then_some((&keep, &self.ahead)), &mut on_prune, progress)?;
+        let index =
+            there.publish(step, (!is_kept).then_some((&keep, &self.ahead)), &mut on_prune, self.run.progress)?;
         if is_kept {
             (contents.kept, contents.kept_bytes) = (index.published(), index.bytes());
             return Ok(());
         }
         (contents.published, contents.newest) = (index.published(), index.newest());
-        self.delete_pending(there, &index, progress)
+        self.delete_pending(there, &index)
     }
 
-    fn delete_pending(&self, there: &IndexedStore, index: &Index, progress: &dyn Progress) -> Result<()> {
+    fn delete_pending(&self, there: &IndexedStore, index: &Index) -> Result<()> {
         let target = self.target.to_string();
-        let pending = self.journal.read(|entries| entries.targets.get(&target).cloned()).unwrap_or_default();
+        let pending = self.run.pins.journal.read(|entries| entries.targets.get(&target).cloned()).unwrap_or_default();
         let (mut names, mut failed) = (Vec::new(), None);
         for name in pending.pending_deletes {
-            match there.delete(index, &name, progress) {
+            match there.delete(index, &name, self.run.progress) {
                 Ok(()) => names.push(name),
                 Err(error) => failed = Some(error),
             }
         }
         if !names.is_empty() {
-            self.journal.change(|entries| {
+            self.run.pins.journal.change(|entries| {
                 let pending = entries.targets.entry(target.clone()).or_default();
                 pending.pending_deletes.retain(|name| !names.contains(name));
             })?;
-            (self.tell)(Event::Pruned { target, names });
+            self.tell(Event::Pruned { target, names });
         }
         // The archive is published; deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));

@@ -3,6 +3,7 @@
 //! only after the archive is complete, checked and named, and discards them otherwise.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use rustix::fs::{AtFlags, CWD, fstat, linkat};
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
-use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, IoHint, Progress, Result};
+use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, Result};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
+use super::Run;
 use super::index::Ready;
-use crate::publish::remember::{Journal, PartsLog, StateCheck};
+use crate::publish::remember::{PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -33,7 +35,7 @@ pub type Sent = (Upload, u64);
 #[derive(Debug)]
 pub struct Making {
     pub name: ArchiveName,
-    state: StateCheck,
+    pub state: StateCheck,
     stage: Mutex<Stage>,
 }
 
@@ -64,10 +66,8 @@ impl Making {
 }
 
 pub struct Uploader<'a> {
+    pub run: &'a Run<'a>,
     pub store: &'a Store,
-    pub journal: &'a Journal,
-    pub io_hint: IoHint,
-    pub progress: &'a dyn Progress,
 }
 
 impl Uploader<'_> {
@@ -93,7 +93,7 @@ impl Uploader<'_> {
     pub fn send_while_made(&self, making: &Making) -> Result<Option<(Ready, Option<Sent>)>> {
         let (mut sent, mut source, mut buffer, mut has_failed) = (None, None, Vec::new(), false);
         loop {
-            self.progress.check()?;
+            self.run.progress.check()?;
             let stage = making.stage.lock().clone();
             match stage {
                 Stage::Over(None) => return Ok(None),
@@ -106,11 +106,11 @@ impl Uploader<'_> {
                 Stage::Grows { file, bytes_max } if !has_failed => {
                     if let Err(error) = self.send_more(making, &file, bytes_max, &mut sent, &mut buffer) {
                         (sent, has_failed) = (None, true);
-                        self.progress.detail(&format!("{} is sent when it is ready: {error}", making.name));
+                        self.run.progress.detail(&format!("{} is sent when it is ready: {error}", making.name));
                     }
                     source = Some(file);
                 }
-                Stage::Begun | Stage::Grows { .. } => wait(self.progress, PARTS_CHECK),
+                Stage::Begun | Stage::Grows { .. } => wait(self.run.progress, PARTS_CHECK),
             }
         }
     }
@@ -133,31 +133,42 @@ impl Uploader<'_> {
             *sent = Some((upload, 0));
         }
         match sent {
-            Some((upload, at)) if *at < there => {
-                let range = *at..at.saturating_add(PIECE_BYTES).min(there);
-                let piece = self.io_hint.read_range(file, &range, there, buffer).or_path("read", path)?;
-                upload.write(piece, self.progress)?;
-                *at = range.end;
-            }
+            Some((upload, at)) if *at < there => *at = self.send_piece(upload, file, path, *at..there, buffer)?,
             sent => {
                 // Writing nothing returns the error of a part that failed.
-                sent.as_mut().map_or(Ok(()), |(upload, _)| upload.write(&[], self.progress))?;
-                wait(self.progress, PARTS_CHECK);
+                sent.as_mut().map_or(Ok(()), |(upload, _)| upload.write(&[], self.run.progress))?;
+                wait(self.run.progress, PARTS_CHECK);
             }
         }
         Ok(())
     }
 
+    /// Sends the first bytes of what is left of a file; returns where they end.
+    fn send_piece(
+        &self,
+        upload: &mut Upload,
+        file: &File,
+        path: &Path,
+        left: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let end = left.start.saturating_add(PIECE_BYTES).min(left.end);
+        let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
+        let piece = io_hint.read_range(file, &(left.start..end), left.end, buffer).or_path("read", path)?;
+        upload.write(piece, self.run.progress)?;
+        Ok(end)
+    }
+
     /// Aborts multipart uploads that no run will resume. If the store fails, this is repeated after the next task.
     pub fn abort_abandoned(&self) -> Result<()> {
-        for (key, begun) in self.journal.read(|entries| entries.uploads.clone()) {
+        for (key, begun) in self.run.pins.journal.read(|entries| entries.uploads.clone()) {
             let name = key.rsplit('/').next().unwrap_or_default();
             if !begun.of.is_empty() || self.store.shown(name) != key {
                 continue;
             }
-            match self.store.abort(name, &begun.state, self.progress) {
-                Ok(()) => self.journal.end_upload(&key)?,
-                Err(error) => self.progress.detail(&format!("parts of {key} stay in the store: {error}")),
+            match self.store.abort(name, &begun.state, self.run.progress) {
+                Ok(()) => self.run.pins.journal.end_upload(&key)?,
+                Err(error) => self.run.progress.detail(&format!("parts of {key} stay in the store: {error}")),
             }
         }
         Ok(())
@@ -185,15 +196,15 @@ impl Uploader<'_> {
     fn begin(&self, name: &ArchiveName, root: Option<Root>, state: StateCheck, bytes_max: u64) -> Result<Upload> {
         let mut metadata = Metadata::of_archive(name, root);
         metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
-        self.store.upload(&name.to_string(), &metadata, bytes_max, false, self.progress)
+        self.store.upload(&name.to_string(), &metadata, bytes_max, false, self.run.progress)
     }
 
     /// Records the progress of an upload in the journal; `None` removes the record.
     fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<Option<PartsLog>> {
         let key = self.store.shown(&name.to_string());
         match state {
-            Some(state) => self.journal.begin_upload(&key, of, state).map(Some),
-            None => self.journal.end_upload(&key).map(|()| None),
+            Some(state) => self.run.pins.journal.begin_upload(&key, of, state).map(Some),
+            None => self.run.pins.journal.end_upload(&key).map(|()| None),
         }
     }
 
@@ -206,7 +217,7 @@ impl Uploader<'_> {
         match self.send_bytes(&mut upload, at, ready) {
             Ok(()) => {
                 let mut kept = None;
-                let done = upload.finish_or_keep(self.progress, &mut |state| kept = Some(state));
+                let done = upload.finish_or_keep(self.run.progress, &mut |state| kept = Some(state));
                 self.remember(name, tag, kept)?;
                 done.map(drop)
             }
@@ -219,9 +230,9 @@ impl Uploader<'_> {
 
     fn begin_or_resume(&self, ready: &Ready) -> Result<Sent> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
-        if let Some(begun) = self.journal.upload(&self.store.shown(&name))? {
+        if let Some(begun) = self.run.pins.journal.upload(&self.store.shown(&name))? {
             if begun.of != archive.etag() {
-                self.store.abort(&name, &begun.state, self.progress)?;
+                self.store.abort(&name, &begun.state, self.run.progress)?;
             } else if let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)? {
                 let at = upload.resumed_bytes();
                 return Ok((upload, at));
@@ -249,18 +260,15 @@ impl Uploader<'_> {
                 }
             }
             if at < bytes {
-                self.progress.check()?;
-                let end = at.saturating_add(PIECE_BYTES).min(bytes);
-                let piece = self.io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?;
-                upload.write(piece, self.progress)?;
-                at = end;
+                self.run.progress.check()?;
+                at = self.send_piece(upload, &file, &path, at..bytes, &mut buffer)?;
             } else if is_all {
                 return Ok(());
             } else {
                 // All but the last part are waited for: each one that arrives is recorded, and not sent again after a
                 // failure.
-                upload.write(&[], self.progress)?;
-                wait(self.progress, PARTS_CHECK);
+                upload.write(&[], self.run.progress)?;
+                wait(self.run.progress, PARTS_CHECK);
             }
         }
     }
@@ -276,6 +284,6 @@ impl Uploader<'_> {
             let tail = Tail::read(there.as_ref())?;
             return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
         }
-        has_same_content(&LocalFile::open(&archive.path())?, there.as_ref(), self.progress)
+        has_same_content(&LocalFile::open(&archive.path())?, there.as_ref(), self.run.progress)
     }
 }

@@ -1,30 +1,27 @@
-//! The threads of publishing: one prepares archives, one rebases, one per target publishes. They report to the planning thread by
-//! [`Message`].
+//! The threads of publishing: one at a time prepares an archive, one rebases, one per target publishes. They report to the planning
+//! thread by [`Message`].
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use slotpress_base::threads::{guarded, spawn};
-use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, Progress, ProgressEvent, Result};
+use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_net::{NetError, NetErrorKind};
 use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
 use slotpress_stores::Target;
 
 use super::index::Ready;
-use super::pins::PinDir;
-use super::rebasing::{self, RebaseOrder};
-use super::target::{TargetContents, TargetWorker, Task};
+use super::target::{TargetContents, TargetWorker};
 use super::upload::Making;
+use super::{Run, rebasing};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
+use crate::publish::decide::Order;
 use crate::publish::remember::StateCheck;
 use crate::publish::tell::event::Event;
 use crate::recompress::{RecompressOptions, Source, recompress};
@@ -42,112 +39,65 @@ pub enum Message {
     Target { at: usize, result: Result<TargetContents>, is_lasting: bool },
 }
 
-/// Progress for the working threads: passes on details and warnings, but no progress bars, because several would be
-/// drawn at once. Interrupts the threads at the user's request and at the end of the run.
-pub struct Background<'a> {
-    pub progress: &'a dyn Progress,
-    pub is_over: AtomicBool,
-}
-
-impl Progress for Background<'_> {
-    fn event(&self, event: ProgressEvent<'_>) {
-        if matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)) {
-            self.progress.event(event);
-        }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.is_over.load(Relaxed) || self.progress.is_interrupted()
-    }
-}
-
-/// What the preparing thread is given: a pinned archive, its full archive if that is pinned too, and what senders share.
-type ToPrepare = (ArchiveName, Option<ArchiveName>, Arc<Making>);
-
-/// Channels to the threads, and what these are doing. A thread ends when its channel is closed.
-pub struct Workers {
-    prepare: SyncSender<ToPrepare>,
-    rebase: SyncSender<RebaseOrder>,
-    targets: Vec<SyncSender<Box<(Task, TargetContents)>>>,
+/// Gives each task a thread, and knows what these share with others.
+pub struct Workers<'s, 'e> {
+    scope: &'s Scope<'s, 'e>,
+    run: &'e Run<'e>,
+    targets: &'e [TargetWorker<'e>],
     making: Option<Arc<Making>>,
-    rebasing: Option<RebaseOrder>,
+    rebasing: Option<(ArchiveName, CancelToken)>,
 }
 
-/// Starts a thread that does what it is given, one at a time, and reports it.
-fn start<'s, T: Send + 's>(
-    scope: &'s Scope<'s, '_>,
-    messages: &Sender<Message>,
-    mut work: impl FnMut(T) -> Message + Send + 's,
-) -> Result<SyncSender<T>> {
-    let (give, given) = sync_channel::<T>(1);
-    let messages = messages.clone();
-    spawn(scope, move || given.into_iter().for_each(|it| drop(messages.send(work(it)))))?;
-    Ok(give)
-}
+impl<'s, 'e> Workers<'s, 'e> {
+    pub fn new(scope: &'s Scope<'s, 'e>, run: &'e Run<'e>, targets: &'e [TargetWorker<'e>]) -> Self {
+        Self { scope, run, targets, making: None, rebasing: None }
+    }
 
-fn give<T>(to: &SyncSender<T>, what: T) -> Result<()> {
-    to.try_send(what).map_err(|_| Error::failed("a thread of publishing does not answer"))
-}
-
-impl Workers {
-    pub fn start<'s, 'e>(
-        scope: &'s Scope<'s, 'e>,
-        pins: &'e PinDir,
-        targets: &'e [TargetWorker<'e>],
-        options: &'e PublishOptions,
-        background: &'e Background<'e>,
-        messages: &Sender<Message>,
-    ) -> Result<Self> {
-        let prepare = start(scope, messages, move |(source, base, making): ToPrepare| {
-            let start = Instant::now();
-            let result = guarded(|| prepare(pins, &source, base.as_ref(), &making, options, background));
-            Message::Prepared { source, result, elapsed: start.elapsed() }
-        })?;
-        let rebase = start(scope, messages, move |order: RebaseOrder| {
-            let start = Instant::now();
-            let result = guarded(|| rebasing::make(&order, pins, targets, background));
-            Message::Rebased { name: order.name, result, elapsed: start.elapsed() }
-        })?;
-        let to_target = |(at, target): (usize, &'e TargetWorker<'e>)| {
-            start(scope, messages, move |task: Box<(Task, TargetContents)>| {
-                let result = guarded(|| target.run(&task.0, &task.1, background));
-                let is_lasting = result.as_ref().is_err_and(|error| is_lasting(error, target.target));
-                Message::Target { at, result, is_lasting }
-            })
-        };
-        let targets = targets.iter().enumerate().map(to_target).collect::<Result<_>>()?;
-        Ok(Self { prepare, rebase, targets, making: None, rebasing: None })
+    fn start(&self, work: impl FnOnce() -> Message + Send + 's) -> Result<()> {
+        let messages = &self.run.messages;
+        spawn(self.scope, move || drop(messages.send(work()))).map(drop)
     }
 
     pub fn prepare(&mut self, source: &ArchiveName, base: Option<&ArchiveName>, making: Making) -> Result<()> {
+        let (run, source, base) = (self.run, source.clone(), base.cloned());
         let making = self.making.insert(Arc::new(making)).clone();
-        give(&self.prepare, (source.clone(), base.cloned(), making))
-    }
-
-    /// The archive that is being prepared.
-    pub fn making(&self) -> Option<Arc<Making>> {
-        self.making.clone()
+        self.start(move || {
+            let start = Instant::now();
+            let result = guarded(|| prepare(run, &source, base.as_ref(), &making));
+            Message::Prepared { source, result, elapsed: start.elapsed() }
+        })
     }
 
     /// Tells those who send it that what is being prepared is ready, or failed.
-    pub fn prepared(&mut self, ready: Option<Ready>) {
-        self.making.take().into_iter().for_each(|making| making.is_over(ready.clone()));
+    pub fn prepared(&mut self, ready: Option<&Ready>) {
+        self.making.take().into_iter().for_each(|making| making.is_over(ready.cloned()));
     }
 
     pub fn rebase(&mut self, name: &ArchiveName, from: usize) -> Result<()> {
-        let order = RebaseOrder { name: name.clone(), from, cancel: CancelToken::default() };
-        give(&self.rebase, self.rebasing.insert(order).clone())
+        let Some(target) = self.targets.get(from) else { return Ok(()) };
+        let (name, cancel) = self.rebasing.insert((name.clone(), CancelToken::default())).clone();
+        self.start(move || {
+            let start = Instant::now();
+            let result = guarded(|| rebasing::make(&name, target, &cancel));
+            Message::Rebased { name, result, elapsed: start.elapsed() }
+        })
     }
 
-    pub fn stop_rebase(&self, progress: &dyn Progress) {
-        for order in self.rebasing.iter().filter(|order| !order.cancel.is_interrupted()) {
-            progress.detail(&format!("{} is not made: a newer full archive is there", order.name));
-            order.cancel.cancel();
+    pub fn stop_rebase(&self) {
+        if let Some((name, cancel)) = self.rebasing.as_ref().filter(|(_, cancel)| !cancel.is_interrupted()) {
+            self.run.progress.detail(&format!("{name} is not made: a newer full archive is there"));
+            cancel.cancel();
         }
     }
 
-    pub fn order(&self, at: usize, task: Task, contents: TargetContents) -> Result<()> {
-        self.targets.get(at).map_or(Ok(()), |target| give(target, Box::new((task, contents))))
+    pub fn order(&self, at: usize, order: Order, contents: TargetContents) -> Result<()> {
+        let Some(target) = self.targets.get(at) else { return Ok(()) };
+        let making = self.making.clone();
+        self.start(move || {
+            let result = guarded(|| target.run(&order, making.as_deref(), contents));
+            let is_lasting = result.as_ref().is_err_and(|error| is_lasting(error, target.target));
+            Message::Target { at, result, is_lasting }
+        })
     }
 }
 
@@ -170,17 +120,11 @@ pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
 /// Checks and recompresses a pinned archive; returns the name under which it is ready. `base` is its full archive,
 /// pinned too. `making` is told the file that is being written. Fails as
 /// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
-fn prepare(
-    pins: &PinDir,
-    name: &ArchiveName,
-    base: Option<&ArchiveName>,
-    making: &Making,
-    options: &PublishOptions,
-    progress: &dyn Progress,
-) -> Result<ArchiveName> {
+fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making: &Making) -> Result<ArchiveName> {
+    let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
     how.base = base.map(|base| pins.pinned_path(base));
-    if state_of(name, options) == StateCheck::Unchecked {
+    if making.state == StateCheck::Unchecked {
         how.check.mode = CheckMode::Frames;
     } else if name.base_slot.is_some() && base.is_none() {
         return Err(Error::failed(format!("the full archive below {name} is not there any more")));

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
+
+use super::retry::Retry;
+use super::{State, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression count as the same.
 pub type Key = (Option<u64>, u64, Hash);
@@ -20,23 +22,21 @@ pub struct ArchiveSet {
     pub keys: BTreeSet<Key>,
     /// Those of them that `rebase` made: never the newest.
     pub rebased: BTreeSet<Key>,
-    /// True if the target has not answered: nothing is prepared for it.
-    pub is_silent: bool,
-    /// True if it is a directory: what is to be rebased can be read there.
-    pub is_dir: bool,
 }
 
 impl ArchiveSet {
     pub fn of<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
-        Self { keys: names.into_iter().map(key).collect(), ..Self::default() }
+        Self { keys: names.into_iter().map(key).collect(), rebased: BTreeSet::new() }
     }
 
     fn newest_full(&self) -> Option<u64> {
-        self.keys.iter().filter(|(base, ..)| base.is_none()).map(|(_, slot, _)| *slot).max()
+        // Full archives come first.
+        self.keys.iter().take_while(|(base, ..)| base.is_none()).last().map(|(_, slot, _)| *slot)
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
-        self.keys.difference(&self.rebased).filter(|key| key.0 == Some(base)).map(|(_, slot, _)| *slot).max()
+        let on_it = self.keys.iter().rev().filter(|key| key.0 == Some(base) && !self.rebased.contains(*key));
+        on_it.map(|(_, slot, _)| *slot).next()
     }
 
     /// True if the target lacks this archive and would become newer by it. An incremental archive must be based on the
@@ -44,7 +44,7 @@ impl ArchiveSet {
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest_full = self.newest_full();
         match name.base_slot {
-            _ if self.is_silent || self.keys.contains(&key(name)) => false,
+            _ if self.keys.contains(&key(name)) => false,
             None => newest_full.is_none_or(|newest| newest < name.slot),
             Some(base) => {
                 newest_full == Some(base) && self.newest_incremental_on(base).is_none_or(|newest| newest < name.slot)
@@ -52,52 +52,19 @@ impl ArchiveSet {
         }
     }
 
-    fn with<'a>(&self, ready: impl Iterator<Item = &'a ArchiveName>) -> Self {
-        Self { keys: self.keys.iter().copied().chain(ready.map(key)).collect(), ..self.clone() }
+    fn with<'a>(&self, names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
+        let mut with = self.clone();
+        with.keys.extend(names.into_iter().map(key));
+        with
     }
 
-    /// Rebased states that the target lacks: the newest full archive on each of the `onto` newest older ones.
-    pub fn lacked_rebased(&self, onto: usize) -> BTreeSet<Key> {
-        let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none() && !self.is_silent);
+    /// Rebased states that are lacked: the newest full archive on each of the `onto` newest older ones.
+    fn lacked_rebased(&self, onto: usize) -> BTreeSet<Key> {
+        let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none());
         let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
         let older = fulls.map(|(_, slot, _)| *slot).filter(|slot| slot < new).take(onto);
         older.map(|old| (Some(old), *new, *hash)).filter(|key| !self.keys.contains(key)).collect()
     }
-
-    /// True if it is a directory with both full archives of which this rebased state is made.
-    pub fn can_rebase(&self, (base, slot, hash): &Key) -> bool {
-        let is_base = |key: &Key| key.0.is_none() && Some(key.1) == *base;
-        self.is_dir && self.keys.contains(&(None, *slot, *hash)) && self.keys.iter().any(is_base)
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Situation {
-    pub seen: Vec<Archive>,
-    pub pinned: Vec<Archive>,
-    pub ready: Vec<ArchiveName>,
-    /// States in `ready` that were rebased here: a target has the full archive.
-    pub rebased: BTreeSet<Key>,
-    pub targets: Vec<ArchiveSet>,
-    /// States in `kept/` of each target.
-    pub kept: Vec<ArchiveSet>,
-    /// States that failed or were left out, and are not tried again.
-    pub refused: BTreeSet<Key>,
-    /// States whose preparation failed repeatedly: skipped for now, so that others get their turn.
-    pub waiting: BTreeSet<Key>,
-    pub preparing: Option<Key>,
-    /// Time since the preparation of the last incremental archive began.
-    pub since_incremental: Option<Duration>,
-}
-
-/// Settings of the operator; see [`super::PublishOptions`].
-#[derive(Clone, Debug, Default)]
-pub struct PlanOptions {
-    pub every: Duration,
-    pub keep_slots: BTreeSet<u64>,
-    pub pin_bytes: Option<u64>,
-    pub checks_pairs: bool,
-    pub rebase_onto: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,99 +74,153 @@ pub struct PinChanges {
     pub no_room: Vec<ArchiveName>,
 }
 
-impl Situation {
+impl TargetState {
+    /// True if it has not answered: nothing is prepared for it.
+    pub fn is_silent(&self) -> bool {
+        !self.is_known && self.retry.failures == 0
+    }
+
+    fn published(&self) -> &ArchiveSet {
+        &self.contents.published
+    }
+
+    /// True if it is a directory with both full archives of which this rebased state is made.
+    pub fn can_rebase(&self, (base, slot, hash): &Key) -> bool {
+        let is_base = |key: &Key| key.0.is_none() && Some(key.1) == *base;
+        let has = &self.published().keys;
+        self.is_dir && has.contains(&(None, *slot, *hash)) && has.iter().any(is_base)
+    }
+}
+
+impl State<'_> {
+    /// True if it failed or was left out, and is not tried again.
+    fn is_refused(&self, key: &Key) -> bool {
+        let is_hopeless = self.failing.get(key).is_some_and(Retry::is_hopeless);
+        is_hopeless || self.facts.refused.contains(key) || self.skipped.contains_key(key)
+    }
+
+    /// True if its preparation failed repeatedly: it is skipped for now, so that others get their turn.
+    fn is_waiting(&self, key: &Key) -> bool {
+        self.failing.get(key).is_some_and(|retry| retry.lets_others_go(self.options.is_once, self.facts.now))
+    }
+
     fn candidates(&self) -> BTreeMap<Key, &Archive> {
         // A pinned archive takes precedence over the one seen, which may vanish.
-        let all = self.seen.iter().chain(&self.pinned);
-        all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.refused.contains(key)).collect()
+        let all = self.facts.seen.iter().chain(&self.facts.pinned);
+        all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.is_refused(key)).collect()
     }
 
-    fn ready_keys(&self) -> BTreeSet<Key> {
-        self.ready.iter().map(key).collect()
+    fn ready_names(&self) -> impl Iterator<Item = &ArchiveName> {
+        self.facts.ready.iter().map(|ready| &ready.archive.name)
     }
 
-    /// What a target has once everything ready is published.
-    fn later(&self, target: &ArchiveSet) -> ArchiveSet {
-        let mut later = target.with(self.ready.iter());
-        later.rebased.extend(&self.rebased);
-        later
+    fn is_ready(&self, wanted: &Key) -> bool {
+        self.ready_names().any(|name| key(name) == *wanted)
+    }
+
+    /// Ready states that were rebased here: a target has the full archive.
+    pub fn rebased_ready(&self) -> BTreeSet<Key> {
+        let rebased = self.facts.ready.iter().filter(|ready| ready.archive.is_rebased());
+        let has_full = |(_, slot, hash): &Key| {
+            self.targets.iter().any(|target| target.published().keys.contains(&(None, *slot, *hash)))
+        };
+        rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
+    }
+
+    /// What each target has once everything ready is published.
+    fn later(&self) -> Vec<ArchiveSet> {
+        let rebased = self.rebased_ready();
+        let answering = self.targets.iter().filter(|target| !target.is_silent());
+        let later = answering.map(|target| {
+            let mut later = target.published().with(self.ready_names());
+            later.rebased.extend(&rebased);
+            later
+        });
+        later.collect()
     }
 
     /// The newest archive of a kind that a target will still want after everything ready is published.
-    fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
-        let later: Vec<ArchiveSet> = self.targets.iter().map(|target| self.later(target)).collect();
+    fn newest_wanted(&self, is_full: bool, also_waiting: bool) -> Option<&Archive> {
+        let later = self.later();
         let is_wanted = |key: &Key, archive: &Archive| {
-            archive.is_full() == is_full && !but.contains(key) && later.iter().any(|it| it.wants(&archive.name))
+            archive.is_full() == is_full
+                && (also_waiting || !self.is_waiting(key))
+                && later.iter().any(|it| it.wants(&archive.name))
         };
         let wanted = self.candidates().into_iter().filter(|(key, archive)| is_wanted(key, archive));
         wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
     }
 
     fn next_full(&self) -> Option<&Archive> {
-        self.newest_wanted(true, &self.waiting)
+        self.newest_wanted(true, false)
     }
 
-    fn next_incremental(&self, options: &PlanOptions) -> Option<&Archive> {
-        if self.since_incremental.is_some_and(|since| since < options.every) {
-            return None;
-        }
-        self.newest_wanted(false, &self.waiting)
+    fn next_incremental(&self) -> Option<&Archive> {
+        let is_its_turn = match self.options.is_once {
+            true => !self.has_begun_incremental,
+            false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
+        };
+        if is_its_turn { self.newest_wanted(false, false) } else { None }
     }
 
     /// States for `kept/` that some target lacks there. To be published, the bracket of a slot must be complete; to be
     /// pinned, not.
-    fn to_keep(&self, options: &PlanOptions, is_pinned_only: bool) -> BTreeSet<Key> {
-        let kept = self.kept.iter().flat_map(|kept| kept.keys.iter().copied());
-        let ready = self.ready_keys().into_iter().filter(|key| !self.rebased.contains(key));
-        let known: BTreeSet<Key> = self.candidates().into_keys().chain(ready).chain(kept).collect();
-        let brackets = options.keep_slots.iter().map(|slot| bracket(*slot, &known));
+    fn to_keep(&self, is_pinned_only: bool) -> BTreeSet<Key> {
+        let mut slots = self.options.keep_slots.iter().chain(&self.facts.epoch_ends).peekable();
+        if slots.peek().is_none() {
+            return BTreeSet::new();
+        }
+        let has = |target: &TargetState, key: &Key| target.contents.kept.keys.contains(key);
+        let (rebased, kept) = (self.rebased_ready(), self.targets.iter().flat_map(|target| &target.contents.kept.keys));
+        let ready = self.ready_names().map(key).filter(|key| !rebased.contains(key));
+        let known: BTreeSet<Key> = self.candidates().into_keys().chain(ready).chain(kept.copied()).collect();
+        let brackets = slots.map(|slot| bracket(*slot, &known));
         let wanted = brackets.filter(|bracket| is_pinned_only || bracket.is_complete).flat_map(|bracket| bracket.keys);
-        wanted.filter(|key| self.kept.iter().any(|kept| !kept.keys.contains(key))).collect()
+        wanted.filter(|key| self.targets.iter().any(|target| !has(target, key))).collect()
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest incremental one, then one
     /// to be kept.
-    pub fn next_to_prepare(&self, options: &PlanOptions) -> Option<Archive> {
+    pub fn next_to_prepare(&self) -> Option<&Archive> {
         if self.preparing.is_some() {
             return None;
         }
-        let next = self.next_full().or_else(|| self.next_incremental(options)).cloned();
-        next.or_else(|| {
-            let (ready, keep) = (self.ready_keys(), self.to_keep(options, false));
-            let is_next = |key: &Key| keep.contains(key) && !ready.contains(key) && !self.waiting.contains(key);
-            self.pinned.iter().find(|archive| is_next(&key(&archive.name))).cloned()
+        self.next_full().or_else(|| self.next_incremental()).or_else(|| {
+            let keep = self.to_keep(false);
+            let is_next = |key: &Key| keep.contains(key) && !self.is_ready(key) && !self.is_waiting(key);
+            self.facts.pinned.iter().find(|archive| is_next(&key(&archive.name)))
         })
     }
 
-    pub fn pins(&self, options: &PlanOptions) -> PinChanges {
+    pub fn pins(&self) -> PinChanges {
         let (candidates, next_full) = (self.candidates(), self.next_full());
-        let mut needed = Vec::from_iter(self.preparing);
-        if options.checks_pairs {
-            let of_next = self.preparing.and_then(|(base, ..)| base);
-            let fulls = self.targets.iter().filter_map(|target| self.later(target).newest_full());
-            let bases = [of_next, fulls.max()];
+        let preparing = self.preparing.as_ref().map(key);
+        let mut needed = Vec::from_iter(preparing);
+        if self.options.checks_pairs {
+            let of_next = preparing.and_then(|(base, ..)| base);
+            let bases = [of_next, self.later().iter().filter_map(ArchiveSet::newest_full).max()];
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
-        let incremental = match self.preparing.is_some() || next_full.is_some() {
+        let incremental = match preparing.is_some() || next_full.is_some() {
             // Do not pin it yet: it would be old when its turn comes.
             true => None,
-            false => self.next_incremental(options),
+            false => self.next_incremental(),
         };
         // An archive that waits is tried again, and stays pinned until then.
-        let wanted = [self.newest_wanted(true, &BTreeSet::new()), next_full, incremental];
+        let wanted = [self.newest_wanted(true, true), next_full, incremental];
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        let (complete, ready) = (self.to_keep(options, false), self.ready_keys());
         // A pin may go once the archive is ready, but only if its bracket is complete: else the ready file may be
         // dropped.
-        let stays_ready = |key: &Key| ready.contains(key) && complete.contains(key);
-        needed.extend(self.to_keep(options, true).into_iter().filter(|key| !stays_ready(key)));
+        let complete = self.to_keep(false);
+        let stays_ready = |key: &Key| complete.contains(key) && self.is_ready(key);
+        needed.extend(self.to_keep(true).into_iter().filter(|key| !stays_ready(key)));
 
-        let is_pinned = |needed: Key| self.pinned.iter().any(|archive| key(&archive.name) == needed);
+        let is_pinned = |needed: Key| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
         let (mut pins, mut bytes, mut stay) = (PinChanges::default(), 0u64, BTreeSet::new());
         for needed in needed {
             let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
             let with_it = bytes.saturating_add(archive.size_bytes);
-            if options.pin_bytes.is_none_or(|bytes_max| with_it <= bytes_max) || self.preparing == Some(needed) {
+            if self.options.pin_bytes.is_none_or(|bytes_max| with_it <= bytes_max) || preparing == Some(needed) {
                 bytes = with_it;
                 stay.insert(needed);
                 pins.add.extend(Some(archive.name.clone()).filter(|_| !is_pinned(needed)));
@@ -207,65 +228,74 @@ impl Situation {
                 pins.no_room.push(archive.name.clone());
             }
         }
-        let unneeded = self.pinned.iter().map(|archive| &archive.name).filter(|name| !stay.contains(&key(name)));
+        let unneeded = self.facts.pinned.iter().map(|archive| &archive.name).filter(|name| !stay.contains(&key(name)));
         pins.drop = unneeded.cloned().collect();
         pins
     }
 
     /// Chooses the next archive for a target: the newest full one, then the newest incremental one based on it.
-    pub fn next_to_publish(&self, target: usize) -> Option<&ArchiveName> {
-        let published = self.targets.get(target)?;
-        self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
+    pub fn next_to_publish(&self, target: &TargetState) -> Option<&ArchiveName> {
+        let has = target.published();
+        self.newest_ready(has, true).or_else(|| self.newest_ready(has, false))
     }
 
-    fn newest_ready(&self, target: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
-        let is_wanted = |name: &&ArchiveName| name.base_slot.is_none() == is_full && target.wants(name);
-        let wanted = self.ready.iter().filter(is_wanted).filter(|name| !self.rebased.contains(&key(name)));
+    fn newest_ready(&self, has: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
+        let rebased = self.rebased_ready();
+        let is_wanted = |name: &&ArchiveName| name.base_slot.is_none() == is_full && has.wants(name);
+        let wanted = self.ready_names().filter(is_wanted).filter(|name| !rebased.contains(&key(name)));
         wanted.max_by_key(|name| name.slot)
     }
 
-    pub fn next_to_keep(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
-        let (kept, keep) = (self.kept.get(target)?, self.to_keep(options, false));
-        self.ready.iter().find(|name| keep.contains(&key(name)) && !kept.keys.contains(&key(name)))
-    }
-
-    /// True if a target has the full archive of a state.
-    pub fn has_full_of(&self, (_, slot, hash): &Key) -> bool {
-        self.targets.iter().any(|target| target.keys.contains(&(None, *slot, *hash)))
+    pub fn next_to_keep(&self, target: &TargetState) -> Option<&ArchiveName> {
+        let (kept, keep) = (&target.contents.kept.keys, self.to_keep(false));
+        self.ready_names().find(|name| keep.contains(&key(name)) && !kept.contains(&key(name)))
     }
 
     /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready for it.
-    fn lacked_rebased(&self, target: &ArchiveSet, options: &PlanOptions) -> BTreeSet<Key> {
-        target.with(self.newest_ready(target, true).into_iter()).lacked_rebased(options.rebase_onto)
+    pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<Key> {
+        match self.options.rebase_onto {
+            0 => BTreeSet::new(),
+            onto => {
+                let has = target.published();
+                has.with(self.newest_ready(has, true)).lacked_rebased(onto)
+            }
+        }
     }
 
     /// Rebased states to be made; none while a newer full archive is there to be prepared.
-    pub fn to_rebase(&self, options: &PlanOptions) -> BTreeSet<Key> {
-        if self.next_full().is_some() {
+    pub fn to_rebase(&self) -> BTreeSet<Key> {
+        let lacked: BTreeSet<Key> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
+        if lacked.is_empty() || self.next_full().is_some() {
             return BTreeSet::new();
         }
-        let lacked = self.targets.iter().flat_map(|target| self.lacked_rebased(target, options));
-        let ready = self.ready_keys();
         let can_be_made = |key: &Key| self.targets.iter().any(|target| target.can_rebase(key));
-        lacked.filter(|key| can_be_made(key) && !ready.contains(key) && !self.refused.contains(key)).collect()
+        lacked.into_iter().filter(|key| can_be_made(key) && !self.is_ready(key) && !self.is_refused(key)).collect()
     }
 
     /// Chooses a rebased archive for a target that has nothing else to publish.
-    pub fn next_rebased(&self, target: usize, options: &PlanOptions) -> Option<&ArchiveName> {
-        let lacked = self.lacked_rebased(self.targets.get(target)?, options);
-        self.ready.iter().find(|name| lacked.contains(&key(name)) && self.rebased.contains(&key(name)))
+    pub fn next_rebased(&self, target: &TargetState) -> Option<&ArchiveName> {
+        let (lacked, rebased) = (self.lacked_rebased(target), self.rebased_ready());
+        self.ready_names().find(|name| lacked.contains(&key(name)) && rebased.contains(&key(name)))
+    }
+
+    /// The next archive for a target, and whether it goes into `kept/`.
+    pub fn next_for(&self, target: &TargetState) -> Option<(&ArchiveName, bool)> {
+        let next = self.next_to_publish(target).map(|name| (name, false));
+        let next = next.or_else(|| self.next_to_keep(target).map(|name| (name, true)));
+        next.or_else(|| self.next_rebased(target).map(|name| (name, false)))
     }
 
     /// Ready archives that can be deleted: not the newest of their kind, or wanted by no target.
-    pub fn unneeded(&self, options: &PlanOptions) -> Vec<&ArchiveName> {
-        let mut wanted = self.to_keep(options, false);
+    pub fn unneeded(&self) -> Vec<&ArchiveName> {
+        let (mut wanted, rebased) = (self.to_keep(false), self.rebased_ready());
         for target in &self.targets {
-            wanted.extend(self.lacked_rebased(target, options).intersection(&self.rebased));
-            let full = self.newest_ready(target, true);
-            let incremental = self.newest_ready(&target.with(full.into_iter()), false);
+            wanted.extend(self.lacked_rebased(target).intersection(&rebased));
+            let has = target.published();
+            let full = self.newest_ready(has, true);
+            let incremental = self.newest_ready(&has.with(full), false);
             wanted.extend(full.into_iter().chain(incremental).map(key));
         }
-        self.ready.iter().filter(|name| !wanted.contains(&key(name))).collect()
+        self.ready_names().filter(|name| !wanted.contains(&key(name))).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use slotpress_base::{Error, ErrorKind};
+use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
 use slotpress_read::catalog::prune::plan as plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
@@ -12,6 +13,8 @@ use slotpress_read::{Catalog, Keep};
 
 use super::choose::{ArchiveSet, Key, key};
 use super::*;
+use crate::publish::act::pins::Pinned;
+use crate::publish::remember::StateCheck;
 
 /// Lives; by hand: `PUBLISH_LIVES`, and `PUBLISH_SEED` for the first one.
 const LIVES: u64 = 10_000;
@@ -78,7 +81,7 @@ struct World<'a> {
     inodes: u64,
     seen: BTreeMap<Key, Archive>,
     pinned: BTreeMap<Key, Archive>,
-    ready: BTreeMap<Key, Archive>,
+    ready: BTreeMap<Key, Ready>,
     damaged: BTreeSet<Key>,
     refused: BTreeMap<Key, Identity>,
     pins: BTreeMap<Key, Identity>,
@@ -98,14 +101,19 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
     archive
 }
 
+fn ready(archive: Archive) -> Ready {
+    Ready { archive, state: StateCheck::Checked, slot_time: SlotTime::ASSUMED }
+}
+
 impl World<'_> {
     fn facts(&self) -> Facts {
         let all = |of: &BTreeMap<Key, Archive>| of.values().cloned().collect::<Vec<_>>();
         let is_refused = |(key, archive): &(&Key, &Archive)| self.refused.get(*key) == Some(&Identity::from(*archive));
         Facts {
+            now: self.now,
             seen: all(&self.seen),
             pinned: all(&self.pinned),
-            ready: all(&self.ready),
+            ready: self.ready.values().cloned().collect(),
             refused: self.seen.iter().filter(is_refused).map(|(key, _)| *key).collect(),
             since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
             epoch_ends: BTreeSet::new(),
@@ -165,18 +173,17 @@ impl World<'_> {
             Action::Pin(archive) => {
                 let key = key(&archive.name);
                 self.pins.insert(key, Identity::from(archive));
-                let outcome = match self.draws.below(if self.is_peace { 20 } else { 24 }) {
-                    _ if !self.seen.contains_key(&key) => (Pinned::Gone, Judged::Sound),
-                    20 => (Pinned::NotNow, Judged::Sound),
-                    21 => (Pinned::Never("why".into()), Judged::Unfinished),
-                    _ => (Pinned::Yes, Judged::Sound),
+                let pinned = match self.draws.below(if self.is_peace { 20 } else { 24 }) {
+                    _ if !self.seen.contains_key(&key) => Pinned::Gone,
+                    20 => Pinned::NotNow,
+                    21 => Pinned::Unfinished("why".into()),
+                    _ => Pinned::Yes,
                 };
-                if outcome.0 == Pinned::Yes {
+                if matches!(pinned, Pinned::Yes) {
                     self.pinned.insert(key, archive.clone());
                     return Some(true);
                 }
-                let (pinned, judged) = outcome;
-                for action in state.not_pinned(archive, pinned, judged, self.now) {
+                if let Some(action) = state.not_pinned(archive, pinned) {
                     self.act(state, &action)?;
                 }
                 false
@@ -201,15 +208,13 @@ impl World<'_> {
                 self.rebasing.iter_mut().for_each(|(_, is_stopped)| *is_stopped = true);
                 false
             }
-            Action::Order { order: Order::NoRoom(_), .. } => true,
             Action::Order { target, order } => {
                 let contents = state.contents(*target);
                 let there = &mut self.targets[*target];
                 assert!(there.order.replace((order.clone(), contents)).is_none(), "one at a time");
                 false
             }
-            Action::Refuse(name, was) => self.refused.insert(key(name), *was).is_none(),
-            Action::Quarantine { name, was, .. } => {
+            Action::Refuse { name, was, .. } => {
                 assert!(self.damaged.contains(&key(name)), "a sound one");
                 self.refused.extend(was.map(|was| (key(name), was)));
                 self.pinned.remove(&key(name)).is_some()
@@ -229,11 +234,12 @@ impl World<'_> {
     }
 
     fn work(&mut self, state: &mut State<'_>) -> Option<()> {
-        if !state.looks(self.now) {
+        state.set_time(self.now);
+        if !state.wants_look() {
             return Some(());
         }
         for _ in 0..LOOKS_MAX {
-            let actions = state.plan(&self.facts(), self.now);
+            let actions = state.plan(self.facts());
             if !self.act_all(state, actions)? {
                 return Some(());
             }
@@ -257,9 +263,10 @@ impl World<'_> {
                 let mut made = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
                 made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
-                self.ready.insert(key(&name), made);
+                self.ready.insert(key(&name), ready(made));
             }
-            let actions = state.rebased(&name, result, self.now);
+            state.see(self.facts());
+            let actions = state.rebased(&name, result, Duration::ZERO);
             self.act_all(state, actions)?;
         }
         for at in 0..self.targets.len() {
@@ -279,14 +286,15 @@ impl World<'_> {
             () if !self.is_peace && self.draws.percent(20) => Some(ErrorKind::Failed),
             () => None,
         };
-        state.prepared();
-        let actions = match error {
-            Some(kind) => state.not_prepared(&source, Error::new(kind, "why"), was, &self.facts(), self.now),
+        let result = match error {
+            Some(kind) => Err(Error::new(kind, "why")),
             None => {
-                self.ready.insert(key(&made), archive(made.base_slot, made.slot, 0));
-                Vec::new()
+                self.ready.insert(key(&made), ready(archive(made.base_slot, made.slot, 0)));
+                Ok(made)
             }
         };
+        state.see(self.facts());
+        let actions = state.prepared(&source, result, was, Duration::ZERO);
         self.act_all(state, actions).map(drop)
     }
 
@@ -304,19 +312,20 @@ impl World<'_> {
             Mood::Fails => failed(ErrorKind::Network),
             Mood::Refuses => failed(ErrorKind::Exists),
             _ => {
-                let (name, is_kept) = match order {
-                    Order::Publish(name, is_kept) => (Some(name), is_kept),
-                    Order::HeadStart(name) => (Some(name).filter(|name| self.ready.contains_key(&key(name))), false),
-                    _ => (None, false),
+                let (archive, is_kept) = match order {
+                    Order::Publish(ready, is_kept) => (Some(ready.archive), is_kept),
+                    Order::HeadStart(name) => (self.ready.get(&key(&name)).map(|ready| ready.archive.clone()), false),
+                    Order::Look => (None, false),
                 };
-                if let Some(name) = name {
-                    let archive = self.ready.get(&key(&name)).expect("it is ready").clone();
-                    assert!(!self.damaged.contains(&key(&name)), "it was refused");
-                    there.files.insert(key(&name));
+                if let Some(archive) = archive {
+                    let key = key(&archive.name);
+                    assert!(self.ready.contains_key(&key), "it was removed");
+                    assert!(!self.damaged.contains(&key), "it was refused");
+                    there.files.insert(key);
                     if !is_peace && self.draws.percent(3) {
                         return None;
                     }
-                    if is_kept { &mut there.kept } else { &mut there.index }.insert(key(&name), archive);
+                    if is_kept { &mut there.kept } else { &mut there.index }.insert(key, archive);
                     if !is_kept {
                         prune(there, &self.options.keep);
                     }
@@ -327,7 +336,7 @@ impl World<'_> {
                 (Ok(TargetContents { published, kept: set(&there.kept), ..contents }), false)
             }
         };
-        let actions = state.answered(at, result, is_lasting, self.now);
+        let actions = state.answered(at, result, is_lasting);
         self.act_all(state, actions.into_iter().collect()).map(drop)
     }
 
@@ -419,7 +428,7 @@ fn live(seed: u64) {
         acts: 0,
         draws,
     };
-    let mut state = State::new(&options);
+    let mut state = State::new(&options, world.now);
     let mut had_full = vec![false; options.targets.len()];
     let mut quiet = 0;
     for step in 0..STEPS + PEACE {
@@ -452,7 +461,7 @@ impl<'a> World<'a> {
     fn kill(&mut self, state: &mut State<'a>) {
         (self.preparing, self.rebasing) = (None, None);
         self.targets.iter_mut().for_each(|there| there.order = None);
-        *state = State::new(self.options);
+        *state = State::new(self.options, self.now);
     }
 }
 

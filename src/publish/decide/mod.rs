@@ -4,6 +4,7 @@
 pub mod choose;
 #[cfg(test)]
 mod choose_tests;
+mod hear;
 #[cfg(test)]
 mod life_tests;
 mod retry;
@@ -11,31 +12,28 @@ mod retry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{Error, ErrorKind, Hint, Result};
+use slotpress_base::{Error, Hint, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
 
-use self::choose::{ArchiveSet, Key, PlanOptions, Situation, key};
+use self::choose::{Key, key};
 use self::retry::Retry;
 use super::PublishOptions;
-use super::act::pins::Pinned;
+use super::act::index::Ready;
 use super::act::rebasing::name_of;
 use super::act::target::TargetContents;
-use super::act::workers::state_of;
-use super::remember::{Identity, StateCheck};
+use super::remember::Identity;
 use super::tell::event::Event;
 
-const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
-                          does: --writer agave";
-
 /// What is there, as of one look.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Facts {
+    pub now: Instant,
     /// Archives in the validator's directories.
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
-    pub ready: Vec<Archive>,
+    pub ready: Vec<Ready>,
     /// Those seen that an earlier run refused, and that have not changed since.
     pub refused: BTreeSet<Key>,
     /// Time since the preparation of the last incremental archive began.
@@ -44,13 +42,19 @@ pub struct Facts {
     pub epoch_ends: BTreeSet<u64>,
 }
 
-/// What a look into a file shows that cannot be pinned.
-#[derive(Debug)]
-pub enum Judged {
-    Sound,
-    /// It may still be being written.
-    Unfinished,
-    Damaged(Error),
+impl Facts {
+    /// Nothing.
+    pub fn none(now: Instant) -> Self {
+        Self {
+            now,
+            seen: Vec::new(),
+            pinned: Vec::new(),
+            ready: Vec::new(),
+            refused: BTreeSet::new(),
+            since_incremental: None,
+            epoch_ends: BTreeSet::new(),
+        }
+    }
 }
 
 /// A step.
@@ -64,7 +68,6 @@ pub enum Action {
         source: ArchiveName,
         base: Option<ArchiveName>,
         made: ArchiveName,
-        state: StateCheck,
     },
     /// Rebases the two full archives of a target.
     Rebase {
@@ -76,10 +79,8 @@ pub enum Action {
         target: usize,
         order: Order,
     },
-    /// Remembers that a file is damaged.
-    Refuse(ArchiveName, Identity),
-    /// Moves a damaged archive aside, and remembers it.
-    Quarantine {
+    /// Remembers that a file is damaged; if it is pinned, moves it aside.
+    Refuse {
         name: ArchiveName,
         was: Option<Identity>,
         error: Error,
@@ -94,11 +95,19 @@ pub enum Action {
 pub enum Order {
     Look,
     /// Publishes a ready archive, into `kept/` or not.
-    Publish(ArchiveName, bool),
-    /// Sends the archive that is being made.
+    Publish(Box<Ready>, bool),
+    /// Sends the archive that is being made, then publishes it.
     HeadStart(ArchiveName),
-    /// Nothing: counts an archive as kept for which `kept/` has no room, so that pins do not wait for it either.
-    NoRoom(ArchiveName),
+}
+
+impl Order {
+    fn sends(&self) -> Option<&ArchiveName> {
+        match self {
+            Self::Look => None,
+            Self::Publish(ready, _) => Some(&ready.archive.name),
+            Self::HeadStart(name) => Some(name),
+        }
+    }
 }
 
 /// A target, as it was heard of last.
@@ -106,27 +115,31 @@ pub enum Order {
 pub struct TargetState {
     contents: TargetContents,
     is_known: bool,
-    is_busy: bool,
-    sends: Option<ArchiveName>,
+    is_dir: bool,
+    does: Option<Order>,
     retry: Retry,
 }
 
-/// What runs, and what was heard of what ran.
+/// A file that cannot be pinned as it is.
+#[derive(Debug)]
+struct Skipped {
+    was: Identity,
+    /// Until it changes; otherwise until the next look.
+    is_lasting: bool,
+}
+
+/// What is there, what runs, and what was heard of what ran.
 #[derive(Debug)]
 pub struct State<'a> {
     options: &'a PublishOptions,
+    facts: Facts,
     targets: Vec<TargetState>,
-    /// The pinned archive that is being prepared, and what is made of it.
-    preparing: Option<(Key, ArchiveName)>,
+    /// What is made of the pinned archive that is being prepared.
+    preparing: Option<ArchiveName>,
     rebasing: Option<Key>,
     /// Preparations and rebases that failed although no archive is damaged.
     failing: BTreeMap<Key, Retry>,
-    /// Rebased states that cannot be made, or failed too often: a few for each full archive.
-    unmade: BTreeSet<Key>,
-    /// Files that cannot be pinned as they are: tried again once they change.
-    skipped: Vec<(Key, Identity)>,
-    /// Those that could not be pinned at the last look.
-    passed: BTreeSet<Key>,
+    skipped: BTreeMap<Key, Skipped>,
     /// With `--once`: archives left out, and the reasons.
     left_out: BTreeMap<Key, (ArchiveName, Error)>,
     has_begun_incremental: bool,
@@ -134,160 +147,155 @@ pub struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    pub fn new(options: &'a PublishOptions) -> Self {
+    pub fn new(options: &'a PublishOptions, now: Instant) -> Self {
+        let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         Self {
             options,
-            targets: vec![TargetState::default(); options.targets.len()],
+            facts: Facts::none(now),
+            targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
             failing: BTreeMap::new(),
-            unmade: BTreeSet::new(),
-            skipped: Vec::new(),
-            passed: BTreeSet::new(),
+            skipped: BTreeMap::new(),
             left_out: BTreeMap::new(),
             has_begun_incremental: false,
             looking: Retry::default(),
         }
     }
 
+    /// Says what time it is.
+    pub fn set_time(&mut self, now: Instant) {
+        self.facts.now = now;
+    }
+
     /// Whether it is time to look; what could not be pinned then may be tried again.
-    pub fn looks(&mut self, now: Instant) -> bool {
-        let is_due = self.looking.is_due(now);
-        if is_due {
-            self.passed.clear();
-        }
+    pub fn wants_look(&mut self) -> bool {
+        let is_due = self.looking.is_due(self.facts.now);
+        self.skipped.retain(|_, skipped| skipped.is_lasting || !is_due);
         is_due
     }
 
-    fn settings(&self, facts: &Facts) -> PlanOptions {
-        PlanOptions {
-            // With `--once`, at most one incremental archive is prepared.
-            every: if self.options.is_once { Duration::MAX } else { self.options.every },
-            keep_slots: self.options.keep_slots.union(&facts.epoch_ends).copied().collect(),
-            pin_bytes: self.options.pin_bytes,
-            checks_pairs: self.options.checks_pairs,
-            rebase_onto: self.options.rebase_onto,
-        }
-    }
-
-    fn situation(&self, facts: &Facts, now: Instant) -> Situation {
-        let is_once = self.options.is_once;
-        let skipped = self.skipped.iter().map(|(key, _)| key);
-        let waiting = self.failing.iter().filter(|(_, retry)| retry.lets_others_go(is_once, now));
-        let published = |(state, target): (&TargetState, &Target)| {
-            let is_silent = !state.is_known && state.retry.failures == 0;
-            ArchiveSet { is_silent, is_dir: matches!(target, Target::Dir(_)), ..state.contents.published.clone() }
-        };
-        let mut is = Situation {
-            seen: facts.seen.clone(),
-            pinned: facts.pinned.clone(),
-            ready: facts.ready.iter().map(|archive| archive.name.clone()).collect(),
-            rebased: BTreeSet::new(),
-            targets: self.targets.iter().zip(&self.options.targets).map(published).collect(),
-            kept: self.targets.iter().map(|target| target.contents.kept.clone()).collect(),
-            refused: facts.refused.iter().chain(skipped).chain(&self.passed).chain(&self.unmade).copied().collect(),
-            waiting: waiting.map(|(key, _)| *key).collect(),
-            preparing: self.preparing.as_ref().map(|(key, _)| *key),
-            since_incremental: match is_once {
-                true => self.has_begun_incremental.then_some(Duration::ZERO),
-                false => facts.since_incremental,
-            },
-        };
-        let rebased = facts.ready.iter().filter(|archive| archive.is_rebased()).map(|archive| key(&archive.name));
-        is.rebased = rebased.filter(|key| is.has_full_of(key)).collect();
-        is
-    }
-
-    /// All that is to be done now. What of it is begun is told by [`begun`](Self::begun).
-    pub fn plan(&mut self, facts: &Facts, now: Instant) -> Vec<Action> {
-        self.skipped.retain(|(skipped, was)| {
-            facts.seen.iter().any(|seen| key(&seen.name) == *skipped && Identity::from(seen) == *was)
-        });
-        let (is, how) = (self.situation(facts, now), self.settings(facts));
-        let to_rebase = is.to_rebase(&how);
-        let there: BTreeSet<Key> = is.seen.iter().chain(&is.pinned).map(|archive| key(&archive.name)).collect();
-        self.failing.retain(|key, _| there.contains(key) || to_rebase.contains(key) || is.rebased.contains(key));
-
-        let pins = is.pins(&how);
+    /// All that is to be done by these facts. What of it is begun is told by [`begun`](Self::begun).
+    pub fn plan(&mut self, facts: Facts) -> Vec<Action> {
+        self.see(facts);
+        let (to_rebase, rebased) = (self.to_rebase(), self.rebased_ready());
+        let pins = self.pins();
         let mut actions: Vec<Action> = pins.drop.into_iter().map(Action::Unpin).collect();
         for name in pins.no_room {
             actions.push(self.leave_out(name, "there is no room for its pin".to_string(), Hint::MorePinBytes));
         }
-        let to_pin = is.seen.iter().filter(|archive| pins.add.contains(&archive.name));
+        let to_pin = self.facts.seen.iter().filter(|archive| pins.add.contains(&archive.name));
         actions.extend(to_pin.cloned().map(Action::Pin));
         // A target that has not reported yet may need any archive.
-        if is.targets.iter().all(|target| !target.is_silent) {
-            let is_sent = |name: &&ArchiveName| self.targets.iter().any(|target| target.sends.as_ref() == Some(name));
-            let unneeded = is.unneeded(&how).into_iter().filter(|name| !is_sent(name));
+        if !self.targets.iter().any(TargetState::is_silent) {
+            let is_sent = |name: &ArchiveName| {
+                self.targets.iter().any(|target| target.does.as_ref().and_then(Order::sends) == Some(name))
+            };
+            let unneeded = self.unneeded().into_iter().filter(|name| !is_sent(name));
             actions.extend(unneeded.cloned().map(Action::RemoveReady));
         }
-        let prepares = self.to_prepare(&is, &how, now);
-        let is_all_prepared = prepares.is_none() && is_all_prepared(&is, &how);
+        let prepares = self.to_prepare();
+        let is_all_prepared = prepares.is_none() && self.is_all_prepared();
         actions.extend(prepares);
         match self.rebasing {
             Some(running) => {
-                let is_wanted = to_rebase.contains(&running) || is.rebased.contains(&running);
+                let is_wanted = to_rebase.contains(&running) || rebased.contains(&running);
                 actions.extend((!is_wanted).then_some(Action::StopRebase));
             }
-            None if is_all_prepared => actions.extend(self.next_rebase(&is, &to_rebase, now)),
+            None if is_all_prepared => actions.extend(self.next_rebase(&to_rebase)),
             None => {}
         }
-        let orders = (0..self.targets.len()).filter_map(|at| self.order(at, &is, &how, facts, now));
-        actions.extend(orders.collect::<Vec<_>>());
+        actions.extend((0..self.targets.len()).filter_map(|at| self.order(at)).collect::<Vec<_>>());
         actions
     }
 
-    fn to_prepare(&self, is: &Situation, how: &PlanOptions, now: Instant) -> Option<Action> {
-        let next = is.next_to_prepare(how)?;
-        let is_due = self.failing.get(&key(&next.name)).is_none_or(|retry| retry.is_due(now));
-        if !is_due || !is.pinned.iter().any(|pinned| pinned.name == next.name) {
+    /// Takes what a look has found, and forgets what is not there any more.
+    pub fn see(&mut self, facts: Facts) {
+        self.facts = facts;
+        let seen: BTreeMap<Key, Identity> =
+            self.facts.seen.iter().map(|archive| (key(&archive.name), Identity::from(archive))).collect();
+        self.skipped.retain(|key, skipped| seen.get(key) == Some(&skipped.was));
+        let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
+        let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
+        let there: BTreeSet<Key> = seen.into_keys().chain(pinned).chain(rebases).collect();
+        self.failing.retain(|key, _| there.contains(key));
+    }
+
+    fn is_due(&self, key: &Key) -> bool {
+        self.failing.get(key).is_none_or(|retry| retry.is_due(self.facts.now))
+    }
+
+    fn is_all_prepared(&self) -> bool {
+        let has_no_room = |next: &Archive| self.pins().no_room.contains(&next.name);
+        self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
+    }
+
+    fn to_prepare(&self) -> Option<Action> {
+        let next = &self.next_to_prepare()?.name;
+        let pinned = &self.facts.pinned;
+        if !self.is_due(&key(next)) || !pinned.iter().any(|pinned| pinned.name == *next) {
             return None;
         }
-        let base = next.name.base_slot.filter(|_| self.options.checks_pairs);
-        let is_base = |full: &&Archive| full.is_full() && Some(full.name.slot) == base;
-        let base = is.pinned.iter().find(is_base).map(|base| base.name.clone());
-        let (state, mut made) = (state_of(&next.name, self.options), next.name.clone());
+        let base = next.base_slot.filter(|_| self.options.checks_pairs);
+        let base = pinned.iter().find(|full| full.is_full() && Some(full.name.slot) == base);
+        let mut made = next.clone();
         if !self.options.is_as_is {
             made.extension = self.options.recompress.encoding.codec.extension();
         }
-        Some(Action::Prepare { source: next.name, base, made, state })
+        Some(Action::Prepare { source: next.clone(), base: base.map(|base| base.name.clone()), made })
     }
 
     /// The next state to rebase, if no working target lacks a full archive: onto the newest full archive first, because most
     /// nodes have that.
-    fn next_rebase(&self, is: &Situation, wanted: &BTreeSet<Key>, now: Instant) -> Option<Action> {
-        let is_due = |key: &&Key| self.failing.get(key).is_none_or(|retry| retry.is_due(now));
-        let next = wanted.iter().rev().find(is_due)?;
-        let lacks_full = |at: usize| is.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
-        let mut working = (0..).zip(&self.targets).filter(|(_, target)| target.retry.failures == 0);
-        if working.any(|(at, _)| lacks_full(at)) {
+    fn next_rebase(&self, wanted: &BTreeSet<Key>) -> Option<Action> {
+        let next = wanted.iter().rev().find(|key| self.is_due(key))?;
+        let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
+        if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
         }
-        let from = is.targets.iter().position(|target| target.can_rebase(next))?;
+        let from = self.targets.iter().position(|target| target.can_rebase(next))?;
         Some(Action::Rebase { name: name_of(next, self.options), from })
     }
 
-    fn order(&self, at: usize, is: &Situation, how: &PlanOptions, facts: &Facts, now: Instant) -> Option<Action> {
+    fn order(&mut self, at: usize) -> Option<Action> {
         let target = self.targets.get(at)?;
-        if target.is_busy || !target.retry.is_due(now) || target.retry.is_given_up(self.options.is_once) {
+        let is_given_up = target.retry.is_given_up(self.options.is_once);
+        if target.does.is_some() || !target.retry.is_due(self.facts.now) || is_given_up {
             return None;
         }
-        let order = match next_for(is, at, how) {
+        let order = match self.next_for(target) {
             _ if !target.is_known => Order::Look,
             Some((name, is_kept)) => {
-                let archive = facts.ready.iter().find(|archive| archive.name == *name)?;
-                let bytes = target.contents.kept_bytes.saturating_add(archive.size_bytes);
-                let has_room = !is_kept || self.options.keep_bytes.is_none_or(|bytes_max| bytes <= bytes_max);
-                if has_room { Order::Publish(name.clone(), is_kept) } else { Order::NoRoom(name.clone()) }
+                let ready = self.ready(name)?;
+                let bytes = target.contents.kept_bytes.saturating_add(ready.archive.size_bytes);
+                if is_kept && self.options.keep_bytes.is_some_and(|bytes_max| bytes > bytes_max) {
+                    let (name, to) = (name.clone(), self.options.targets.get(at)?);
+                    let why = format!("{to}: what is kept for ever has no room for it");
+                    // It counts as kept, so that pins do not wait for it either.
+                    self.targets.get_mut(at)?.contents.kept.keys.insert(key(&name));
+                    return Some(Action::Tell(Event::Skipped { name, why }));
+                }
+                Order::Publish(Box::new(ready.clone()), is_kept)
             }
             None => {
                 // A directory needs no head start: it gets a hard link at the end.
-                let is_bucket = matches!(self.options.targets.get(at), Some(Target::S3(_)));
-                let (_, made) = self.preparing.as_ref().filter(|_| is_bucket)?;
-                Order::HeadStart(is.targets.get(at)?.wants(made).then(|| made.clone())?)
+                let made = self.preparing.as_ref().filter(|_| !target.is_dir)?;
+                Order::HeadStart(target.contents.published.wants(made).then(|| made.clone())?)
             }
         };
         Some(Action::Order { target: at, order })
+    }
+
+    pub fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
+        self.facts.ready.iter().find(|ready| ready.archive.name == *name)
+    }
+
+    pub fn seen(&self) -> &[Archive] {
+        &self.facts.seen
+    }
+
+    pub fn pinned(&self) -> &[Archive] {
+        &self.facts.pinned
     }
 
     /// What a target had when it was heard of last.
@@ -295,203 +303,50 @@ impl<'a> State<'a> {
         self.targets.get(target).map(|target| target.contents.clone()).unwrap_or_default()
     }
 
-    /// Notes that an action was begun.
-    pub fn begun(&mut self, action: &Action) {
-        match action {
-            Action::Prepare { source, made, .. } => {
-                self.preparing = Some((key(source), made.clone()));
-                self.has_begun_incremental |= source.base_slot.is_some();
-            }
-            Action::Rebase { name, .. } => self.rebasing = Some(key(name)),
-            Action::Order { target, order } => {
-                let Some(target) = self.targets.get_mut(*target) else { return };
-                target.is_busy = !matches!(order, Order::NoRoom(_));
-                match order {
-                    Order::Publish(name, _) | Order::HeadStart(name) => target.sends = Some(name.clone()),
-                    Order::NoRoom(name) => drop(target.contents.kept.keys.insert(key(name))),
-                    Order::Look => {}
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) -> Action {
-        if self.options.is_once {
-            let error = Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(hint);
-            self.left_out.insert(key(&name), (name.clone(), error));
-        }
-        Action::Tell(Event::Skipped { name, why })
-    }
-
-    /// A look ended, and what it asked for. A failing or full disk may recover: only a run with `--once` ends.
-    pub fn looked(&mut self, result: Result<()>, now: Instant) -> Result<Option<Action>> {
-        match result {
-            Ok(()) => self.looking = Retry::default(),
-            Err(error) if self.options.is_once => return Err(error),
-            Err(error) => {
-                let retry = self.looking.failed(false, now);
-                return Ok(Some(failed(error, None, retry)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// An archive could not be pinned.
-    pub fn not_pinned(&mut self, archive: &Archive, why: Pinned, judged: Judged, now: Instant) -> Vec<Action> {
-        let (name, was) = (archive.name.clone(), Identity::from(archive));
-        match (why, judged) {
-            (Pinned::NotNow, _) if self.options.is_once => {
-                // Not for ever.
-                let retry = self.failing.entry(key(&name)).or_default();
-                if retry.is_due(now) {
-                    retry.failed(true, now);
-                }
-                Vec::new()
-            }
-            (Pinned::Never(why), judged) => {
-                self.passed.insert(key(&name));
-                match judged {
-                    Judged::Damaged(error) => {
-                        let told = Event::Refused { name: name.clone(), error, kept: None };
-                        return vec![Action::Refuse(name, was), Action::Tell(told)];
-                    }
-                    // It may become whole later, or stay as it is.
-                    Judged::Unfinished => {}
-                    Judged::Sound => self.skipped.push((key(&name), was)),
-                }
-                vec![self.leave_out(name, why, HINT_NEVER)]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    pub fn prepared(&mut self) {
-        self.preparing = None;
-    }
-
-    /// A preparation failed. `was` is the identity of the file when it was pinned.
-    pub fn not_prepared(
-        &mut self,
-        source: &ArchiveName,
-        error: Error,
-        was: Option<Identity>,
-        facts: &Facts,
-        now: Instant,
-    ) -> Vec<Action> {
-        self.preparing = None;
-        if error.kind() == ErrorKind::Interrupted {
-            return Vec::new();
-        }
-        // With `--once`, another incremental archive may be prepared instead.
-        self.has_begun_incremental &= source.base_slot.is_none();
-        let find = |archives: &[Archive]| archives.iter().find(|it| it.name == *source).map(Identity::from);
-        let is_changed = find(&facts.seen).is_some_and(|seen| was != Some(seen))
-            || find(&facts.pinned).zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
-        let is_damaged = error.kind() == ErrorKind::Damaged;
-        if is_damaged && !is_changed {
-            return vec![Action::Quarantine { name: source.clone(), was, error }];
-        }
-        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, now);
-        if !is_damaged {
-            return vec![failed(error, None, retry)];
-        }
-        // The file was modified after it got its name, for example by a program that copies it there.
-        let error =
-            Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
-        vec![Action::Unpin(source.clone()), failed(error, None, retry)]
-    }
-
-    /// A rebase ended.
-    pub fn rebased(&mut self, name: &ArchiveName, result: Result<()>, now: Instant) -> Vec<Action> {
-        self.rebasing = None;
-        let Err(error) = result else { return Vec::new() };
-        let told = match error.kind() {
-            ErrorKind::Interrupted => None,
-            // The same archives would fail again.
-            ErrorKind::Usage => {
-                self.unmade.insert(key(name));
-                Some(Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() }))
-            }
-            _ => {
-                let retry = self.failing.entry(key(name)).or_default().failed_costly(self.options.is_once, now);
-                if retry.is_none() {
-                    self.unmade.insert(key(name));
-                }
-                Some(failed(error.within(name), None, retry))
-            }
-        };
-        [Action::Forget(name.clone())].into_iter().chain(told).collect()
-    }
-
-    /// A target has done what it was asked for, or failed; `is_lasting` if trying again soon does not mend it.
-    pub fn answered(
-        &mut self,
-        at: usize,
-        result: Result<TargetContents>,
-        is_lasting: bool,
-        now: Instant,
-    ) -> Option<Action> {
-        let (is_once, name) = (self.options.is_once, self.options.targets.get(at)?.to_string());
-        let target = self.targets.get_mut(at)?;
-        (target.is_busy, target.sends) = (false, None);
-        match result {
-            Ok(contents) => {
-                (target.contents, target.is_known, target.retry) = (contents, true, Retry::default());
-                None
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => None,
-            Err(error) => {
-                let retry = match is_lasting {
-                    true => target.retry.refused(is_once, now),
-                    false => target.retry.failed(is_once, now),
-                };
-                Some(failed(error, Some(name), retry))
-            }
-        }
-    }
-
     /// With `--once`: true if nothing is left to do, or all attempts at it are used up.
-    pub fn is_over(&self, facts: &Facts, now: Instant) -> bool {
-        let (is, how) = (self.situation(facts, now), self.settings(facts));
-        let is_done = |(at, target): (usize, &TargetState)| {
-            let has_all = || next_for(&is, at, &how).is_none();
-            !target.is_busy && (target.retry.is_given_up(true) || target.is_known && has_all())
+    pub fn is_over(&self) -> bool {
+        let is_done = |target: &TargetState| {
+            let has_all = || target.is_known && self.next_for(target).is_none();
+            target.does.is_none() && (target.retry.is_given_up(true) || has_all())
         };
-        let is_rebased = self.rebasing.is_none() && is.to_rebase(&how).is_empty();
-        is_rebased && is_all_prepared(&is, &how) && self.targets.iter().enumerate().all(is_done)
+        let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
+        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.
-    pub fn check_left_out(&self, facts: &Facts, now: Instant) -> Result<()> {
-        let targets = self.situation(facts, now).targets;
-        let lacked = self.left_out.values().filter(|(name, _)| targets.iter().any(|target| target.wants(name)));
+    pub fn check_left_out(&self) -> Result<()> {
+        let is_lacked = |name| self.targets.iter().any(|it| !it.is_silent() && it.contents.published.wants(name));
+        let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     /// Each target: what it has, how many ready archives it lacks, and whether it works.
-    pub fn targets(&self, facts: &Facts) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
-        self.targets.iter().map(|TargetState { contents, is_known, retry, .. }| {
-            let is_up = *is_known && retry.failures == 0;
-            let is_silent = !is_known && is_up;
-            let has = ArchiveSet { is_silent, ..contents.published.clone() };
-            (contents, facts.ready.iter().filter(|ready| has.wants(&ready.name)).count(), is_up)
+    pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
+        self.targets.iter().map(|target| {
+            let is_lacked = |ready: &&Ready| target.contents.published.wants(&ready.archive.name);
+            let lacks = if target.is_silent() { 0 } else { self.facts.ready.iter().filter(is_lacked).count() };
+            (&target.contents, lacks, target.is_known && target.retry.failures == 0)
         })
     }
-}
 
-fn failed(error: Error, target: Option<String>, retry: Option<Duration>) -> Action {
-    Action::Tell(Event::Failed { error, target, retry, is_of_hook: false })
-}
-
-fn is_all_prepared(is: &Situation, how: &PlanOptions) -> bool {
-    let has_no_room = |next: Archive| is.pins(how).no_room.contains(&next.name);
-    is.preparing.is_none() && is.next_to_prepare(how).is_none_or(has_no_room)
-}
-
-/// The next archive for a target, and whether it goes into `kept/`.
-fn next_for<'i>(is: &'i Situation, at: usize, how: &PlanOptions) -> Option<(&'i ArchiveName, bool)> {
-    let next = is.next_to_publish(at).map(|name| (name, false));
-    let next = next.or_else(|| is.next_to_keep(at, how).map(|name| (name, true)));
-    next.or_else(|| is.next_rebased(at, how).map(|name| (name, false)))
+    /// What would be published first, each with its targets.
+    pub fn forecast(mut self) -> Vec<(ArchiveName, Vec<String>)> {
+        let mut first = Vec::new();
+        while let Some(name) = self.next_to_prepare().map(|archive| archive.name.clone()) {
+            let mut wanting = Vec::new();
+            for (has, target) in self.targets.iter_mut().zip(&self.options.targets) {
+                if has.contents.published.wants(&name) {
+                    has.contents.published.keys.insert(key(&name));
+                    wanting.push(target.to_string());
+                }
+            }
+            first.push((name, wanting));
+        }
+        for rebased in self.to_rebase().iter().rev() {
+            let all = self.targets.iter().zip(&self.options.targets);
+            let wanting = all.filter(|(has, _)| self.lacked_rebased(has).contains(rebased));
+            first.push((name_of(rebased, self.options), wanting.map(|(_, target)| target.to_string()).collect()));
+        }
+        first
+    }
 }

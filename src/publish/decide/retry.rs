@@ -32,7 +32,22 @@ impl Retry {
     pub fn failed_costly(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
         self.pause_for(pause, now);
-        (self.failures < ATTEMPTS_ONCE).then_some(pause)
+        match self.failures < ATTEMPTS_ONCE {
+            true => Some(pause),
+            false => {
+                self.give_up();
+                None
+            }
+        }
+    }
+
+    /// Records a failure that no attempt will mend.
+    pub fn give_up(&mut self) {
+        self.failures = u32::MAX;
+    }
+
+    pub fn is_hopeless(&self) -> bool {
+        self.failures == u32::MAX
     }
 
     fn pause_for(&mut self, pause: Duration, now: Instant) {

@@ -15,8 +15,7 @@ use self::event::Event;
 use self::hooks::Hooks;
 use self::metrics::Metrics;
 use super::PublishOptions;
-use super::act::target::TargetContents;
-use super::decide::Facts;
+use super::decide::State;
 
 /// Limit of archives remembered as reported, to report each only once. When it is reached, all are forgotten.
 const SKIPPED_MAX: usize = 1000;
@@ -100,20 +99,15 @@ impl<'a> Teller<'a> {
         self.options.targets.get(target).into_iter().for_each(|target| self.metrics.succeeded(&target.to_string()));
     }
 
-    /// Reports what is there, and of each target what it has, how many ready archives it lacks, and whether it works.
-    pub fn see<'t>(
-        &self,
-        facts: &Facts,
-        targets: impl Iterator<Item = (&'t TargetContents, usize, bool)>,
-        free_bytes: Option<u64>,
-    ) {
+    /// Reports what is there.
+    pub fn see(&self, state: &State<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
-        self.metrics.see_pinned(facts.pinned.iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
+        self.metrics.see_pinned(state.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);
         }
         let mut newest_slot = None;
-        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(targets) {
+        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(state.targets()) {
             self.metrics.see(&target.to_string(), contents, waits, is_up);
             newest_slot = newest_slot.max(contents.newest.of_all().map(|newest| newest.slot));
         }

@@ -1,0 +1,169 @@
+//! What follows from what is heard of actions that were begun.
+
+use std::time::Duration;
+
+use slotpress_base::{Error, ErrorKind, Hint, Result};
+use slotpress_format::ArchiveName;
+use slotpress_read::catalog::Archive;
+
+use super::choose::key;
+use super::retry::Retry;
+use super::{Action, Skipped, State};
+use crate::publish::act::pins::Pinned;
+use crate::publish::act::target::TargetContents;
+use crate::publish::remember::Identity;
+use crate::publish::tell::event::Event;
+
+const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
+                          does: --writer agave";
+
+impl State<'_> {
+    /// Notes that an action was begun.
+    pub fn begun(&mut self, action: &Action) {
+        match action {
+            Action::Prepare { source, made, .. } => {
+                self.preparing = Some(made.clone());
+                self.has_begun_incremental |= source.base_slot.is_some();
+            }
+            Action::Rebase { name, .. } => self.rebasing = Some(key(name)),
+            Action::Order { target, order } => {
+                self.targets.get_mut(*target).into_iter().for_each(|target| target.does = Some(order.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) -> Action {
+        if self.options.is_once {
+            let error = Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(hint);
+            self.left_out.insert(key(&name), (name.clone(), error));
+        }
+        Action::Tell(Event::Skipped { name, why })
+    }
+
+    /// A look ended, and what it asked for. A failing or full disk may recover: only a run with `--once` ends.
+    pub fn looked(&mut self, result: Result<()>) -> Result<Option<Action>> {
+        match result {
+            Ok(()) => self.looking = Retry::default(),
+            Err(error) if self.options.is_once => return Err(error),
+            Err(error) => {
+                let retry = self.looking.failed(false, self.facts.now);
+                return Ok(Some(failed(error, None, retry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An archive could not be pinned.
+    pub fn not_pinned(&mut self, archive: &Archive, why: Pinned) -> Option<Action> {
+        let (name, was, now) = (archive.name.clone(), Identity::from(archive), self.facts.now);
+        let is_lasting = matches!(why, Pinned::Never(_));
+        match why {
+            Pinned::NotNow if self.options.is_once => {
+                // Not for ever.
+                let retry = self.failing.entry(key(&name)).or_default();
+                if retry.is_due(now) {
+                    retry.failed(true, now);
+                }
+                None
+            }
+            Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
+            Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
+            // What is unfinished may become whole later, or stay as it is.
+            Pinned::Unfinished(why) | Pinned::Never(why) => {
+                self.skipped.insert(key(&name), Skipped { was, is_lasting });
+                Some(self.leave_out(name, why, HINT_NEVER))
+            }
+        }
+    }
+
+    /// A preparation ended. `was` is the identity of the file when it was pinned.
+    pub fn prepared(
+        &mut self,
+        source: &ArchiveName,
+        result: Result<ArchiveName>,
+        was: Option<Identity>,
+        elapsed: Duration,
+    ) -> Vec<Action> {
+        self.preparing = None;
+        let error = match result {
+            Ok(made) => return Vec::from_iter(self.made(&made, elapsed)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Vec::new(),
+            Err(error) => error,
+        };
+        // With `--once`, another incremental archive may be prepared instead.
+        self.has_begun_incremental &= source.base_slot.is_none();
+        let find = |archives: &[Archive]| archives.iter().find(|it| it.name == *source).map(Identity::from);
+        let is_changed = find(&self.facts.seen).is_some_and(|seen| was != Some(seen))
+            || find(&self.facts.pinned).zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
+        let is_damaged = error.kind() == ErrorKind::Damaged;
+        if is_damaged && !is_changed {
+            return vec![Action::Refuse { name: source.clone(), was, error }];
+        }
+        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, self.facts.now);
+        if !is_damaged {
+            return vec![failed(error, None, retry)];
+        }
+        // The file was modified after it got its name, for example by a program that copies it there.
+        let error =
+            Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
+        vec![Action::Unpin(source.clone()), failed(error, None, retry)]
+    }
+
+    /// An archive is ready.
+    fn made(&self, name: &ArchiveName, elapsed: Duration) -> Option<Action> {
+        let ready = self.ready(name)?;
+        let (archive, state) = (&ready.archive, ready.state);
+        let (bytes, root) = (archive.size_bytes, archive.hashes.map(|hashes| hashes.root));
+        let (name, rebased_on) = (name.clone(), archive.rebased_on());
+        Some(Action::Tell(Event::Prepared { name, state, bytes, root, rebased_on, elapsed }))
+    }
+
+    /// A rebase ended.
+    pub fn rebased(&mut self, name: &ArchiveName, result: Result<()>, elapsed: Duration) -> Vec<Action> {
+        self.rebasing = None;
+        let Err(error) = result else { return Vec::from_iter(self.made(name, elapsed)) };
+        let forget = Action::Forget(name.clone());
+        if error.kind() == ErrorKind::Interrupted {
+            return vec![forget];
+        }
+        let retry = self.failing.entry(key(name)).or_default();
+        let told = match error.kind() {
+            // The same archives would fail again.
+            ErrorKind::Usage => {
+                retry.give_up();
+                Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() })
+            }
+            _ => {
+                let again = retry.failed_costly(self.options.is_once, self.facts.now);
+                failed(error.within(name), None, again)
+            }
+        };
+        vec![forget, told]
+    }
+
+    /// A target has done what it was asked for, or failed; `is_lasting` if trying again soon does not mend it.
+    pub fn answered(&mut self, at: usize, result: Result<TargetContents>, is_lasting: bool) -> Option<Action> {
+        let (is_once, now) = (self.options.is_once, self.facts.now);
+        let (target, name) = (self.targets.get_mut(at)?, self.options.targets.get(at)?);
+        target.does = None;
+        match result {
+            Ok(contents) => {
+                (target.contents, target.is_known, target.retry) = (contents, true, Retry::default());
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
+            Err(error) => {
+                let retry = match is_lasting {
+                    true => target.retry.refused(is_once, now),
+                    false => target.retry.failed(is_once, now),
+                };
+                Some(failed(error, Some(name.to_string()), retry))
+            }
+        }
+    }
+}
+
+fn failed(error: Error, target: Option<String>, retry: Option<Duration>) -> Action {
+    Action::Tell(Event::Failed { error, target, retry, is_of_hook: false })
+}
