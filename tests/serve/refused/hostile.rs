@@ -122,7 +122,8 @@ fn malformed_heads() {
         }
     }
     assert!(server.is_running());
-    assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 200);
+    // On a busy machine, so many of these may still be open that another is told to come later.
+    wait_for("an answer once they have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
     let grown = server.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "memory grew by {grown} bytes");
     let (_, lines) = server.stop();
