@@ -81,8 +81,7 @@ impl Publisher<'_, '_> {
             if self.state.is_over() {
                 // Handle results that other threads have sent meanwhile.
                 while let Ok(message) = self.messages.try_recv() {
-                    let heard = self.hear(message);
-                    self.go_on(heard)?;
+                    self.hear_and_go_on(message)?;
                 }
                 let left_out = self.state.check_left_out();
                 return self.teller.gravest().map_or(left_out, Err);
@@ -91,8 +90,7 @@ impl Publisher<'_, '_> {
             let start = Instant::now();
             while !self.run.progress.is_interrupted() && start.elapsed() < LOOK_EVERY {
                 if let Ok(message) = self.messages.recv_timeout(TICK) {
-                    let heard = self.hear(message);
-                    self.go_on(heard)?;
+                    self.hear_and_go_on(message)?;
                     break;
                 }
             }
@@ -104,6 +102,14 @@ impl Publisher<'_, '_> {
     fn go_on(&mut self, worked: Result<()>) -> Result<()> {
         let told = self.state.looked(worked)?;
         self.act_all(told).map(drop)
+    }
+
+    /// What goes well here says nothing of the next look, which may still have to wait.
+    fn hear_and_go_on(&mut self, message: Message) -> Result<()> {
+        match self.hear(message) {
+            Ok(()) => Ok(()),
+            heard => self.go_on(heard),
+        }
     }
 
     /// Looks, and does what is to be done, until nothing changes what is there.
@@ -205,7 +211,8 @@ impl Publisher<'_, '_> {
             Message::Rebased { name, result, elapsed } => {
                 let looked = self.eye.look(self.run).map(|facts| self.state.see(facts));
                 let actions = self.state.rebased(&name, result, elapsed);
-                looked.map(|()| actions)?
+                self.act_all(actions)?;
+                return looked;
             }
             Message::Target { at, result, is_lasting } => {
                 if result.is_ok() {

@@ -192,6 +192,17 @@ impl State<'_> {
         })
     }
 
+    /// With `--once`: true if the preparation of an archive that a target wants failed, and is not given up.
+    pub fn is_to_be_tried_again(&self) -> bool {
+        let (later, no_room) = (self.later(), self.pins().no_room);
+        self.candidates().into_iter().any(|(key, archive)| {
+            let is_tried = self.failing.get(&key).is_some_and(|retry| !retry.is_given_up(true));
+            let has_turn = archive.is_full() || !self.has_begun_incremental;
+            let has_room = !no_room.contains(&archive.name);
+            is_tried && has_turn && has_room && later.iter().any(|it| it.wants(&archive.name))
+        })
+    }
+
     pub fn pins(&self) -> PinChanges {
         let (candidates, next_full) = (self.candidates(), self.next_full());
         let preparing = self.preparing.as_ref().map(key);

@@ -10,6 +10,7 @@ use slotpress_read::catalog::{Archive, FrameHashes};
 
 use super::choose::*;
 use super::*;
+use crate::publish::act::pins::Pinned;
 use crate::publish::remember::StateCheck;
 
 fn full(slot: u64) -> ArchiveName {
@@ -118,6 +119,34 @@ fn what_fails_again_and_again_blocks_no_other_and_stays_pinned() {
     assert_eq!((prepared(&now), now.pins().add), (Some(on(5, 7)), vec![full(9), on(5, 7)]));
     now.failing.clear();
     assert_eq!((prepared(&now), now.pins().add), (Some(full(9)), vec![full(9)]));
+}
+
+#[test]
+fn a_run_that_ends_by_itself_makes_all_its_attempts() {
+    let options = leak(options().is_once(true));
+    let mut now = State::new(options, Instant::now());
+    now.targets = vec![published(&[full(5)])];
+    let facts = Facts { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Facts::none(Instant::now()) };
+    now.see(facts.clone());
+    for attempt in 1..=4 {
+        assert!(!now.is_over(), "attempt {attempt}");
+        let was = facts.pinned.first().map(Identity::from);
+        now.prepared(&full(9), Err(Error::failed("a full disk")), was, Duration::ZERO);
+        assert_eq!((attempt, prepared(&now)), (attempt, (attempt < 3).then(|| full(9))));
+    }
+    assert!(now.is_over(), "it is given up");
+
+    let mut now = State::new(options, Instant::now());
+    now.targets = vec![published(&[full(5)])];
+    now.see(Facts { seen: archives(&[full(9)]), ..Facts::none(Instant::now()) });
+    let mut told = None;
+    for second in [0, 10, 20, 30] {
+        assert!(!now.is_over() && told.is_none());
+        now.set_time(Instant::now() + Duration::from_secs(second));
+        told = now.not_pinned(&facts.seen[0], Pinned::NotNow);
+    }
+    assert!(matches!(told, Some(Action::Tell(Event::Skipped { .. }))) && now.is_over());
+    now.check_left_out().expect_err("it was left out, and the target lacks it");
 }
 
 #[test]

@@ -62,10 +62,11 @@ impl State<'_> {
             Pinned::NotNow if self.options.is_once => {
                 // Not for ever.
                 let retry = self.failing.entry(key(&name)).or_default();
-                if retry.is_due(now) {
-                    retry.failed(true, now);
-                }
-                None
+                let is_given_up = retry.is_due(now) && retry.failed(true, now).is_none();
+                is_given_up.then(|| {
+                    let why = "it changes, or is locked by the program that writes it".to_string();
+                    self.leave_out(name, why, "run this again when it is whole")
+                })
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
@@ -107,7 +108,7 @@ impl State<'_> {
         // The file was modified after it got its name, for example by a program that copies it there.
         let error =
             Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
-        vec![Action::Unpin(source.clone()), failed(error, None, retry)]
+        vec![failed(error, None, retry), Action::Unpin(source.clone())]
     }
 
     /// An archive is ready.
@@ -139,7 +140,7 @@ impl State<'_> {
                 failed(error.within(name), None, again)
             }
         };
-        vec![forget, told]
+        vec![told, forget]
     }
 
     /// A target has done what it was asked for, or failed; `is_lasting` if trying again soon does not mend it.

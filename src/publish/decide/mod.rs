@@ -310,7 +310,8 @@ impl<'a> State<'a> {
             target.does.is_none() && (target.retry.is_given_up(true) || has_all())
         };
         let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
-        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
+        let is_all_tried = self.is_all_prepared() && !self.is_to_be_tried_again();
+        self.options.is_once && is_rebased && is_all_tried && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.

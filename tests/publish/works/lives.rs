@@ -61,8 +61,9 @@ impl Running {
         wait_for(name, || of_type(&self.lines(), "published").iter().any(|line| line["name"] == name));
     }
 
-    /// Asks it to stop; it must end well.
+    /// Asks it to stop, once it has begun: earlier, the signal ends it. It must end well.
     pub fn stop(mut self) -> Vec<Value> {
+        wait_for("the program to begin", || !self.lines().is_empty());
         kill_process(self.pid(), Signal::TERM).expect("signalled");
         assert_eq!(exit_code(&mut self.child), Some(0));
         self.reader.take().expect("a reader").join().expect("read");
