@@ -306,6 +306,11 @@ rules! {
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
+/// Firedancer's versions differ in what they load, not in these words.
+fn worded(client: Client) -> Client {
+    if client.is_agave() { client } else { Firedancer }
+}
+
 impl Rule {
     /// Description of an archive that breaks the rule.
     pub fn what(self) -> &'static str {
@@ -314,11 +319,11 @@ impl Rule {
 
     /// Reason for which the client refuses such an archive; says so if it might load it but that is not certain.
     pub fn why(self, client: Client) -> &'static str {
-        match (self, client) {
-            (Self::EndLong, Firedancer2608 | Firedancer) => {
+        match (self, worded(client)) {
+            (Self::EndLong, Firedancer) => {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
             }
-            (Self::DuplicateAccount, Firedancer2608 | Firedancer) => {
+            (Self::DuplicateAccount, Firedancer) => {
                 "an account occurs twice in one storage; it loads that, and takes the later, if they are far apart"
             }
             _ => self.what(),
@@ -424,27 +429,21 @@ impl Rule {
 
     /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with its own archivers.
     pub fn note(self, client: Client) -> Option<&'static str> {
-        match (self, client) {
+        match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
-            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer2608 | Firedancer) => {
+            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
                 Some("no validator writes such storages, and their records may replace those of others")
             }
-            (Self::ForeignDir, Firedancer2608 | Firedancer) => {
-                Some("it passes over a directory that no validator writes")
-            }
-            (Self::HeaderChecksum, Firedancer2608 | Firedancer) => {
+            (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
+            (Self::HeaderChecksum, Firedancer) => {
                 Some("it does not look at the checksum of a tar header, which may be damaged")
             }
-            (Self::LooseName, Firedancer2608 | Firedancer) => {
-                Some("it accepts names with a suffix, and numbers written in another way")
-            }
-            (Self::NoSize, Firedancer2608 | Firedancer) => Some("it does not look at the size of a directory"),
-            (Self::BaseIsSlot, Firedancer2608 | Firedancer) => {
+            (Self::LooseName, Firedancer) => Some("it accepts names with a suffix, and numbers written in another way"),
+            (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
+            (Self::BaseIsSlot, Firedancer) => {
                 Some("no validator writes an incremental archive of the slot of its full one")
             }
-            (Self::StorageTail, Firedancer2608 | Firedancer) => {
-                Some("bytes that are no record may have been part of one")
-            }
+            (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
             _ => None,
         }
     }
