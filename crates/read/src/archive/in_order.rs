@@ -40,16 +40,16 @@ pub fn read_in_order(
         reading.events.batcher = visitor.records().map(|records| start_workers(scope, pass, records, &stops));
         // Even after a panic here, the channel to the workers must close: they would wait for ever.
         let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
-        let mut ended = guarded(|| {
+        let abandoned = guarded(|| {
             reading.events.abandon();
             Ok(())
         });
         let batcher = reading.events.batcher.take();
-        ended = ended.and(guarded(|| {
+        let closed = guarded(|| {
             drop(batcher);
             Ok(())
-        }));
-        decoded.and_then(|decoded| ended.map(|()| decoded))
+        });
+        decoded.and_then(|decoded| abandoned.and(closed).map(|()| decoded))
     });
     if let (true, Err(error)) = (stops.by_visitor.into_inner(), &decoded) {
         return Err(error.clone());
