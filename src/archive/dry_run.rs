@@ -75,13 +75,13 @@ impl ArchivePlan<'_> {
 
     /// Compresses a sample; returns its length before compression, and the estimated length of the archive.
     fn estimate(&self, progress: &dyn Progress) -> Result<(u64, u64)> {
-        let (plan, options) = (&self.plan, &self.options);
-        let step = linked_frames(plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
-        let sample: Vec<_> = linked_frames(plan, options).step_by(step).collect();
+        let (plan, encoding) = (&self.plan, &self.options.encoding);
+        let step = linked_frames(plan, encoding).count().div_ceil(SAMPLE_FRAMES).max(1);
+        let sample: Vec<_> = linked_frames(plan, encoding).step_by(step).collect();
         let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
         progress.stage("Sampling", Some(sample_bytes));
         let mut output_bytes = 0u64;
-        encode_planned(plan, options, sample.into_iter(), self.threads, progress, &mut |frame| {
+        encode_planned(plan, encoding, sample.into_iter(), self.threads, progress, &mut |frame| {
             output_bytes += frame.bytes.len() as u64;
             Ok(())
         })?;

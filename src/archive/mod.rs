@@ -214,7 +214,7 @@ impl<'a> ArchivePlan<'a> {
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
         let Written { length_bytes: output_bytes, frames, root } =
-            write_planned(&plan, &options, threads, &mut sink, progress)?;
+            write_planned(&plan, &options.encoding, threads, &mut sink, progress)?;
 
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
@@ -229,9 +229,7 @@ impl<'a> ArchivePlan<'a> {
         };
         // For the report: what cannot be looked at is not known.
         let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
-        progress.stage("Syncing", None);
-        progress.check()?;
-        let path = sink.publish(&name.to_string())?;
+        let path = sink.publish(&name, progress)?;
         Ok(ArchiveReport {
             path,
             name,
@@ -249,20 +247,19 @@ impl<'a> ArchivePlan<'a> {
     }
 }
 
-/// Writes a planned archive, with a `note` in its index.
+/// Writes a planned archive.
 pub(crate) fn write_planned(
     plan: &Plan,
-    options: &ArchiveOptions,
+    encoding: &EncodingOptions,
     threads: usize,
     sink: &mut OpenSink<'_>,
     progress: &dyn Progress,
 ) -> Result<Written> {
     let sink_path = sink.path();
-    let mut writer =
-        ArchiveWriter::new(sink.writer(options.encoding.io_policy.io_hint), &sink_path, &options.encoding.codec);
-    let planned = linked_frames(plan, options);
-    encode_planned(plan, options, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-    let written = writer.finish(plan.entries(), None, options.encoding.frame_size_bytes)?;
+    let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+    let planned = linked_frames(plan, encoding);
+    encode_planned(plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
+    let written = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)
 }
@@ -292,9 +289,9 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
 }
 
 /// Divides a plan into frames, each with its link to the next.
-fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
-    let mut spans = FrameCutter::new(plan.entry_lengths(), options.encoding.frame_size_bytes).peekable();
-    let mut linker = Linker::new(options.encoding.codec.layout);
+fn linked_frames(plan: &Plan, encoding: &EncodingOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
+    let mut spans = FrameCutter::new(plan.entry_lengths(), encoding.frame_size_bytes).peekable();
+    let mut linker = Linker::new(encoding.codec.layout);
     std::iter::from_fn(move || {
         let span = spans.next()?;
         let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
@@ -304,7 +301,7 @@ fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = 
 
 fn encode_planned(
     plan: &Plan,
-    options: &ArchiveOptions,
+    encoding: &EncodingOptions,
     frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
     threads: usize,
     progress: &dyn Progress,
@@ -314,10 +311,10 @@ fn encode_planned(
         frames.map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            options.encoding.io_policy.wait(span.length_bytes, progress);
+            encoding.io_policy.wait(span.length_bytes, progress);
             plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
-        &options.encoding.codec,
+        &encoding.codec,
         threads,
         progress,
         on_frame,

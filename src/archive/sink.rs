@@ -207,12 +207,19 @@ impl OpenSink<'_> {
         }
     }
 
-    /// Gives the complete archive its name; returns its path unless it is a stream or an unnamed file.
-    pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
+    /// Brings the complete archive to disk, unless the run is interrupted, and gives it its name; returns its path unless it is
+    /// a stream or an unnamed file.
+    pub fn publish(self, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<PathBuf>> {
+        progress.stage("Syncing", None);
+        progress.check()?;
+        let name = &name.to_string();
         match self {
             Self::File { file, replace } => file.publish(name, replace).map(Some),
             #[cfg(feature = "stores")]
-            Self::Store { upload, path, progress } => match path.file_name().is_some_and(|promised| promised == name) {
+            Self::Store { upload, path, progress } => match path
+                .file_name()
+                .is_some_and(|promised| promised == name.as_str())
+            {
                 true => upload.finish(progress).map(|_| Some(path)),
                 false => Err(Error::damaged(format!("the archive turned out to be {name}, not what its name says"))),
             },

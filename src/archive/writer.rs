@@ -6,7 +6,9 @@ use std::path::Path;
 use serde::Serialize;
 use slotpress_base::{Error, IoContext, Result};
 use slotpress_format::archive::frame_hashes::{self};
-use slotpress_format::{Entry, FrameHash, Index, Root, SeekTableItem, seek_table_frame};
+use slotpress_format::{
+    END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
+};
 
 use crate::archive::encode::{Codec, EncodedFrame, Format};
 use crate::archive::lz4;
@@ -39,6 +41,12 @@ pub struct Written {
     pub length_bytes: u64,
     pub frames: FrameTotals,
     pub root: Option<Root>,
+}
+
+/// The number of storages among entries, and the bytes of the tar that they make up.
+pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
+    let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64;
+    (storages, entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES)
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::progress::part_of;
 use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, BankFile, END_OF_ARCHIVE_BYTES, Entry, EntryKind};
+use slotpress_format::{ArchiveName, BankFile, Entry};
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::{
@@ -21,7 +21,7 @@ use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
-use crate::archive::writer::{self, ArchiveWriter};
+use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
 /// A rebase whose archives are open, and make a pair as far as their bank files tell.
 pub struct Plan<'a> {
@@ -95,18 +95,17 @@ impl<'a> Plan<'a> {
         let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
         let (entries, written) = job.write(&compared, &mut sink)?;
         read_back(&sink, &name, options, progress)?;
-        progress.stage("Syncing", None);
-        progress.check()?;
-        let path = sink.publish(&name.to_string())?;
+        let path = sink.publish(&name, progress)?;
+        let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
         Ok(RebaseReport {
             path,
             name,
             base_hash: old.snapshot_hash(),
             changes: changes.counts,
-            storages: entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64,
+            storages,
             input_bytes,
             new_bytes,
-            tar_bytes: entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES,
+            tar_bytes,
             output_bytes: written.length_bytes,
             spilled_bytes: *spilled_bytes,
             frames: written.frames,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Space, Step, Stopwatch, quantity};
-use slotpress_format::{ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryKind};
+use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::RECOMPRESSED;
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
@@ -22,7 +22,7 @@ use super::{RecompressOptions, RecompressReport, Source};
 use crate::archive::layout::warn_left_as_is;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Place, Sink};
-use crate::archive::writer::{ArchiveWriter, Written};
+use crate::archive::writer::{ArchiveWriter, Written, storages_and_tar_bytes};
 
 /// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
 const RATIO_MAX: u64 = 8;
@@ -136,9 +136,7 @@ impl<'a, 's> Plan<'a, 's> {
         let assurance = Assurance::new(outcome, &decoded.bank, input.tail().is_some());
         job.judge_kind(&decoded, conversion, &input)?;
 
-        progress.stage("Syncing", None);
-        progress.check()?;
-        let path = sink.publish(&name.to_string())?;
+        let path = sink.publish(&name, progress)?;
         Ok(RecompressReport {
             path,
             name,
@@ -186,8 +184,7 @@ impl Job<'_> {
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
         let converted = conversion.map(Conversion::entries);
         let entries = converted.as_ref().unwrap_or(&decoded.entries);
-        let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64;
-        let tar_bytes = entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
+        let (storages, tar_bytes) = storages_and_tar_bytes(entries);
         let note = match conversion {
             Some(Conversion { bank: Some(_), .. }) => Some(CONVERTED),
             _ => decoded.is_of_firedancer.then_some(RECOMPRESSED),

@@ -9,7 +9,7 @@ use slotpress_read::{Plan, Unpublished};
 
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::OpenSink;
-use crate::archive::{ArchiveOptions, write_planned};
+use crate::archive::write_planned;
 use crate::restore::assign::AssignedStorage;
 use crate::restore::copies::Way;
 use crate::restore::input::Opened;
@@ -48,9 +48,8 @@ impl Run<'_> {
         let plan = Plan::of_unpacked(one.bank.clone(), snapshot, &id_of, io_policy.io_hint)?;
         self.progress.stage("Archiving", Some(plan.tar_bytes()));
         let encoding = EncodingOptions::default().threads(*threads).io_policy(io_policy.clone());
-        let options = ArchiveOptions::new(self.target.ledger.path()).encoding(encoding);
         let file = Unpublished::create_in(&self.target.snapshots_dir)?;
-        write_planned(&plan, &options, *threads, &mut OpenSink::Unnamed(&file), self.progress)?;
+        write_planned(&plan, &encoding, *threads, &mut OpenSink::Unnamed(&file), self.progress)?;
         Ok(file)
     }
 }
