@@ -1,8 +1,9 @@
-//! The only decision whether a file gets an archive's name, no matter how its bytes arrived: by ranges, in one stream, or as
-//! a complete file.
+//! Decides whether a file may have an archive's name. It is the only place that decides this, no
+//! matter how the bytes arrived: by ranges, in one stream, or as a complete file.
 //!
-//! The archive was read to its end, agrees with its name as far as that can be told without unpacking, agrees with its
-//! frame hashes, and is the requested one. Not here: checks of its content, which `restore` and `verify` make.
+//! An accepted archive was read to its end, matches its name as far as can be told without
+//! unpacking, matches its frame hashes, and is the requested one. The content is checked by
+//! `restore` and `verify`.
 
 use std::path::Path;
 
@@ -12,16 +13,17 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::passing::hash_range;
 use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
+/// The archive that was requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     pub name: &'a str,
     pub root: Option<Root>,
 }
 
-/// Facts of an accepted archive. Only [`accept`] creates one.
+/// Proof that an archive was accepted. Only [`accept`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    /// Root of an archive with frame hashes, all of which agreed; `None` without hashes.
+    /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
 }
 
@@ -32,10 +34,11 @@ impl Accepted {
     }
 }
 
-/// Accepts an archive that was read to its end. Frames in `compared` have been compared with the archive's hashes already.
+/// Accepts an archive that was read to its end. Skips the hashes of frames in `compared`, which
+/// have been compared already.
 ///
 /// # Errors
-/// It is damaged, or not the requested archive: kind [`Damaged`](ErrorKind::Damaged).
+/// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
 pub fn accept(
     source: &dyn Source,
     shape: &Shape,
@@ -54,7 +57,7 @@ pub fn accept(
     }
     let hashes = Tail::read(source)?.and_then(|tail| Some((tail.hashes?, tail.frames)));
     let root = hashes.as_ref().map(|(hashes, _)| hashes.root);
-    // Hashes are found from the end of the archive: without it, nothing would be compared.
+    // The end of the archive leads to the hashes: if it is damaged, nothing would be compared.
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
@@ -78,7 +81,7 @@ pub fn accept(
     Ok(Accepted { root })
 }
 
-/// Tells why an archive of this root is not the expected one.
+/// Explains why an archive with this root is not the expected one; `None` if it is.
 pub fn is_other_root(expected: Option<Root>, root: Option<Root>) -> Option<String> {
     let expected = expected.filter(|expected| Some(*expected) != root)?;
     let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));

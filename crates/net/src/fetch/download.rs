@@ -1,5 +1,5 @@
-//! One download, from its beginning to its end: what an earlier run left is looked at, what is missing is fetched, by
-//! ranges or in order, and all of it is walked while it arrives and accepted, or not.
+//! One download from start to end: decides what to keep of an earlier run, fetches the rest by
+//! ranges or in order, walks the archive while it arrives, and accepts or rejects it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,25 +19,31 @@ use super::partial::{PartialFile, Patient};
 use super::{Fault, Fetched, GivenBytes, Limits, in_order, ranged};
 use crate::{Client, Remote};
 
-/// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
+/// Longest time between two writes of the journal while bytes arrive. A killed run has to fetch
+/// again what has arrived since the last one.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The part of an archive that a kill loses at most, so that two of them cost less than a tenth; and how little it may be: less is
-/// fetched sooner than the journal is synced.
+/// The journal is written before more than 1/32 of the archive is missing in it, so that two kills
+/// cost less than a tenth of the download.
 const LOST_PART: u64 = 32;
+
+/// Lower bound for that part: fewer bytes are fetched faster than the journal is synced.
 const LOST_BYTES_MIN: u64 = 1024 * 1024;
 
-/// How often progress is told.
+/// Time between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
-/// How often the rate is looked at, and over how long.
+/// Time over which the rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
-/// Of a file whose server does not say whether it has changed, so much is compared at each of so many places.
+/// Length of a sample. Samples are compared with the server's archive if the server does not say
+/// whether its file has changed.
 const SAMPLE_BYTES: u64 = 64 * 1024;
+
+/// Largest number of samples.
 const SAMPLES_MAX: usize = 8;
 
-/// One archive, and the servers that have it under its name, the best first.
+/// The download of one archive from the servers that offer its name, best first.
 #[derive(Debug)]
 pub struct Download {
     pub(super) client: Client,
@@ -48,10 +54,11 @@ pub struct Download {
 }
 
 impl Download {
-    /// Looks at what an earlier run left: it is kept where it is of the archive that the first of the servers has.
+    /// Prepares the partial file. Bytes of an earlier run are kept if they belong to the archive
+    /// that the first server has.
     ///
     /// # Errors
-    /// The archive is too long, there is no room for it, or the network fails.
+    /// The archive is too long, the disk has no room for it, or the network fails.
     pub fn begin(
         client: Client,
         file: Arc<PartialFile>,
@@ -75,7 +82,7 @@ impl Download {
         };
         let keeps = match (file.done_bytes() > 0, before.may_be(&now), first.accepts_ranges) {
             (false, ..) | (_, false, _) => false,
-            // What comes is compared with all of it.
+            // Without ranges, all kept bytes are compared with those that arrive.
             (true, true, false) => true,
             (true, true, true) => before.is_surely(&now) || download.is_same(first, progress)?,
         };
@@ -86,14 +93,14 @@ impl Download {
                 bytes(lost_bytes)
             ));
         }
-        // What comes in order is not compared with hashes before all of it is there.
+        // Without ranges, frames are compared with their hashes only when the archive is complete.
         let root = before.root.filter(|_| keeps && is_ranged(first));
         file.begin(Identity { root, ..now }, keeps)?;
         let (left, failed_check) = file.unchecked();
         let kept_bytes = if failed_check.is_none() { bytes_in(&left) } else { 0 };
         if !is_ranged(first) {
             file.set_in_order();
-            // What comes is compared with all of it.
+            // All kept bytes are compared with those that arrive.
             file.keep_checked(left);
         }
         download.kept_bytes = kept_bytes;
@@ -104,7 +111,7 @@ impl Download {
         self.mirrors.first().ok_or_else(|| Error::failed("no server to fetch from"))
     }
 
-    /// The server that defines the archive.
+    /// Returns the server whose archive is the wanted one.
     pub fn first_remote(&self) -> Option<&Remote> {
         self.mirrors.first().map(|mirror| &mirror.remote)
     }
@@ -113,7 +120,7 @@ impl Download {
         &self.file
     }
 
-    /// Bytes that an earlier run left and that are not fetched again.
+    /// Number of bytes that an earlier run left and that are not fetched again.
     pub fn kept_bytes(&self) -> u64 {
         match self.mirrors.first() {
             Some(first) if is_ranged(&first.remote) => self.kept_bytes,
@@ -125,13 +132,13 @@ impl Download {
         self.mirrors.first()?.remote.length_bytes
     }
 
-    /// Fetches what is missing. However it ends, readers of the file are told, and what has arrived is on disk, with a
-    /// journal that says so.
+    /// Fetches what is missing, and accepts the archive. Whether it succeeds or fails, readers of
+    /// the file are told the result, and what has arrived is on disk and in the journal.
     ///
     /// # Errors
-    /// [`Fault`] tells what they mean for the source.
+    /// [`Fault::of`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
-        // Readers wait until they are told how it ended, even by a panic.
+        // Readers wait for the result, so they must learn of a panic too.
         let result = guarded(|| self.run_to_end(progress));
         self.file.end(result.as_ref().map(drop).map_err(Clone::clone));
         result
@@ -144,7 +151,7 @@ impl Download {
             Stopping { progress, file: &self.file, too_slow: AtomicBool::new(false), damage: OnceLock::new() };
         let result = std::thread::scope(|scope| {
             let clerk = spawn(scope, || guarded(|| self.keep_journal(&stopping)));
-            // Right behind what arrives, while it is in memory.
+            // Walks close behind the bytes that arrive, while they are in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
                 if let Err(error) = &walked
@@ -155,7 +162,7 @@ impl Download {
                 walked
             });
             let fetched = guarded(|| self.fetch(&stopping));
-            // The clerk ends, and whoever reads to the end is told that this is it.
+            // Ends the clerk, and tells readers at the end of the file that no more comes.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             let kept = clerk.and_then(|clerk| clerk.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             let walked =
@@ -163,7 +170,7 @@ impl Download {
             let compared = fetched?;
             kept?;
             let shape = walked.map_err(|error| match error.kind() {
-                // It waited for bytes when its reader ended with an error of its own, which says more.
+                // The file's reader gave up while the walker waited: the reader's error says more.
                 ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
                 _ => error,
             })?;
@@ -195,7 +202,7 @@ impl Download {
         })
     }
 
-    /// Fetches all of it; returns what was compared with frame hashes.
+    /// Fetches what is missing. Returns the ranges that were compared with frame hashes.
     fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>> {
         let first = self.first()?;
         match first.remote.length_bytes {
@@ -204,12 +211,13 @@ impl Download {
         }
     }
 
-    /// Syncs and writes the journal, every second or when much has come, tells progress, and watches the rate.
+    /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports
+    /// progress; watches the rate. Returns when the download ends.
     fn keep_journal(&self, stopping: &Stopping<'_>) -> Result<()> {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
-        // What is not in the journal is fetched again after a kill: no more than about one request of each connection, and of a small
-        // archive no more than a part.
+        // After a kill, bytes that are not in the journal are fetched again. This bounds them to
+        // half a request per connection, and to a small part of a small archive.
         let length_bytes = self.length_bytes();
         let piece_bytes = ranged::piece_bytes(length_bytes.unwrap_or_default(), &self.limits);
         let part_bytes = length_bytes.map_or(u64::MAX, |length| (length / LOST_PART).max(LOST_BYTES_MIN));
@@ -241,7 +249,8 @@ impl Download {
         progress.event(ProgressEvent::Arriving(arriving));
     }
 
-    /// Whether what is there is what a server has that does not say whether its file has changed: samples are compared.
+    /// True if samples of the kept bytes equal the server's. Used if the server does not say
+    /// whether its file has changed.
     fn is_same(&self, remote: &Remote, progress: &dyn Progress) -> Result<bool> {
         let mirror = Mirror::new(remote.clone(), self.limits.give_up_after);
         let done = self.file.done();
@@ -266,6 +275,7 @@ impl Download {
         self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
     }
 
+    /// Servers that sent wrong bytes.
     pub fn rejected(&self) -> Vec<String> {
         let is_wrong =
             |mirror: &&Mirror| matches!(mirror.state(), MirrorState::Dropped(why) if why.kind() == ErrorKind::Damaged);
@@ -277,7 +287,8 @@ fn is_ranged(remote: &Remote) -> bool {
     remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
 }
 
-/// Ends transfers when the file is no longer wanted, when they are too slow, or when what came is no archive.
+/// Ends all transfers when the file is no longer wanted, the download is too slow, or the bytes
+/// turn out to be no archive.
 struct Stopping<'a> {
     progress: &'a dyn Progress,
     file: &'a PartialFile,

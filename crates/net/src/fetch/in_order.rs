@@ -1,7 +1,9 @@
-//! A download from a server that does not send ranges, as Agave's: from the beginning, over one connection, each time.
+//! Downloads from a server that does not send ranges, such as Agave's: always from the beginning,
+//! over one connection.
 //!
-//! Bytes that an earlier run or attempt left are compared with those that arrive, and only different ones are written. So
-//! no byte of another archive stays, and readers see only bytes that the server sent in this run.
+//! Bytes of an earlier run or attempt are compared with those that arrive, and only differing ones
+//! are written. So no byte of another archive stays, and readers see only bytes that the server
+//! sent in this run.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +16,7 @@ use super::lease::Lease;
 use super::mirrors::Mirror;
 use crate::{NetError, NetErrorKind, Remote};
 
-/// Readers are woken each time that this many bytes have arrived.
+/// Number of bytes after which readers are woken.
 const MARK_BYTES: u64 = 256 * 1024;
 
 impl Download {
@@ -22,7 +24,7 @@ impl Download {
         let Self { client, file, limits, .. } = self;
         let lease = file.lease(0..u64::MAX, &mirror.shown());
         let mut buffer = Vec::new();
-        // End of what readers may have read, and of what the longest attempt brought.
+        // How far readers may have read, and how far the longest attempt has come.
         let (mut shown_bytes, mut most_bytes) = (0, 0u64);
         let mut trouble = None;
         let transfer = mirror.ask(progress, || {
@@ -41,7 +43,7 @@ impl Download {
                     file.mark(marked_bytes..end);
                     marked_bytes = end;
                 }
-                // Bytes that an earlier attempt brought are no progress.
+                // Bytes that an earlier attempt brought do not count as progress.
                 let new = end.saturating_sub(most_bytes);
                 most_bytes = most_bytes.max(end);
                 tally.gave(new);
@@ -68,7 +70,10 @@ impl Download {
     }
 }
 
-/// Writes bytes that differ from those in the file. Fails if readers have seen different ones.
+/// Writes bytes where they differ from those in the file.
+///
+/// # Errors
+/// Readers may have seen other bytes at this place (before `shown_bytes`).
 fn put(
     lease: &Lease<'_>,
     mirror: &Mirror,
@@ -80,7 +85,7 @@ fn put(
     slotpress_base::threads::panic_point("whole file");
     let file = lease.file();
     let (mut at, mut bytes) = (offset_bytes, bytes);
-    // Bytes of an earlier run may have gaps.
+    // What an earlier run left may have gaps.
     while !bytes.is_empty() {
         let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(at)));
         let same = file.compare(at, kept, buffer)?;
@@ -101,7 +106,8 @@ fn put(
     Ok(())
 }
 
-/// Error for an archive longer than the operator allows; another source may have a shorter one.
+/// Error for an archive that is longer than the operator allows. It counts as a fault of the
+/// server, since another source may have a shorter archive.
 pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
     let why = format!("the archive is longer than {}, which is the limit", bytes(max_bytes));
     let error = NetError::new(NetErrorKind::TooLong, &remote.url, &why);

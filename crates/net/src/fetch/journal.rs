@@ -1,7 +1,8 @@
-//! What is known of a download when a run ends, in a small file beside it: which bytes are there, and of which archive.
+//! The journal of a download: a small file beside the partial file that lists which bytes are on
+//! disk, which archive they belong to, and who sent them.
 //!
-//! The journal never says more than what is on disk: it is written after the bytes have been synced, and replaced as a
-//! whole. One that cannot be read is as good as none: everything is fetched again.
+//! The journal never lists more than what is on disk: it is written after the bytes have been
+//! synced, and replaced as a whole. If it cannot be read, everything is fetched again.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -12,30 +13,34 @@ use serde::{Deserialize, Serialize};
 use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
 use slotpress_format::Root;
 
-/// The version of the file's format.
+/// Version of the file format.
 const VERSION: u32 = 1;
 
-/// The most bytes of a journal: a range takes about 30, and there are hardly more than streams.
+/// Number of bytes read of a journal at most. A range takes about 30 bytes, and there are hardly
+/// more ranges than connections.
 const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Ranges that are written at most; what lies beyond is fetched again.
+/// Number of ranges written at most. Bytes of further ranges are fetched again.
 const RANGES_MAX: usize = 10_000;
 
-/// Sources that are told apart; what more of them gave counts as given by the last.
+/// Number of sources that are told apart. Bytes of further sources count as sent by the last one.
 const SOURCES_MAX: usize = 64;
 
-/// The longest text that stands for a source, or for why a check failed.
+/// Longest name of a source, and longest text about a failed check.
 const TEXT_CHARS_MAX: usize = 500;
 
+/// Content of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// What the archive is, as far as its server tells.
+    /// Which archive it is, as far as its server tells.
     pub identity: Identity,
+    /// Ranges that are on disk.
     pub ranges: RangeSet<u64>,
+    /// Names of the servers that sent bytes.
     pub sources: Vec<String>,
-    /// Which of them gave which bytes, by their place in `sources`.
+    /// The source that sent each range, as an index into `sources`.
     pub given: RangeMap<u64, usize>,
-    /// The check that the bytes failed: some of them are wrong.
+    /// The check that the bytes failed, so that some of them must be wrong.
     pub failed_check: Option<String>,
 }
 
@@ -44,6 +49,7 @@ impl Journal {
         bytes_in(&self.ranges)
     }
 
+    /// Index of a source; adds the source if it is new.
     pub fn source(&mut self, name: &str) -> usize {
         let name: String = name.chars().take(TEXT_CHARS_MAX).collect();
         match self.sources.iter().position(|known| *known == name) {
@@ -56,7 +62,7 @@ impl Journal {
         }
     }
 
-    /// Some of the bytes are wrong: they failed this check.
+    /// Records that the bytes failed a check.
     pub fn check_failed(&mut self, why: &str) {
         self.failed_check = Some(why.chars().take(TEXT_CHARS_MAX).collect());
     }
@@ -66,19 +72,19 @@ pub fn bytes_in(ranges: &RangeSet<u64>) -> u64 {
     ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
 }
 
-/// What tells whether a server still has the bytes that it had.
+/// Tells archives of the same name apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub length_bytes: Option<u64>,
     pub etag: Option<String>,
-    /// When the server says that the file was changed.
+    /// Time of the last change, as the server words it.
     pub last_modified: Option<String>,
     #[serde(default)]
     pub root: Option<Root>,
 }
 
 impl Identity {
-    /// Whether bytes of this archive can be bytes of the other: nothing that both tell differs.
+    /// True if both can be the same archive: no value that both have differs.
     pub fn may_be(&self, other: &Self) -> bool {
         fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
             a.is_none() || b.is_none() || a == b
@@ -93,7 +99,7 @@ impl Identity {
             && (is_same_tag || agree(&self.last_modified, &other.last_modified))
     }
 
-    /// Whether that is more than a guess: something that changes with the bytes is the same.
+    /// True if both are the same archive: a value that changes with the bytes is equal.
     pub fn is_surely(&self, other: &Self) -> bool {
         let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
         let is_same_root = self.root.is_some() && self.root == other.root;
@@ -102,6 +108,7 @@ impl Identity {
     }
 }
 
+/// The journal as it is written, in JSON.
 #[derive(Serialize, Deserialize)]
 struct Lines {
     slotpress_fetch: u32,
@@ -117,7 +124,7 @@ struct Lines {
 }
 
 impl Journal {
-    /// Reads a journal; `None` where there is none that makes sense.
+    /// Reads a journal; `None` if there is none, or its content is invalid.
     pub fn read(dir: &KeptDir, name: &str) -> Result<Option<Self>> {
         if dir.found(name)?.is_none() {
             return Ok(None);
@@ -144,7 +151,7 @@ impl Journal {
         })
     }
 
-    /// Replaces the journal of a name. The bytes that it tells of must be on disk.
+    /// Replaces the journal. The ranges that it lists must be on disk.
     pub fn write(&self, dir: &KeptDir, name: &str) -> Result<()> {
         let path = &dir.path_of(name);
         let lines = Lines {
@@ -155,7 +162,8 @@ impl Journal {
             given: self.given.iter().take(RANGES_MAX).map(|(range, by)| (range.start, range.end, *by)).collect(),
             failed_check: self.failed_check.clone(),
         };
-        // Its writer has locked the download, so that no other run writes here: one that a killed run left is replaced.
+        // The partial file is locked, so no other run writes here: an existing file is left over
+        // from a killed run.
         let new = new_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
@@ -167,7 +175,7 @@ impl Journal {
     }
 }
 
-/// What a journal is called until it is on disk.
+/// Name of a journal until it is on disk.
 pub fn new_name(journal: &str) -> String {
     format!("{journal}.new")
 }

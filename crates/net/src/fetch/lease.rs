@@ -1,7 +1,7 @@
-//! The right to write a part of a partial file: one request has it at a time.
+//! Leases: the right to write a range of a partial file, which only one request has at a time.
 //!
-//! A second request for the same bytes takes the lease over. What comes late from the first is dropped here: the
-//! bytes may have been replaced, checked and read since.
+//! A second request for the same bytes takes the lease over. Late bytes of the first request are
+//! dropped, because the range may have been rewritten, checked and read since.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,14 +11,17 @@ use slotpress_base::Result;
 
 use super::partial::PartialFile;
 
+/// All leases of a file.
 #[derive(Debug, Default)]
 pub struct Leases(Mutex<Vec<Held>>);
 
-/// What a lease is for, until it is taken over. Writing or marking by a lease holds this lock meanwhile.
+/// The range of a lease; `None` once it is taken over. Its holder keeps this locked while it writes
+/// or marks bytes.
 type Held = Arc<Mutex<Option<Range<u64>>>>;
 
 impl Leases {
-    /// Leases a range. A lease of a part of it is lost: when this returns, nothing more is written by it.
+    /// Leases a range, and takes over all leases that overlap it. Their holders write nothing after
+    /// this returns.
     fn take(&self, range: Range<u64>) -> Held {
         let held: Held = Arc::new(Mutex::new(Some(range.clone())));
         let mut leases = self.0.lock();
@@ -39,7 +42,7 @@ impl Leases {
     }
 }
 
-/// A lease of a part of a file, for the bytes of one source.
+/// A lease of a range of a file, for bytes of one source.
 #[derive(Debug)]
 pub struct Lease<'a> {
     file: &'a PartialFile,
@@ -48,8 +51,8 @@ pub struct Lease<'a> {
 }
 
 impl PartialFile {
-    /// Leases a range for the bytes of a source, which is named without secrets. The holder of a lease of a part of it
-    /// loses it: when this returns, nothing more is written by it.
+    /// Leases a range for bytes of a source, and takes over all leases that overlap it. Their
+    /// holders write nothing after this returns. The source's name must contain no secrets.
     pub fn lease(&self, range: Range<u64>, source: &str) -> Lease<'_> {
         let source = self.source(source);
         let held = self.leases.take(range);
@@ -66,8 +69,9 @@ impl Lease<'_> {
         self.held.lock().is_none()
     }
 
-    /// Puts bytes at their place, but where others are marked, and returns how many were put; `None` when the lease has
-    /// been taken over, or is not of these bytes: nothing is put then.
+    /// Writes bytes, except where the file is marked. Returns how many of them are the first at
+    /// their place. Writes nothing and returns `None` if the lease was taken over, or does not
+    /// cover them.
     pub fn put(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Option<u64>> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let held = self.held.lock();
@@ -77,8 +81,8 @@ impl Lease<'_> {
         }
     }
 
-    /// Marks a range if `is_right` says so; the range does not change meanwhile. `None` when the lease has been taken
-    /// over: its new holder marks the range.
+    /// Marks a range if `is_right` returns true. Nothing writes to the range while it runs. Returns
+    /// `None` if the lease was taken over: its new holder marks the range.
     pub fn mark(&self, range: Range<u64>, is_right: impl FnOnce() -> Result<bool>) -> Result<Option<bool>> {
         let held = self.held.lock();
         if held.is_none() {

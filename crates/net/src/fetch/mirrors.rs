@@ -1,7 +1,8 @@
-//! The servers that have one archive: who is well, who is given up, and who gave how much.
+//! Mirrors: the servers that offer one archive. Keeps whether each server is usable, and how many
+//! bytes it sent.
 //!
-//! Servers whose archives have the same name need not have the same bytes. Only those of which it is known give bytes to
-//! one file.
+//! Archives of the same name need not have the same bytes. A file gets bytes only from servers that
+//! are known to have the same archive.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,12 +16,14 @@ use crate::options::BYTES_PER_SECOND_MIN;
 use crate::patience::Patience;
 use crate::{NetError, NetErrorKind, Remote, shown};
 
-/// A transfer that goes on tells something of its server when it has brought what must come in so long.
+/// A running transfer shows that its server works only once it has brought as many bytes as the
+/// least rate brings in this time.
 const GIVING_FOR: Duration = Duration::from_secs(20);
 
-/// A transfer that brought less tells nothing good of its server, however short it was.
+/// A finished transfer of fewer bytes does not show that its server works, however fast it was.
 const ENOUGH_BYTES: f64 = 16.0;
 
+/// One server.
 #[derive(Debug)]
 pub struct Mirror {
     pub remote: Remote,
@@ -29,18 +32,20 @@ pub struct Mirror {
     state: Mutex<MirrorState>,
 }
 
+/// Whether bytes are taken from a server.
 #[derive(Clone, Debug, Default)]
 pub enum MirrorState {
-    /// The server's archive is not compared yet.
+    /// The server's archive has not been compared yet.
     #[default]
     Unknown,
-    /// The server has the bytes of the file.
+    /// The server has the same archive.
     Good,
+    /// The server is not used, for this reason.
     Dropped(Error),
 }
 
 impl Mirror {
-    /// A server of which nothing is known but what it says of the file.
+    /// Creates a mirror whose archive has not been compared yet.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
         let (patience, given_bytes) = (Patience::new(give_up_after), AtomicU64::default());
         Self { remote, patience, given_bytes, state: Mutex::default() }
@@ -58,7 +63,7 @@ impl Mirror {
         *self.state.lock() = MirrorState::Good;
     }
 
-    /// Takes no more of its bytes. The first reason stays.
+    /// Stops using the server. The first reason stays.
     pub fn drop_for(&self, why: impl Into<Error>) {
         let mut state = self.state.lock();
         if !matches!(*state, MirrorState::Dropped(_)) {
@@ -66,7 +71,8 @@ impl Mirror {
         }
     }
 
-    /// Counts a failed request, and drops the server where it is not asked again. Returns true if it is.
+    /// Counts a failed request. Returns true if the server may be asked again, and drops it
+    /// otherwise.
     pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let is_asked = self.patience.is_asked_after(error, progress);
         if !is_asked {
@@ -75,10 +81,10 @@ impl Mirror {
         is_asked
     }
 
-    /// Asks until there is an answer, or the server is given up.
+    /// Repeats a request until it succeeds, or the server is given up.
     ///
     /// # Errors
-    /// The last failure; or the user asked to stop.
+    /// The last failure, or a request to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T, NetError>) -> Result<T> {
         let answer = self.patience.ask(progress, || Ok(ask()?));
         answer.map_err(|error| match NetError::of(&error) {
@@ -87,6 +93,7 @@ impl Mirror {
         })
     }
 
+    /// Starts counting the bytes of a transfer.
     pub fn tally(&self) -> TransferTally<'_> {
         TransferTally { mirror: self, begun: Instant::now(), kept_bytes: 0 }
     }
@@ -101,7 +108,7 @@ impl Mirror {
     }
 }
 
-/// A transfer that is under way. What is kept of it shows whether the server works: one that hardly gives anything does not.
+/// Counts the bytes that were kept of a running transfer. They show whether the server works.
 pub struct TransferTally<'a> {
     mirror: &'a Mirror,
     begun: Instant,
@@ -109,6 +116,7 @@ pub struct TransferTally<'a> {
 }
 
 impl TransferTally<'_> {
+    /// Counts more bytes.
     pub fn gave(&mut self, kept_bytes: u64) {
         count(&mut self.kept_bytes, kept_bytes);
         self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
@@ -119,6 +127,7 @@ impl TransferTally<'_> {
         self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
     }
 
+    /// Renews the server's patience if the transfer was fast enough, over at least this time.
     fn renew(&self, time_min: Duration) {
         let time = self.begun.elapsed().max(time_min);
         if self.kept_bytes as f64 >= time.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {
@@ -146,7 +155,7 @@ mod tests {
         let start = Instant::now();
         let mut tries = 0;
         let mut at = start;
-        // Asked each time that it may be asked; eight streams fail at the same moment.
+        // Asks as soon as each pause is over; eight connections fail at the same moment.
         while mirror.patience.failed(&timeout(), at) != Verdict::TooLong {
             for _ in 0..7 {
                 assert_eq!(mirror.patience.failed(&timeout(), at), Verdict::Again);
@@ -159,7 +168,7 @@ mod tests {
         let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
         assert!(!mirror.is_asked_after(&timeout(), &NoProgress));
         assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
-        // What is kept sets the clock back, if it is enough for the time that it took.
+        // Kept bytes set the clock back if they are enough for the time that they took.
         for (kept_bytes, time, verdict) in [
             (100_000, Duration::from_secs(60), Verdict::Again),
             (30_000, Duration::from_secs(60), Verdict::TooLong),

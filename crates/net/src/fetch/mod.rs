@@ -1,9 +1,11 @@
-//! Downloads that resume: an archive from one server or several into a partial file, which can be read while it
-//! arrives.
+//! Resumable downloads: fetches an archive from one or more servers into a partial file, which can
+//! be read while it arrives.
 //!
-//! [`Download`] is one attempt at an archive, and [`Fault`] says what its failure means for the source. [`PartialFile`] is where
-//! the bytes are; `ranged` and `in_order` are the two ways to get them, and [`accept`] decides whether they are the
-//! archive. Not here: how servers are spoken to ([`net`](crate)), which archive is worth having, and what follows on a failure.
+//! [`Download`] is one attempt to fetch an archive, and [`Fault`] says what its failure means for
+//! the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
+//! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
+//! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
+//! failure.
 
 pub mod accept;
 mod download;
@@ -32,34 +34,38 @@ pub use take_up::take_up;
 
 use crate::{NetError, NetErrorKind};
 
-/// Connections at a time, unless told otherwise.
+/// Default number of connections at a time.
 pub const STREAMS_DEFAULT: usize = 8;
 
-/// Connections at a time at most: more are an attack.
+/// Largest number of connections at a time: servers would take more for an attack.
 pub const STREAMS_MAX: usize = 64;
 
-/// Fetched by one request at most, unless told otherwise: long enough that the time between two requests does not count,
-/// short enough that a reader who waits for the oldest does not wait for long.
+/// Default for the largest number of bytes that one request asks for: so many that the time between
+/// two requests does not matter, so few that a reader does not wait long for the oldest request.
 const PIECE_BYTES_MAX_DEFAULT: u64 = 16 * 1024 * 1024;
 
-/// A server of which hardly anything was kept for so long is given up: longer than a machine takes to start.
+/// Default time after which a server that sends hardly anything is given up: longer than a machine
+/// takes to restart.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 
+/// Limits of a download.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct Limits {
     pub streams: usize,
     pub max_bytes: u64,
-    /// An end that is longer than this is not fetched first.
+    /// Longest end of an archive (index and seek table) that is fetched before the rest.
     pub tail_bytes_max: u64,
-    /// The most that one request asks for; the least, in a small archive, is a sixteenth of it.
+    /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
+    /// the archive, down to a sixteenth of this.
     pub piece_bytes_max: u64,
-    /// Slower than this over 15 seconds, the download is ended.
+    /// Least rate: the download fails if it is slower than this over 15 seconds.
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
     #[setters(into)]
     pub expect_root: Option<Root>,
-    /// A server that fails, and of which less than 1 KiB/s was kept for so long, is given up. Pauses grow up to a quarter of it.
+    /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
+    /// Pauses between two requests grow up to a quarter of it.
     pub give_up_after: Duration,
 }
 
@@ -67,9 +73,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             streams: STREAMS_DEFAULT,
-            // As Agave's bound on what an archive takes on disk.
+            // Agave's limit for what an unpacked archive takes on disk.
             max_bytes: 4 << 40,
-            // The most that a reader takes of an index and a seek table.
+            // Readers refuse a longer index and seek table.
             tail_bytes_max: 512 << 20,
             piece_bytes_max: PIECE_BYTES_MAX_DEFAULT,
             min_rate_bytes_per_second: None,
@@ -79,21 +85,21 @@ impl Default for Limits {
     }
 }
 
-/// The meaning of a failed download for its source. Bytes that arrived are kept in the partial file.
+/// What a failed download means for its source. Bytes that arrived stay in the partial file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The source has the archive no more, or has another one under its name.
+    /// The source no longer has the archive, or has another one under its name.
     Lost,
-    /// The bytes are not the archive that was asked for, or damaged.
+    /// The bytes are damaged, or belong to another archive than the requested one.
     Wrong,
-    /// The server sends no ranges although it said so.
+    /// The server announced ranges, but does not send them.
     NoRanges,
-    /// The server failed for too long, or makes no sense.
+    /// The server failed for too long, or its answers make no sense.
     Failed,
 }
 
 impl Fault {
-    /// Classifies a failure; `None` where another source would fail in the same way.
+    /// Classifies a failure. Returns `None` if any other source would fail in the same way.
     pub fn of(error: &Error) -> Option<Self> {
         match (NetError::of(error).map(NetError::kind), error.kind()) {
             (Some(NetErrorKind::Gone | NetErrorKind::Changed), _) => Some(Self::Lost),
@@ -106,17 +112,21 @@ impl Fault {
     }
 }
 
+/// Report of a complete download.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {
     pub length_bytes: u64,
+    /// Number of bytes that an earlier run had fetched.
     pub kept_bytes: u64,
-    /// Where the archive has frame hashes, all of which were right.
+    /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
+    /// Servers that sent something, in the order of preference.
     pub servers: Vec<GivenBytes>,
     pub elapsed: Duration,
 }
 
+/// Number of bytes that one server contributed to the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GivenBytes {

@@ -1,8 +1,12 @@
-//! The partial file of a download: bytes at their place, in any order, and read as they arrive.
+//! The partial file of a download: takes bytes at any offset, in any order, and lets readers read
+//! them as they arrive.
 //!
-//! The file is the channel between download and reader: a slow reader delays no connection, and bytes can be read again. It
-//! lies in the archives directory (an open descriptor), under a name that no starting validator and no other run removes, and
-//! is locked during the download. Its `Journal` lists the ranges that are on disk when a run ends.
+//! The file is the channel between download and reader, so a slow reader delays no connection, and
+//! bytes can be read again. It lies in the archives directory (an open descriptor), under a name
+//! that no starting validator and no other run removes, and is locked during the download. Its
+//! `Journal` lists the ranges that are on disk when a run ends.
+//!
+//! Bytes are first written, then checked, then *marked*. Readers see only marked bytes.
 
 mod naming;
 mod reading;
@@ -39,6 +43,7 @@ fn journal_name(partial: &str) -> String {
     format!("{partial}{JOURNAL_SUFFIX}")
 }
 
+/// A partial file, locked by this process.
 #[derive(Debug)]
 pub struct PartialFile {
     dir: Arc<KeptDir>,
@@ -47,39 +52,46 @@ pub struct PartialFile {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
-    /// Signals that more bytes are missing in the journal than a killed run should lose.
+    /// Signals that the journal lacks more bytes than a killed run should lose.
     is_due: Condvar,
+    /// Held while the journal is written.
     journal: Mutex<()>,
     pub(super) leases: Leases,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Marked ranges, and who sent what.
     journal: Journal,
-    /// True if the bytes arrive in order. The length is not reliable then, and readers do not get it.
+    /// True if the bytes arrive in order. The length is not reliable then, so readers do not get
+    /// it.
     is_in_order: bool,
-    /// With bytes in order: number of bytes that are those that the server sent in this run.
+    /// If the bytes arrive in order: number of bytes that equal what the server sent in this run.
     confirmed_bytes: u64,
     is_complete: bool,
     error: Option<Error>,
     is_unwanted: bool,
-    /// Number of waiting readers, since when, and the total time that any waited before.
+    /// Number of waiting readers.
     waiting: usize,
+    /// Since when at least one reader waits.
     waiting_since: Option<Instant>,
+    /// Total time during which at least one reader waited, without the current wait.
     waited: Duration,
-    /// Number of bytes that are not in the journal yet, and the number at which it must be written.
+    /// Number of marked bytes that are not in the journal yet.
     unsynced_bytes: u64,
+    /// Number of unsynced bytes at which the journal must be written.
     unsynced_max: u64,
-    /// Ranges of an earlier run. They are not read before they are known to belong to this archive.
+    /// Ranges of an earlier run that are not yet known to belong to this archive. They are not
+    /// read.
     unchecked: RangeSet<u64>,
     accepted: Option<Accepted>,
 }
 
 impl PartialFile {
-    /// Opens the partial file of an archive in a directory, or makes it, and locks it.
+    /// Opens or creates the partial file of an archive, and locks it.
     ///
     /// # Errors
-    /// Another run is fetching it; or the path is not a regular file.
+    /// Another run is fetching the archive, or the path is not a regular file.
     pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
         Self::open_in(&Arc::new(KeptDir::open(dir)?), archive_name)
     }
@@ -91,7 +103,7 @@ impl PartialFile {
     pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
-        // A name without a path.
+        // Fails if the name has a path.
         dir.found(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
@@ -105,7 +117,7 @@ impl PartialFile {
             return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
         let mut journal = Journal::read(dir, &journal_name(&name))?.unwrap_or_default();
-        // The file may have been shortened since.
+        // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
         journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
@@ -131,6 +143,7 @@ impl PartialFile {
         self.state.lock().journal.identity.clone()
     }
 
+    /// Marked ranges.
     pub fn done(&self) -> RangeSet<u64> {
         self.state.lock().journal.ranges.clone()
     }
@@ -139,8 +152,11 @@ impl PartialFile {
         self.state.lock().journal.done_bytes()
     }
 
-    /// The archive is this one. What was there of another one is given up; of what is kept, [`keep_checked`](Self::keep_checked) says
-    /// what counts.
+    /// Begins to fetch an archive. Bytes of an earlier run are deleted, or with `keeps` become
+    /// *unchecked*, until [`keep_checked`](Self::keep_checked) says which of them are right.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the disk has no room for the archive.
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
         let mut state = self.state.lock();
         if !keeps {
@@ -154,7 +170,7 @@ impl PartialFile {
             if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
                 self.file.set_len(length_bytes).or_path("write", &self.path)?;
             }
-            // Reserves the room, if the file system can, so that a full disk shows now.
+            // Reserves the room if the file system can, so that a full disk is reported now.
             let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
                 return Err(Error::io("make room for", &self.path, &error.into()));
@@ -170,19 +186,19 @@ impl PartialFile {
         self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
 
-    /// What is there failed a check: the next run looks at it again, or fetches it again.
+    /// Records that the file failed a check, so that the next run does not trust its bytes.
     pub fn check_failed(&self, why: &str) -> Result<()> {
         self.state.lock().journal.check_failed(why);
         self.sync()
     }
 
-    /// What an earlier run left and is not checked yet; and the check that it failed, where it did.
+    /// Unchecked ranges of an earlier run, and the check that they failed, if any.
     pub fn unchecked(&self) -> (RangeSet<u64>, Option<String>) {
         let state = self.state.lock();
         (state.unchecked.clone(), state.journal.failed_check.clone())
     }
 
-    /// Of what an earlier run left, this is right as far as can be told; the rest is given up.
+    /// Marks these ranges of an earlier run as right, and gives up all others.
     pub fn keep_checked(&self, right: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
         state.journal.failed_check = None;
@@ -193,19 +209,21 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
+    /// Ranges that a source sent.
     pub fn given_by(&self, source: &str) -> RangeSet<u64> {
         let mut state = self.state.lock();
         let source = state.journal.source(source);
         state.journal.given.iter().filter(|(_, by)| **by == source).map(|(range, _)| range.clone()).collect()
     }
 
+    /// Sources that sent parts of a range.
     pub fn givers(&self, range: Range<u64>) -> BTreeSet<String> {
         let state = self.state.lock();
         let by = state.journal.given.overlapping(range).map(|(_, by)| *by);
         by.filter_map(|by| state.journal.sources.get(by).cloned()).collect()
     }
 
-    /// All of it was checked: it may have its name.
+    /// Records that the whole file was accepted, so that it may get its final name.
     pub(super) fn accept(&self, accepted: Accepted) {
         self.state.lock().accepted = Some(accepted);
     }
@@ -214,13 +232,14 @@ impl PartialFile {
         self.state.lock().journal.identity.root = Some(root);
     }
 
-    /// Bytes come in order, and are compared with what is there; readers see what was compared.
+    /// Announces that bytes arrive in order, compared with those of earlier runs. Readers see only
+    /// confirmed bytes.
     pub fn set_in_order(&self) {
         self.state.lock().is_in_order = true;
     }
 
-    /// Puts bytes at their place, but where others are marked. They are read when they are marked. Returns how many came there for
-    /// the first time.
+    /// Writes bytes, except where the file is marked. Readers see them once they are marked.
+    /// Returns how many of them are the first at their place.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let missing: Vec<Range<u64>> = self.state.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
@@ -236,6 +255,7 @@ impl PartialFile {
         Ok(new)
     }
 
+    /// Index of a source in the journal.
     pub(super) fn source(&self, name: &str) -> usize {
         self.state.lock().journal.source(name)
     }
@@ -244,21 +264,23 @@ impl PartialFile {
         self.state.lock().journal.ranges.gaps(range).next().is_none()
     }
 
-    /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
+    /// Compares bytes with those of the file from an offset on. Returns how many are equal before
+    /// the first difference, or the end of the file.
     pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
         same_bytes(&self.file, offset_bytes, bytes, buffer).or_path("read", &self.path)
     }
 
-    /// For [`Client::sends_same`](crate::Client::sends_same).
+    /// Comparison with this file, for [`Client::sends_same`](crate::Client::sends_same).
     pub fn holds(&self) -> impl FnMut(u64, &[u8]) -> bool {
         holds(&self.file)
     }
 
+    /// Reads bytes that have been written, marked or not.
     pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
     }
 
-    /// Bytes are there, and right as far as can be told.
+    /// Marks a range: its bytes have arrived, and are right as far as can be told.
     pub(super) fn mark(&self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -273,7 +295,7 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Gives up what is there from a place on: it is of another archive.
+    /// Gives up all bytes from an offset on, because they belong to another archive.
     pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
         let _one = self.journal.lock();
         let journal = {
@@ -285,12 +307,12 @@ impl PartialFile {
         self.write_journal(&journal)
     }
 
-    /// How many bytes are there from a place on, without a gap.
+    /// Number of marked bytes from an offset to the next gap.
     pub fn kept_from(&self, offset_bytes: u64) -> u64 {
         self.state.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
     }
 
-    /// How many bytes are missing from a place on, up to the next that are there.
+    /// Number of missing bytes from an offset to the next marked byte.
     pub fn missing_from(&self, offset_bytes: u64) -> u64 {
         let state = self.state.lock();
         let gap = state.journal.ranges.gaps(&(offset_bytes..u64::MAX)).next();
@@ -301,8 +323,8 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Waits until a killed run would lose so many bytes, but no longer than this. Returns how many it would lose; `None` when no
-    /// more comes.
+    /// Waits until this many bytes are missing in the journal, but no longer than `time`. Returns
+    /// how many are missing; `None` after the download has ended.
     pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         state.unsynced_max = bytes;
@@ -312,7 +334,7 @@ impl PartialFile {
         (!is_over(&state)).then_some(state.unsynced_bytes)
     }
 
-    /// Puts on disk what has arrived, then says so in the journal.
+    /// Syncs what has arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
         let _one = self.journal.lock();
         let (journal, unsynced_bytes) = {
@@ -322,7 +344,7 @@ impl PartialFile {
             (journal, state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
-        // What was given up meanwhile must not come back.
+        // Ranges that were given up during the sync must not come back.
         let mut state = self.state.lock();
         state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
         let mut synced = journal.clone();
@@ -331,12 +353,12 @@ impl PartialFile {
         for gone in journal.ranges.iter().flat_map(|range| there.gaps(range).collect::<Vec<_>>()) {
             synced.ranges.remove(gone);
         }
-        // Connections and readers do not wait for the journal's own sync.
+        // Connections and readers need not wait until the journal is synced.
         drop(state);
         self.write_journal(&synced)
     }
 
-    /// No more comes: all of it is there, or why not.
+    /// Tells readers that no more bytes come: the archive is complete, or the download failed.
     pub fn end(&self, result: Result<()>) {
         let mut state = self.state.lock();
         match result {
@@ -347,12 +369,13 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
+    /// Ends the download: nobody wants the file any more.
     pub fn stop(&self) {
         self.state.lock().is_unwanted = true;
         self.changed.notify_all();
     }
 
-    /// How long readers have waited for bytes: the network was the slowest part then.
+    /// Time that readers have waited for bytes. During that time, the network was the slowest part.
     pub fn waited(&self) -> Duration {
         let state = self.state.lock();
         state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
@@ -363,7 +386,7 @@ impl PartialFile {
     }
 }
 
-/// Whether a file has these bytes at a place.
+/// Returns a function that tells whether the file has these bytes at an offset.
 pub fn holds(file: &File) -> impl FnMut(u64, &[u8]) -> bool {
     let mut buffer = Vec::new();
     move |offset_bytes, bytes| same_bytes(file, offset_bytes, bytes, &mut buffer).is_ok_and(|same| same == bytes.len())
@@ -385,7 +408,8 @@ fn same_bytes(file: &File, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        // Closing is not enough: a program that another thread starts may hold a copy of the
+        // descriptor for a moment.
         let _ = self.file.unlock();
     }
 }

@@ -1,7 +1,8 @@
 //! Chooses which piece of an archive a connection fetches next. Pure.
 //!
-//! Pieces are fetched in the order of the file, in which they are read. When all are being fetched, an idle connection
-//! takes over the oldest unfinished one, so that the last piece does not wait for the slowest connection.
+//! Pieces are fetched in the order of the file, because they are read in that order. When all are
+//! being fetched, an idle connection takes over the oldest unfinished one, so that the download
+//! does not wait for the slowest connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,38 +14,43 @@ use super::Limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
-    /// Number of running requests for it; only bytes of the last one count.
+    /// Number of running requests. Only bytes of the last one count.
     workers: u8,
     begun: Duration,
     takeovers: u32,
-    /// The server of the last request, and the one from which it was taken over, which is not asked again.
+    /// The server of the last request.
     server: usize,
+    /// The server that was too slow, so that another one took over. It may not take the piece back.
     slower: Option<usize>,
-    /// The only server it may come from, after parts of several servers did not fit together.
+    /// The only server that may send the piece, after parts of several servers did not match.
     only: Option<usize>,
 }
 
+/// A range to fetch, and the number of its piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub piece: usize,
     pub range: Range<u64>,
 }
 
+/// All pieces of a download.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
     takeover_after: Duration,
 }
 
-/// Least age of a request that counts as slow; doubles each time its piece is taken over. The number of bytes left is not
-/// considered: a slow server takes long even for few. Two seconds with the usual limits.
+/// Age at which a request counts as slow: two seconds with default limits. It doubles each time the
+/// piece is taken over. The number of missing bytes does not matter, because a slow server takes
+/// long even for a few.
 pub fn takeover_after(limits: &Limits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
 impl Pieces {
-    /// Pieces in their order, without the ranges in `done`. The missing part of a piece reaches from its first missing byte to its
-    /// last, and `widened` extends it, within the piece, to what can be fetched alone.
+    /// Creates pieces, without the ranges in `done`. The missing part of a piece reaches from its
+    /// first missing byte to its last one; `widened` extends it to a range that can be checked,
+    /// such as whole frames, and the result is cut to the piece.
     pub fn new(
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
@@ -64,7 +70,8 @@ impl Pieces {
         Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
-    /// The next range to fetch from a server; `None` if there is no work for one more connection. `now` must never decrease.
+    /// Takes the next range to fetch from a server; `None` if there is no work for one more
+    /// connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<Job> {
         let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
@@ -91,7 +98,8 @@ impl Pieces {
         Some(Job { piece: at, range: piece.missing.clone() })
     }
 
-    /// Fetches a piece again from this offset on, after its bytes were wrong; if a server is given, only from that one.
+    /// Makes a piece missing again from an offset on, because its bytes were wrong. With `only`, it
+    /// is fetched from no other server.
     pub fn restart(&mut self, piece: usize, start_bytes: u64, only: Option<usize>) {
         if let Some(piece) = self.pieces.get_mut(piece) {
             piece.missing.start = piece.missing.start.min(start_bytes);
@@ -99,13 +107,14 @@ impl Pieces {
         }
     }
 
+    /// Lets other servers send the pieces that only this server was to send.
     pub fn lose_server(&mut self, server: usize) {
         for piece in self.pieces.iter_mut().filter(|piece| piece.only == Some(server)) {
             piece.only = None;
         }
     }
 
-    /// Records that a piece has arrived up to `end_bytes`. True if more of it is wanted.
+    /// Records that a piece has arrived up to `end_bytes`. Returns true if more of it is missing.
     pub fn arrived(&mut self, piece: usize, end_bytes: u64) -> bool {
         let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) else { return false };
         missing.start = missing.start.max(end_bytes).min(missing.end);
@@ -124,7 +133,8 @@ impl Pieces {
     }
 }
 
-/// Cuts `0..length_bytes` into pieces; `piece_bytes` gives the length of a piece by the number of bytes left.
+/// Cuts `0..length_bytes` into pieces. `piece_bytes` returns the length of the next piece for the
+/// number of bytes left.
 pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
     std::iter::from_fn(move || {
@@ -180,7 +190,7 @@ mod tests {
         assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
         assert!(!pieces.arrived(0, 1_000_000));
         pieces.give_back(0);
-        // At least one byte, even near the end.
+        // One byte is enough work for another connection.
         assert!(pieces.arrived(1, 1_999_999));
         assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
         assert_eq!(pieces.take(at(5), 0), None);
@@ -194,7 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever ranges were there, fetching all jobs completes the file, and no job is outside of it.
+        /// Whatever ranges exist, fetching all jobs completes the file, and no job is outside of
+        /// it.
         #[test]
         fn everything_is_fetched(
             length in 1u64..10_000,

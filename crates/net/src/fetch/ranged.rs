@@ -1,8 +1,8 @@
-//! A download by ranges, over several connections, from one or several servers. Frames are compared with the archive's
-//! hashes, if it has any.
+//! Downloads by ranges, over several connections, from one or more servers. Compares frames with
+//! the archive's hashes, if it has any.
 //!
-//! The end is fetched first: its index tells how to cut the rest at frames. Then pieces are fetched in the order of the
-//! file, over the requested number of connections.
+//! The end is fetched first, because its index tells where frames begin. The rest is cut into
+//! pieces of whole frames, which all connections fetch in the order of the file.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::AtomicBool;
@@ -23,26 +23,26 @@ use super::tail::{Frames, check_kept, mark_tail};
 use super::{Download, Fault, Limits};
 use crate::{Client, NetError, NetErrorKind};
 
-/// A transfer that ended after this many kept bytes counts as ended early, not as failed.
+/// A transfer that breaks off after this many kept bytes does not count as a failure.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
-/// Bytes at the end that are compared with another server's, to learn whether it has the same archive: hashes and index of
-/// mainnet's take 8 MiB.
+/// Longest end (hashes and index) that is compared with another server's, to learn whether it has
+/// the same archive. Mainnet's takes 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Time between two checks for work.
+/// Time after which a connection without work looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Length of a request by the number of bytes left. Pieces get shorter towards the end: restoring reads in order, and whatever
-/// of the last pieces it has not read when the last byte arrives delays its end.
+/// Length of a piece for the number of bytes left. Pieces get shorter towards the end: `restore`
+/// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
 pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
     (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
 impl Download {
-    /// Fetches the missing ranges of an archive. The first mirror defines the archive; others are used only if their frame
-    /// hashes are the same. Returns the ranges that were compared with frame hashes.
+    /// Fetches the missing ranges of the first mirror's archive. Other mirrors are used only if
+    /// they have the same frame hashes. Returns the ranges that were compared with frame hashes.
     pub(super) fn fetch_ranges(
         &self,
         first: &Mirror,
@@ -60,7 +60,8 @@ impl Download {
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
         check_kept(file, frames.as_ref(), is_known, first, progress)?;
-        // From now on, every range that is marked as arrived has been compared with its hashes.
+        // The journal may name this root: every range that is marked from now on matches its
+        // hashes.
         if let Some(root) = root.filter(|_| frames.is_some()) {
             file.set_root(root);
         }
@@ -69,8 +70,8 @@ impl Download {
         let ranges = match &frames {
             Some(frames) => {
                 let end = frames.end();
-                // The reader begins with the last bytes of the archive, which begin in the middle of a frame: fetch that frame
-                // first.
+                // Readers first read a fixed number of bytes at the end of the archive. So the
+                // frame in which these begin is fetched first.
                 let window = frames.start_of(first_read_at(length_bytes).min(end));
                 let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
                 let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
@@ -103,16 +104,18 @@ impl Download {
     }
 }
 
+/// A download while its connections run.
 struct Fetching<'a> {
     client: &'a Client,
     to: Receiving<'a>,
     mirrors: &'a [Mirror],
-    /// Offset from which two servers' files must be equal to count as the same archive.
+    /// Two servers have the same archive if their files are equal from this offset (of the frame
+    /// hashes) on; `None` without hashes.
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
     ended: Mutex<Option<Error>>,
-    /// True once nothing is missing: comparing and reading end.
+    /// True once nothing is missing. Ends requests that compare servers, or fetch the same piece.
     is_complete: AtomicBool,
     started: Instant,
 }
@@ -125,11 +128,11 @@ impl Fetching<'_> {
             let mut threads = Vec::new();
             for number in 0..streams.max(1) {
                 let stopping = &stopping;
-                // Report at once: the others would wait for the piece of a worker that panicked.
+                // Reports at once: others would wait for the piece of a connection that panicked.
                 let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
                 match spawn(scope, stream) {
                     Ok(thread) => threads.push(thread),
-                    // Fewer connections suffice.
+                    // Fewer connections are enough.
                     Err(error) if threads.is_empty() => return Err(error),
                     Err(_) => break,
                 }
@@ -144,6 +147,7 @@ impl Fetching<'_> {
         self.ended.lock().take().map_or(Ok(()), Err)
     }
 
+    /// Ends the download with an error. The first error stays.
     fn end(&self, why: impl Into<Error>) {
         self.ended.lock().get_or_insert(why.into());
         self.changed.notify_all();
@@ -153,7 +157,7 @@ impl Fetching<'_> {
         self.ended.lock().is_some()
     }
 
-    /// Fetches one piece after the other over one connection, until all have arrived.
+    /// Fetches piece after piece over one connection, until all have arrived.
     fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.to.progress.check()?;
@@ -199,7 +203,8 @@ impl Fetching<'_> {
         }
     }
 
-    /// Chooses the server for a connection: connections are spread over all good servers that are not pausing.
+    /// Chooses the server for a connection. Spreads connections over all good servers, and prefers
+    /// those that are not pausing.
     fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
@@ -213,7 +218,8 @@ impl Fetching<'_> {
         ready.or_else(|| all().find(|(_, mirror)| is_good(mirror)))
     }
 
-    /// Compares another server's frame hashes with those of the first: different hashes mean another archive.
+    /// Compares a server's frame hashes with those of the first. Approves the server if they are
+    /// equal, and drops it otherwise.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const ANOTHER: &str = "another archive of the same name: not used";
         let other = |why| NetError::bad_answer(&mirror.remote.url, why);
@@ -239,6 +245,10 @@ impl Fetching<'_> {
         }
     }
 
+    /// Makes one request. Failures of the server are recorded in its mirror.
+    ///
+    /// # Errors
+    /// The file cannot be written or read.
     fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
         let lease = self.to.file.lease(job.range.clone(), &mirror.shown());
@@ -260,7 +270,7 @@ impl Fetching<'_> {
             (None, Ok(transfer)) if transfer.is_whole => self.end(mirror.no_ranges()),
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
-            // The end of a long transfer does not delay the next one.
+            // The server works: it is asked again without a pause.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
                 if !mirror.is_asked_after(&error, self.to.progress) && self.mirrors.len() > 1 {
@@ -271,8 +281,9 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    /// Handles a frame that does not agree with its hash. If several servers sent parts of it, it is unknown which of them is wrong:
-    /// it is fetched again from one.
+    /// Handles a frame that does not match its hash. If one server sent all of it, the server is
+    /// dropped. If several did, nobody knows which of them is wrong, so the frame is fetched again
+    /// from this one alone.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
         let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
@@ -287,7 +298,7 @@ impl Fetching<'_> {
         self.to.pieces.lock().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
-    /// Error for when no server is left: the gravest of their faults.
+    /// Error for when no server is left. Its kind is that of the gravest fault.
     fn nobody_left(&self) -> Error {
         let whys = self.mirrors.iter().filter_map(|mirror| match mirror.state() {
             MirrorState::Dropped(why) => Some(why),

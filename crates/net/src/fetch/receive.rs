@@ -1,4 +1,4 @@
-//! The bytes of one request for a piece: put at their place, and marked when they are right as far as can be told.
+//! Receives the bytes of one request: writes them, and marks them once they are known to be right.
 
 use std::ops::{ControlFlow, Range};
 
@@ -12,31 +12,36 @@ use super::partial::PartialFile;
 use super::pieces::{Job, Pieces};
 use super::tail::Frames;
 
-/// Bytes that are marked at a time where there are no frames to go by.
+/// Number of bytes that are marked at a time if the archive has no frame hashes.
 const MARK_BYTES: u64 = 256 * 1024;
 
-/// Where the bytes of all requests go, and what they are.
+/// What all requests of a download share.
 pub struct Receiving<'a> {
     pub file: &'a PartialFile,
+    /// Frames with hashes, if the archive has them.
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
 }
 
+/// Why a transfer was ended.
 pub enum ReceiveError {
     /// The file cannot be written or read.
     Disk(Error),
-    /// This frame, which came whole, does not match its hash.
+    /// This frame is complete, and does not match its hash.
     WrongFrame(Range<u64>),
 }
 
-/// Takes the bytes of one piece. What has come of a frame when a transfer ends stays: the next one goes on behind it.
+/// Takes the bytes of one request. If a transfer ends within a frame, its bytes stay, and the next
+/// request for the piece continues after them.
 pub struct Receiver<'a> {
     to: &'a Receiving<'a>,
     job: &'a Job,
     tally: TransferTally<'a>,
     lease: &'a Lease<'a>,
+    /// Offset of the next byte.
     at: u64,
+    /// Offset up to which bytes are marked.
     marked: u64,
     buffer: Vec<u8>,
 }
@@ -52,9 +57,11 @@ impl<'a> Receiver<'a> {
         self.tally.kept_bytes
     }
 
+    /// Takes the next bytes. Returns `Break` if the transfer should end: the piece is complete, the
+    /// lease was taken over, or the server sends something else.
     pub fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, ReceiveError> {
         panic_point("range");
-        // The whole file instead of a range: it is told by the transfer.
+        // The server sends the whole file instead of the range. The transfer's result reports it.
         if offset_bytes != self.at {
             return Ok(ControlFlow::Break(()));
         }
@@ -69,8 +76,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Marks frames that are whole and right; where there are none, what has come, if it is so much. Whether the lease is
-    /// still held.
+    /// Marks complete frames that match their hashes. Where there are no frames, marks all bytes if
+    /// at least `least_bytes` have come. Returns false if the lease was taken over.
     fn mark_right(&mut self, least_bytes: u64) -> Result<bool, ReceiveError> {
         let (file, frames) = (self.to.file, self.to.frames.as_ref());
         while let Some((frames, (frame, hash))) = frames
@@ -86,7 +93,7 @@ impl<'a> Receiver<'a> {
                 Some(true) => self.marked_to(frame.end, is_new),
             }
         }
-        // Where no frames are, or behind the last, where servers were compared.
+        // Bytes after the last frame need no hash: servers were compared by them.
         let is_framed = frames.is_some_and(|frames| frames.frame_at(self.marked).is_some());
         if !is_framed && self.at.saturating_sub(self.marked) >= least_bytes.max(1) {
             if self.lease.mark(self.marked..self.at, || Ok(true)).map_err(ReceiveError::Disk)?.is_none() {
@@ -105,18 +112,19 @@ impl<'a> Receiver<'a> {
         self.marked = end;
     }
 
-    /// Whether more of the piece is wanted. Of a frame all bytes count, of others only those that are marked.
+    /// Reports how far the piece has arrived. Returns true if more of it is missing. Within a frame
+    /// all bytes count, elsewhere only marked ones.
     fn arrived(&self) -> bool {
         let is_framed = self.to.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
         self.to.pieces.lock().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
     }
 
-    /// The transfer has ended, however: what came stays.
+    /// Ends the transfer, successful or not: marks what can be marked.
     pub fn finish(&mut self) -> Result<()> {
         self.tally.end();
         match self.mark_right(0) {
             Ok(true) => drop(self.arrived()),
-            // Told before.
+            // `take` has returned it already.
             Ok(false) | Err(ReceiveError::WrongFrame(_)) => {}
             Err(ReceiveError::Disk(error)) => return Err(error),
         }

@@ -1,4 +1,5 @@
-//! The end of an archive, which is fetched first: it holds the index, which gives the position and the hash of each frame.
+//! Fetches the end of an archive, before all else: its index gives the position and the hash of
+//! each frame. Also decides, by these hashes, which bytes of an earlier run are kept.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -17,13 +18,14 @@ use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{NetError, NetErrorKind};
 
-/// Longest frame that a connection holds in memory until it was compared with its hash: a frame of 32 MiB of tar that zstd
-/// cannot compress is shorter. Archives with longer frames are fetched without comparing hashes.
+/// Longest frame that is read into memory to compare its hash. A frame of 32 MiB of tar is shorter
+/// even if zstd cannot compress it. Archives with longer frames are fetched without comparing
+/// hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 impl Download {
-    /// The last bytes of an archive, its frames by the index, and the ranges fetched to learn them, which are not checked yet.
-    /// They come from the first server; those of others are compared with them.
+    /// Fetches the end of the archive from the given server. Returns what it says, and the ranges
+    /// that were fetched for it; they are not marked yet. Other servers are compared with it later.
     pub(super) fn fetch_tail(
         &self,
         mirror: &Mirror,
@@ -39,7 +41,7 @@ impl Download {
                 break;
             }
             let mut there = file.done();
-            // The end is not fetched again, unless it may be the wrong part.
+            // Keeps what an earlier run fetched, unless a check failed: the end may be wrong then.
             if let (left, None) = file.unchecked() {
                 there.extend(left);
             }
@@ -53,7 +55,7 @@ impl Download {
             let arrived = Arrived { file, there, wanted: Mutex::new(None) };
             match Tail::read(&arrived) {
                 Ok(tail) => return Ok((tail, fetched)),
-                // The archive is fetched without a damaged index; the reader reports the damage.
+                // Fetches the archive without its index; whoever reads it reports the damage.
                 Err(error) if error.kind() == ErrorKind::Damaged => break,
                 Err(error) => match arrived.wanted.into_inner() {
                     Some(wanted) if wanted < start => start = wanted,
@@ -64,7 +66,7 @@ impl Download {
         Ok((None, fetched))
     }
 
-    /// Fetches one range from one server, with as many requests as it takes. Does not mark it as arrived.
+    /// Fetches a range from one server, with as many requests as it takes. Does not mark it.
     fn fetch_range(
         &self,
         mirror: &Mirror,
@@ -109,14 +111,14 @@ impl Download {
     }
 }
 
-/// Time for the end of an archive if there are other servers, which may be faster: no server sends anything else before the end
-/// is there. Less than 64 KiB/s is slow.
+/// Time after which a server is too slow for the end of an archive, if there are other servers:
+/// nothing else is fetched before the end has come. Allows 64 KiB/s.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
 
-/// Marks the ranges that were fetched to learn the index as arrived; of frames with hashes, only complete ones that agree. The
-/// others are fetched again.
+/// Marks the ranges that [`Download::fetch_tail`] fetched. Where frames have hashes, only complete
+/// frames that match are marked; the rest is fetched again.
 pub fn mark_tail(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -141,9 +143,11 @@ pub fn mark_tail(
     Ok(())
 }
 
-/// Decides which bytes of an earlier run are kept. Frames are compared with their hashes, unless that run did so (`is_known`)
-/// and no check has failed since. Without hashes, all bytes are kept; after a failed check, only those that came from the server
-/// that is asked now, and none if all did.
+/// Decides which bytes of an earlier run are kept.
+///
+/// Frames are compared with their hashes, unless that run has done so (`is_known`) and no check has
+/// failed since. Without hashes, all bytes are kept. If a check has failed, only those from the
+/// server that is asked now are kept, and none if it sent all of them.
 pub fn check_kept(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -156,7 +160,7 @@ pub fn check_kept(
     match frames {
         _ if failed_check.is_none() && (is_known || frames.is_none()) => right = unchecked.clone(),
         Some(frames) => {
-            // After the last frame: the tail, which could be read.
+            // The part after the last frame is right: the index in it could be read.
             let end = frames.end();
             let behind = unchecked.iter().filter(|range| failed_check.is_none() && range.end > end);
             right.extend(behind.map(|range| range.start.max(end)..range.end));
@@ -183,11 +187,12 @@ pub fn check_kept(
     Ok(())
 }
 
-/// The part of a file that has arrived, marked or not. Reading beyond it is an error, which is remembered.
+/// The part of a file that has arrived, marked or not. Reading elsewhere is an error.
 #[derive(Debug)]
 struct Arrived<'a> {
     file: &'a PartialFile,
     there: RangeSet<u64>,
+    /// Offset of the last read that failed because the bytes have not arrived.
     wanted: Mutex<Option<u64>>,
 }
 
@@ -210,15 +215,17 @@ impl Source for Arrived<'_> {
     }
 }
 
+/// Frames of an archive with their hashes.
 #[derive(Debug)]
 pub struct Frames {
-    /// End of each frame. A frame, with its mark, starts at the end of the one before.
+    /// End of each frame. The next one starts there, including what precedes it (a `pzstd` mark,
+    /// padding).
     pub ends: Vec<u64>,
     pub hashes: Vec<FrameHash>,
 }
 
 impl Frames {
-    /// Frames of an archive with hashes; `None` if one of them is too long.
+    /// Frames of an archive; `None` if it has no hashes, or a frame is too long to be checked.
     pub fn new(tail: Option<&Tail>) -> Option<Self> {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;
@@ -241,7 +248,7 @@ impl Frames {
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
-    /// True if the bytes of a frame in the file agree with its hash.
+    /// True if the frame in the file matches its hash.
     pub fn is_right(
         &self,
         file: &PartialFile,
@@ -254,7 +261,7 @@ impl Frames {
         Ok(blake3::hash(buffer).as_bytes() == hash)
     }
 
-    /// Frames that lie completely within a written range and agree with their hashes.
+    /// Frames that lie completely within a written range and match their hashes.
     fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
         let (mut right, mut buffer, mut at) = (Vec::new(), Vec::new(), self.start_of(range.start));
         while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
@@ -268,12 +275,12 @@ impl Frames {
         Ok(right)
     }
 
-    /// Start of the frame that contains a byte; after the last frame, the byte itself.
+    /// Start of the frame that contains an offset; the offset itself after the last frame.
     pub fn start_of(&self, at: u64) -> u64 {
         self.frame_at(at).map_or(at, |(frame, _)| frame.start)
     }
 
-    /// End of the frame that contains the byte before this one; after the last frame, the position itself.
+    /// End of the frame that contains the byte before `end`; `end` itself after the last frame.
     pub fn end_of(&self, end: u64) -> u64 {
         end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
     }

@@ -1,4 +1,4 @@
-//! Unfinished archives under their final names, as an interrupted `curl` leaves them.
+//! Takes up incomplete archives under their final names, such as an interrupted `curl` leaves.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use slotpress_base::{Error, Progress, Result, ShowPath, open_file};
 use super::partial::{PartialFile, holds};
 use crate::{Client, Remote};
 
-/// Length of the beginning of a file that is compared with the server's.
+/// Number of bytes at the beginning of a file that are compared with the server's archive.
 const BEGINNING_BYTES: u64 = 64 * 1024;
 
-/// Turns an unfinished archive under its final name into the partial file. It must be shorter than the archive of the first
-/// server, and begin with the same bytes; `broken` says why it is no complete archive.
+/// Turns an incomplete archive under its final name into a partial file. It must be shorter than
+/// the first server's archive, and begin with the same bytes. `broken` says why it is not complete.
 ///
 /// # Errors
-/// The file is something else, which the user must move; or the server does not answer.
+/// The file is something else, which the user must move, or the server does not answer.
 pub fn take_up(
     client: &Client,
     path: &Path,

@@ -1,4 +1,5 @@
-//! The names of a partial file, of its journal and of the archive that it becomes: taking up, publishing, removing.
+//! Renames and removes partial files: takes up a file that has an archive's name, gives a complete
+//! file its final name, and removes what is left over.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +12,10 @@ use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{Journal, new_name};
 
 impl PartialFile {
-    /// Makes a file that has its final name, and is not whole, the partial file of its archive.
+    /// Turns an incomplete file under its final name into the partial file of its archive.
     ///
     /// # Errors
-    /// An earlier run has left more of it; or another run is fetching it.
+    /// An earlier run has left a longer partial file, or another run is fetching the archive.
     pub(in crate::fetch) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -27,7 +28,7 @@ impl PartialFile {
             ))
             .with_hint(format!("remove {}, then run the same command again", path.shown())));
         }
-        // The journal first: a partial file that it does not tell of is begun anew.
+        // The journal first: a partial file without a journal would be fetched anew.
         let mut journal = Journal::default();
         journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
         partial.write_journal(&journal)?;
@@ -35,26 +36,28 @@ impl PartialFile {
         partial.dir.sync()
     }
 
+    /// Removes the file and its journal.
     pub fn remove(&self) -> Result<()> {
-        // The journal first: it must not tell of a file that is made anew.
+        // The journal first: it must not describe a new file of the same name.
         remove_journal(&self.dir, &self.name)?;
         remove_if_there(&self.dir, &self.name)
     }
 }
 
-/// Bytes of an archive that an earlier run left, by the journal of its partial file: the file's end is written first, so its
-/// length says nothing.
+/// Number of bytes of an archive that an earlier run left. Taken from the journal: the end of the
+/// file is written first, so its length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
     let journal = KeptDir::open(dir).and_then(|dir| Journal::read(&dir, &name)).ok().flatten();
     journal.map_or(0, |journal| journal.done_bytes())
 }
 
-/// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
+/// Removes the journal of an archive that has its final name. A run leaves it if it is killed
+/// between renaming the file and removing the journal.
 pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
-    // There is no journal before there is a partial file, and none after it.
+    // As long as the partial file exists, the journal belongs to it.
     if dir.found(&name)?.is_some() { Ok(()) } else { remove_journal(&dir, &name) }
 }
 

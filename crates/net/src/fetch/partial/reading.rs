@@ -1,4 +1,4 @@
-//! A partial file for those who read it while it arrives.
+//! Lets a partial file be read while it arrives.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -29,7 +29,8 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads what has arrived, and waits for it, as so many readers of those that the network is too slow for.
+    /// Reads what has arrived, and waits if nothing has. The wait counts as that of `readers`
+    /// readers in [`PartialFile::waited`]; 0 if it delays nobody.
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
@@ -69,7 +70,7 @@ impl PartialFile {
     }
 }
 
-/// The file, for a reader whose waiting slows down no connection.
+/// The file, for a reader whose waits do not count in [`PartialFile::waited`].
 #[derive(Debug)]
 pub(in crate::fetch) struct Patient<'a>(pub &'a PartialFile);
 

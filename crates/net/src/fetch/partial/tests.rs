@@ -1,4 +1,4 @@
-//! Tests of the partial file: what is kept, what readers see, and whose bytes count.
+//! Tests the partial file: which bytes are kept, what readers see, and which source's bytes count.
 
 use std::fs;
 
@@ -17,7 +17,8 @@ fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
     assert_eq!(lease.put(offset_bytes, bytes).expect("written"), Some(bytes.len() as u64));
 }
 
-/// Imitates another thread that starts a program: between fork and exec, the child has a copy of every descriptor.
+/// A copied descriptor imitates another thread that starts a program: between fork and exec, the
+/// child has a copy of every descriptor.
 #[test]
 fn a_copy_of_the_file_does_not_hold_the_lock() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -29,7 +30,7 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
     drop(copy);
 }
 
-/// Bytes that come after another request has taken over, or for what is marked, change nothing.
+/// Bytes change nothing if another request has taken over, or if their range is marked.
 #[test]
 fn late_bytes_are_dropped() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -45,7 +46,7 @@ fn late_bytes_are_dropped() {
     assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(30), "what came before does not count again");
     assert_eq!(next.mark(10..50, || Ok(false)).expect("wrong"), Some(false));
     assert_eq!((next.mark(10..50, || Ok(true)).expect("right"), file.done_bytes()), (Some(true), 40));
-    // What is marked stays, even under another lease.
+    // Marked bytes stay, even under another lease.
     let third = file.lease(0..100, "http://third");
     assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(10));
     third.mark(0..60, || Ok(true)).expect("marked");
@@ -53,7 +54,7 @@ fn late_bytes_are_dropped() {
     file.read_exact_at(&mut content, 0).expect("there");
     assert_eq!(content, [[3; 10].as_slice(), &[2; 40], &[3; 10]].concat().as_slice());
     assert_eq!(file.givers(0..60), ["http://next", "http://third"].map(String::from).into());
-    // A check failed: the next run asks who gave what.
+    // After a failed check, the next run asks which source sent what.
     file.check_failed("a check").expect("noted");
     drop((late, next, third));
     drop(file);
@@ -66,7 +67,7 @@ fn late_bytes_are_dropped() {
     assert_eq!((file.done_bytes(), file.unchecked()), (40, (RangeSet::new(), None)));
 }
 
-/// What was synced is there for the next run; what was not is fetched again. One run at a time.
+/// The next run keeps synced bytes, and fetches others again. Only one run can open the file.
 #[test]
 fn what_was_synced_is_kept() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -136,7 +137,7 @@ fn readers_learn_why_nothing_comes() {
         let error = reader.join().expect("ends").expect_err("nothing came");
         assert!(error.to_string().contains("the cable is cut"));
     });
-    // In order, without a length: the length is known at the end.
+    // If bytes arrive in order and without a length, the length is known at the end.
     file.begin(Identity::default(), false).expect("begun");
     file.set_in_order();
     assert_eq!(file.length_bytes(), None);
@@ -146,7 +147,7 @@ fn readers_learn_why_nothing_comes() {
     assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
 }
 
-/// A link that was put there is not followed, and no pipe is waited for.
+/// A link in place of the file is not followed.
 #[test]
 fn what_is_no_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
