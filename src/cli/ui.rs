@@ -83,9 +83,14 @@ impl Ui {
     /// once, with exit code 130. SIGHUP is left to the command if `stops_on_hangup` is false.
     pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
+        // The handler exists from the first registration on, and runs what is registered in that order. A signal between
+        // two registrations must not be lost, so the flag is the first, and a second one tells that it is not the first
+        // signal.
+        let repeated = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-                .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+            signal_hook::flag::register(signal, interrupted.clone())
+                .and_then(|_| signal_hook::flag::register_conditional_shutdown(signal, 130, repeated.clone()))
+                .and_then(|_| signal_hook::flag::register(signal, repeated.clone()))
                 .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         }
         // With a handler for SIGXFSZ, writing beyond the process's file size limit returns an error instead of killing

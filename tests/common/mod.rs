@@ -357,14 +357,15 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a child would be told of a signal, and not ended by it.
+/// Waits until a child would be told of a signal, and not ended by it. SIGXFSZ is the last signal that slotpress
+/// registers: once it is caught, no registration is half done.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =
             fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a child that was not waited for");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line");
         let caught = u64::from_str_radix(caught.trim(), 16).expect("a set of signals");
-        caught & (1 << (signal.as_raw() - 1)) != 0
+        [signal, rustix::process::Signal::XFSZ].iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0)
     });
 }
 
