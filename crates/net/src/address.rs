@@ -1,12 +1,13 @@
-//! Tells public addresses of the internet from all others. No I/O.
+//! Tells public addresses of the internet from all others. Pure.
 //!
-//! Follows the IANA registries of special-purpose addresses (RFC 6890 and its updates): every address that is not
-//! globally reachable counts as private. An address that carries an IPv4 address is judged by that one.
+//! Follows the IANA registries of special-purpose addresses (RFC 6890 and its updates): every
+//! address that is not globally reachable counts as private. An IPv6 address that contains an IPv4
+//! address is judged by the latter.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// True for a public address of the internet; false for loopback, private, link-local (cloud metadata), shared,
-/// documentation, multicast and reserved ones.
+/// True for a public address of the internet; false for loopback, private, link-local (cloud
+/// metadata), shared, documentation, multicast and reserved addresses.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -33,7 +34,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
             | (203, 0, 113)                // documentation
             | (224.., _, _) // multicast, reserved, broadcast
     );
-    // The metadata services of two clouds, on addresses that are public by their range.
+    // Metadata services of two clouds have addresses in public ranges.
     let is_metadata = matches!((a, b, c, d), (168, 63, 129, 16) | (100, 100, 100, 200));
     !is_private && !is_metadata
 }
@@ -51,7 +52,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
         // Protocols (Teredo, benchmarks, ORCHID), documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // Global unicast is 2000::/3: loopback, unique local, link-local, site-local, multicast and the rest are not.
+        // Only 2000::/3 is global unicast; loopback, unique local, link-local, site-local,
+        // multicast and all others are not.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

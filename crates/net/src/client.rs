@@ -1,4 +1,5 @@
-//! The client: its threads, its connections, and how an ordinary thread waits for them.
+//! The client: its threads, its connections, name lookup, and how an ordinary thread waits for an
+//! asynchronous request.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,32 +27,34 @@ use super::redirect::{Reach, Scope};
 use super::stores::Stores;
 use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
 
-/// Threads that move bytes and agree on keys. More do not help: callers take the bytes on threads of their own.
+/// Number of threads for transfers and TLS handshakes. More do not help: callers process the bytes
+/// on threads of their own.
 const THREADS: usize = 2;
 
-/// Threads that look names up, for as long as a lookup takes.
+/// Limit on the threads that look up names. Each is blocked as long as a lookup takes.
 const LOOKUP_THREADS_MAX: usize = 32;
 
-/// How often a waiting caller asks whether to stop.
+/// Time between two checks of a waiting caller for a request to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Addresses of one name that are tried.
+/// Limit on the addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// Fields in the head of an answer; the library bounds its bytes (about 400 KiB).
+/// Limit on the fields in the head of an answer. The HTTP library limits their size (about 400
+/// KiB).
 const HEAD_FIELDS_MAX: usize = 64;
 
-/// Connections per server that are kept for the next request.
+/// Number of connections per server that are kept for the next request.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Larger files are no certificates.
+/// Limit on the size of a file of certificates: the system's take less than 1 MiB.
 const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Speaks to servers. Clones share threads, connections and the bound on the rate.
+/// Makes requests to servers. Clones share threads, connections and the rate limit.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
-    /// Whether the URLs that are asked for were named by the operator, and may be private themselves.
+    /// True if the operator named the requested URLs: these may have private addresses.
     pub(super) is_operator: bool,
     pub(super) stores: Option<Arc<dyn Stores>>,
 }
@@ -59,18 +62,18 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) options: ClientOptions,
-    /// Bounds the rate of all transfers together, by the time since the start.
+    /// Limits the rate of all transfers together. Counts time from `start`.
     bucket: Option<Mutex<Bucket>>,
     start: Instant,
     anywhere: reqwest::Client,
     public_only: reqwest::Client,
-    /// Last, so that connections end first. `None` only while it is dropped.
+    /// Last field, so that connections are dropped first. `None` only while the client is dropped.
     runtime: Option<Runtime>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A lookup that hangs must not keep the program.
+        // A lookup that hangs must not keep the program from ending.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -78,17 +81,17 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Starts the threads of a client. Makes no connection yet.
+    /// Creates a client and starts its threads. Makes no connection yet.
     ///
     /// # Errors
-    /// The file of certificates or the proxy makes no sense, or threads cannot be started.
+    /// The file of certificates or the proxy is not valid, or threads cannot be started.
     pub fn new(options: &ClientOptions) -> Result<Self> {
         Self::with_resolver(options, &|reach| Arc::new(Resolver { reach, unchecked: proxy_hosts(options) }))
     }
 
-    /// The same, which looks names up by other means.
+    /// Same as [`Client::new`], with another way to look up names.
     fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
-        // The one provider of cryptography; fails only where one is installed already.
+        // The process has one provider of cryptography: this fails if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -109,8 +112,8 @@ impl Client {
         Ok(Self { inner: Arc::new(inner), is_operator: true, stores: options.stores.clone() })
     }
 
-    /// The same client for URLs that others named (peers, listings): none of them may be private, unless the options
-    /// allow it.
+    /// Returns the same client for URLs that others named (peers, listings). They must have public
+    /// addresses, unless the options allow private ones.
     #[must_use]
     pub fn for_told_urls(&self) -> Self {
         Self { is_operator: false, ..self.clone() }
@@ -121,7 +124,8 @@ impl Client {
         Self { stores: Some(stores), ..self.clone() }
     }
 
-    /// Its connections, which may lead anywhere and follow no redirects, for requests that others make.
+    /// Connections for requests that callers make themselves. They may lead to any address, and
+    /// follow no redirects.
     pub fn connections(&self) -> &reqwest::Client {
         self.inner.connections(Reach::Anywhere)
     }
@@ -130,10 +134,10 @@ impl Client {
         Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
     }
 
-    /// Refuses threads of a tokio runtime, which waiting would block.
+    /// Refuses to run on a thread of a tokio runtime, which waiting would block.
     ///
     /// # Errors
-    /// Of [`NetErrorKind::InsideRuntime`].
+    /// [`NetErrorKind::InsideRuntime`] on such a thread.
     pub fn check_thread(&self) -> Result<(), NetError> {
         match Handle::try_current() {
             Err(_) => Ok(()),
@@ -145,10 +149,10 @@ impl Client {
         }
     }
 
-    /// Waits for `work` on the calling thread, until it is asked to stop.
+    /// Blocks the calling thread until `work` is done.
     ///
     /// # Errors
-    /// Of the work; the user asked to stop; the thread is one of a tokio runtime.
+    /// `work` fails, the user asks to stop, or the thread belongs to a tokio runtime.
     pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         self.check_thread()?;
@@ -170,6 +174,7 @@ impl Client {
 }
 
 impl Inner {
+    /// Counts bytes against the rate limit. Returns how long to wait before the next ones.
     pub(super) fn wait_for_rate(&self, bytes: u64) -> Duration {
         let wait = self.bucket.as_ref().map(|bucket| bucket.lock().take(self.start.elapsed(), bytes));
         wait.unwrap_or_default()
@@ -183,7 +188,8 @@ impl Inner {
     }
 }
 
-/// Two sets of connections: what may only reach public addresses never uses a connection to another one.
+/// Creates a pool of connections. There is one for each [`Reach`], so that a request that may reach
+/// public addresses only never reuses a connection to a private one.
 fn connections(
     options: &ClientOptions,
     certificates: &[Certificate],
@@ -210,7 +216,8 @@ fn connections(
         }
     };
     let certificates = || certificates.iter().cloned();
-    // A machine without any authority of its own can still use servers without TLS, and those of --ca-file.
+    // Building fails if the system has no certificates of authorities. Such a machine can still use
+    // servers without TLS, and those with certificates from --ca-file.
     let made = builder().tls_certs_merge(certificates()).build();
     made.or_else(|_| builder().tls_certs_only(certificates()).build())
         .map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
@@ -232,23 +239,25 @@ fn proxy_of(text: &str) -> Result<Proxy> {
     Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", shown(&url))))
 }
 
-/// Names of proxies, which the operator chose: they may be private.
+/// Host names of proxies. The operator chose them, so they may be private.
 fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
     let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
     let variables = variables.into_iter().flat_map(|name| [name.to_string(), name.to_ascii_lowercase()]);
     let named = options.proxy.clone().into_iter().chain(variables.filter_map(|name| std::env::var(name).ok()));
     let host = |text: String| {
-        // Variables may leave the scheme out.
+        // Variables may omit the scheme.
         let url = Url::parse(&text).ok().filter(Url::has_host).or_else(|| Url::parse(&format!("http://{text}")).ok());
         url?.host_str().map(str::to_ascii_lowercase)
     };
     named.filter_map(host).collect()
 }
 
-/// Looks names up, and leaves out what must not be reached. Connecting uses what was checked: there is no second lookup.
+/// Looks up names, and leaves out addresses that must not be reached. Connections use these very
+/// addresses: no second lookup could return others.
 #[derive(Debug)]
 struct Resolver {
     reach: Reach,
+    /// Hosts that may have any address.
     unchecked: BTreeSet<String>,
 }
 
@@ -265,7 +274,10 @@ impl Resolve for Resolver {
     }
 }
 
-/// The addresses of a name that may be reached. Private ones beside public ones are left out.
+/// Addresses of a name that may be reached.
+///
+/// # Errors
+/// All addresses are private, and none of these may be reached.
 fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, PrivateOnly> {
     let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
     let permitted: Vec<SocketAddr> =
@@ -285,7 +297,7 @@ mod tests {
     use super::*;
     use crate::{Download, Limits, PartialFile};
 
-    /// Names that are not found for so many lookups, and then are those of this machine.
+    /// Resolver that fails a given number of lookups, and then returns this machine's address.
     #[derive(Clone, Default)]
     struct Away(Arc<AtomicUsize>);
 
@@ -301,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Serves ranges of some bytes, one answer for a connection.
+    /// Serves ranges of some bytes, with one answer per connection.
     fn serve(listener: &TcpListener, bytes: &[u8]) {
         for stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(&stream).lines().map_while(std::io::Result::ok);
@@ -336,7 +348,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let name = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-        // A frame of 4,096 zeros: an archive, as far as that can be told without unpacking.
+        // A frame of 4,096 zeros is a valid archive as far as can be told without unpacking.
         let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x00, 0x0f, 0x03, 0x80, 0x00, 0x00];
         std::thread::spawn(move || serve(&listener, &bytes));
         let url = Url::parse(&format!("http://mirror.example:{port}/{name}")).expect("a URL");

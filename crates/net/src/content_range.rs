@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use slotpress_format::parse_number;
 
+/// Parsed `Content-Range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// The bytes; `None` in an answer that refuses a range.
+    /// Range of the body in the file; `None` in an answer that refuses a range.
     pub range: Option<Range<u64>>,
     /// Size of the whole file; `None` if the server does not know it.
     pub total_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! What goes wrong on the network: which sort it is decides whether trying again may help.
+//! Network errors. Their kind decides whether trying again may help.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -9,31 +9,33 @@ use slotpress_base::{Error, ErrorKind, Hint, one_line};
 
 use super::{Url, shown};
 
+/// Sort of a network error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetErrorKind {
     /// Nothing came for too long.
     Timeout,
-    /// No connection: no such name, nothing listens, the network is down.
+    /// No connection: the name is not found, nothing listens, or the network is down.
     Connect,
+    /// Another status than success.
     Status(u16),
-    /// The server has it no more, or never had it (404, 410).
+    /// The server no longer has the file, or never had it (404, 410).
     Gone,
-    /// The file is not the one that was there before.
+    /// The server has another file now.
     Changed,
-    /// The server said that it sends ranges, and sent none.
+    /// The server announced ranges, but does not send them.
     NoRanges,
     /// The transfer ended early.
     Truncated {
         got_bytes: u64,
     },
-    /// More bytes than there should be, or than is allowed.
+    /// The server sends more bytes than it stated, or than is allowed.
     TooLong,
-    /// An answer that makes no sense, or breaks the protocol.
+    /// The answer makes no sense, or breaks the protocol.
     BadAnswer,
-    /// An address or a redirect that is not followed.
+    /// An address must not be reached, or a redirect must not be followed.
     Forbidden,
-    /// The server cannot show who it is.
+    /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
     /// Called on a thread of a tokio runtime, which waiting would block.
     InsideRuntime,
@@ -41,7 +43,8 @@ pub enum NetErrorKind {
     Interrupted,
 }
 
-/// What failed, at which server, and why. Never shows users, passwords or queries of URLs.
+/// Error of a request: what failed, at which server, and why. Never contains the user, password or
+/// query of a URL.
 #[derive(Clone, Debug)]
 pub struct NetError {
     kind: NetErrorKind,
@@ -50,11 +53,11 @@ pub struct NetError {
     retry_after: Option<Duration>,
 }
 
-/// The longest that a server may ask to wait before the next try.
+/// Limit on the time that a server may ask to wait before the next attempt.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 
 impl NetError {
-    /// An error of a request to `url`.
+    /// Creates an error of a request to `url`.
     pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
         let message = format!("{}: {}", shown(url), one_line(&why.to_string()));
         Self { message, ..Self::without_url(kind, "") }
@@ -74,6 +77,7 @@ impl NetError {
         self
     }
 
+    /// Adds text to the message.
     #[must_use]
     pub fn and(mut self, more: &str) -> Self {
         self.message = format!("{}; {more}", self.message);
@@ -88,7 +92,7 @@ impl NetError {
         Self { kind, message: one_line(why), hint: None, retry_after: None }
     }
 
-    /// An answer with a status that is no success, for this reason.
+    /// Creates an error for an answer with another status than success.
     pub fn status(url: &Url, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let kind = match status {
             404 | 410 => NetErrorKind::Gone,
@@ -101,7 +105,8 @@ impl NetError {
         error
     }
 
-    /// A failure that the HTTP library tells, before or while the head of an answer came.
+    /// Converts an error of the HTTP library that occurred before the head of the answer was
+    /// complete.
     pub fn of_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = Causes::of(error);
         let why = &causes.last;
@@ -130,18 +135,20 @@ impl NetError {
             }
             () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
             () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
-            // The server closed a connection, kept from an earlier request, or before it answered.
+            // The server closed the connection before it answered. This is normal for a connection
+            // that was kept from an earlier request.
             () if causes.is_closed => Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}")),
             () => Self::bad_answer(url, why),
         }
     }
 
-    /// A failure while a body came, of which `got_bytes` were there.
+    /// Converts an error of the HTTP library that occurred after `got_bytes` bytes of the body.
     pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
         let why = Causes::of(error).last;
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
+    /// Returns the network error that caused an error, if any.
     pub fn of(error: &Error) -> Option<&Self> {
         error.source().and_then(|cause| cause.downcast_ref())
     }
@@ -150,12 +157,12 @@ impl NetError {
         self.kind
     }
 
-    /// How long the server asks to wait before the next try: at most two minutes.
+    /// Time that the server asks to wait before the next attempt: at most two minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether the same request may succeed a little later.
+    /// True if the same request may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             NetErrorKind::Timeout | NetErrorKind::Connect | NetErrorKind::Truncated { .. } => true,
@@ -190,14 +197,14 @@ impl From<NetError> for Error {
     }
 }
 
-/// So that a `Source` can tell it; the kind is lost.
+/// Lets a `Source` return it. The kind is lost.
 impl From<NetError> for io::Error {
     fn from(error: NetError) -> Self {
         io::Error::other(error)
     }
 }
 
-/// Name lookup found addresses, but none that may be used.
+/// Error of a name lookup that found only private addresses, where only public ones are allowed.
 #[derive(Debug)]
 pub(super) struct PrivateOnly;
 
@@ -209,12 +216,15 @@ impl fmt::Display for PrivateOnly {
 
 impl std::error::Error for PrivateOnly {}
 
+/// What the chain of causes of an HTTP library's error tells.
 #[derive(Default)]
 struct Causes {
+    /// Text of the first cause in time, which is the last in the chain.
     last: String,
     is_tls: bool,
+    /// The server does not speak TLS.
     is_no_tls: bool,
-    /// Whether what came was no HTTP, but may have been TLS.
+    /// The server does not speak HTTP, but may speak TLS.
     is_no_http: bool,
     is_forbidden: bool,
     is_closed: bool,
@@ -224,17 +234,17 @@ impl Causes {
     fn of(error: &reqwest::Error) -> Self {
         let mut causes = Self { last: error.to_string(), ..Self::default() };
         let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
-        // Chains are short; the bound only keeps a loop of causes from being followed.
+        // Chains are short. The limit ends a chain that is a loop.
         for _ in 0..16 {
             let Some(cause) = next else { break };
             causes.last = cause.to_string();
             let tls = cause.downcast_ref::<rustls::Error>();
             causes.is_tls |= tls.is_some();
             causes.is_no_tls |= matches!(tls, Some(rustls::Error::InvalidMessage(_)));
-            // An alert of TLS begins with no letter.
+            // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
             causes.is_no_http |= causes.last.contains("invalid HTTP version");
             causes.is_forbidden |= cause.is::<PrivateOnly>();
-            // hyper's words for the end of a connection before an answer, and before the request.
+            // hyper's texts for a connection that ended before the answer, or before the request.
             causes.is_closed |= ["connection closed before message completed", "operation was canceled"]
                 .iter()
                 .any(|words| causes.last.contains(words));

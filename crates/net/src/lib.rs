@@ -1,16 +1,17 @@
 //! A part of slotpress, without promises of its own: use the crate `slotpress`.
 //!
-//! Reading from servers: the only place where something asynchronous lives.
+//! HTTP client: reads archives and small documents from servers.
 //!
-//! A [`Client`] has threads of its own for the network; its callers are ordinary threads that block, and that
-//! can be told to stop at any time. Answers are untrusted: lengths, names, places and redirects are checked here.
-//! [`UrlSource`] reads an archive by ranges, [`StreamSource`] once, as it is sent; [`servers`] tells what a SOURCE argument is. Not
-//! here: what is kept on disk, and which archive is worth having.
+//! A [`Client`] runs its asynchronous parts on threads of its own. Its callers are ordinary threads
+//! that block, and that can be told to stop at any time. Answers are untrusted: this crate checks
+//! lengths, names, addresses and redirects. [`UrlSource`] reads an archive by ranges,
+//! [`StreamSource`] reads it once, as it is sent; [`servers`] parses SOURCE arguments; [`fetch`]
+//! downloads archives to disk; [`find`] decides which archive to download.
 //!
-//! Transfers are HTTP/1.1, so that two ranges are two connections; bodies come as they are stored
-//! (`Accept-Encoding: identity`).
+//! Transfers use HTTP/1.1, so that two ranges are two connections. Bodies are requested as they are
+//! stored (`Accept-Encoding: identity`).
 
-// Everything here reads what others wrote.
+// This crate reads only what others wrote.
 #![cfg_attr(
     not(test),
     warn(
@@ -59,11 +60,11 @@ pub use stream_source::StreamSource;
 pub use transfer::Transfer;
 pub use url_source::{UrlSource, archive_at_url};
 
-/// A URL as messages, JSON and journals may have it: without user and password, query and fragment. Queries of signed
-/// URLs are keys.
+/// Formats a URL for messages, JSON and journals: without user, password, query and fragment. The
+/// query of a signed URL is a key.
 pub fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // Both fail only for URLs that can have no user.
+    // These fail only for URLs that cannot have a user.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     let had_query = url.query().is_some();
@@ -72,13 +73,14 @@ pub fn shown(url: &Url) -> String {
     one_line(&if had_query { format!("{url}?…") } else { url.to_string() })
 }
 
-/// Whether an argument is a URL that this module reads, rather than a path.
+/// True if an argument is a URL of a supported scheme, rather than a path.
 pub fn is_url(argument: &str) -> bool {
     let scheme = |scheme: &str| argument.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     scheme("http://") || scheme("https://") || scheme(stores::SCHEME_PREFIX)
 }
 
-/// The URL that was meant by `HOST:PORT`, or by that with a path, where a port makes that plain and nothing can be secret.
+/// Guesses the URL that `HOST:PORT` stands for, with or without a path. `None` if there is no port,
+/// or the text may contain a secret.
 pub fn url_of_host(text: &str) -> Option<String> {
     let (host, port) = text.split('/').next()?.rsplit_once(':')?;
     let is_host =
@@ -87,10 +89,10 @@ pub fn url_of_host(text: &str) -> Option<String> {
     Url::parse(&format!("http://{text}")).ok().map(|url| shown(&url))
 }
 
-/// Reads a URL that the operator gave.
+/// Parses a URL that the operator gave.
 ///
 /// # Errors
-/// It is none, or not of `http` or `https`.
+/// The text is not a URL, or its scheme is not supported.
 pub fn parse_url(text: &str) -> Result<Url> {
     if !text.contains("://") {
         let hint = url_of_host(text).unwrap_or_else(|| "http://HOST:PORT".to_string());
@@ -98,7 +100,7 @@ pub fn parse_url(text: &str) -> Result<Url> {
             Error::usage("an argument is not a URL: it has no http:// or https://").with_hint(format!("write {hint}"))
         );
     }
-    // What was given is not repeated: it may hold a password.
+    // The message does not repeat the argument: it may contain a password.
     let url = Url::parse(text).map_err(|error| Error::usage(format!("an argument is not a URL: {error}")))?;
     match url.scheme() {
         "http" | "https" if url.host().is_some() => Ok(url),

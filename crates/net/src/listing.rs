@@ -1,4 +1,4 @@
-//! Requests a server's list of archives, as `slotpress serve` offers it. Its content is the server's claim.
+//! Requests a server's list of archives, such as `slotpress serve` has. Nothing proves its content.
 
 use slotpress_base::Progress;
 use slotpress_format::PATH;
@@ -7,11 +7,13 @@ use slotpress_read::catalog::listed::parse;
 
 use super::{Client, NetError, NetErrorKind, Url};
 
-/// Limit on the size of a list in bytes: tens of thousands of names, or some thousands of archives with all fields.
+/// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
+/// of archives with all fields.
 pub(super) const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Client {
-    /// Requests the list of the server at `url`; `None` if it answers and has none.
+    /// Requests the list of the server at `url`. Returns `None` if the server answers but has no
+    /// list.
     ///
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
@@ -24,7 +26,7 @@ impl Client {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)
                 }
-                // A server without a list may have archives all the same.
+                // A server without a list may have archives.
                 _ => Ok(None),
             },
         }

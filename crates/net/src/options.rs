@@ -8,12 +8,13 @@ use derive_setters::Setters;
 
 use crate::Stores;
 
-/// Least transfer rate. A slower connection fails like a silent one, and a server from which less is kept for two
-/// minutes is given up. At this rate, an archive of 1 GiB would take 12 days: the lines of validators are faster, even
-/// shared by 64 connections.
+/// Least transfer rate. A slower connection fails like a silent one, and a server that sends less
+/// for two minutes is given up. At this rate an archive of 1 GiB would take 12 days: validators'
+/// lines are faster, even if 64 connections share one.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
-/// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other continents.
+/// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other
+/// continents.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ClientOptions {
@@ -21,21 +22,24 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Time limit for the head of an answer, including the connection.
     pub head_timeout: Duration,
-    /// Time limit without a byte, or with less than 1 KiB/s. A whole transfer has no time limit.
+    /// Time after which a transfer fails if it gets no byte, or less than 1 KiB/s. A whole transfer
+    /// has no time limit.
     pub read_timeout: Duration,
     /// Time limit for a whole small document or RPC answer.
     pub document_timeout: Duration,
     /// PEM file with certificates of authorities to trust in addition to the system's.
     #[setters(into)]
     pub ca_file: Option<PathBuf>,
-    /// Proxy for all requests; `None` to follow `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// Proxy for all requests; `None` to use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
+    /// `NO_PROXY`.
     #[setters(into)]
     pub proxy: Option<String>,
     /// Reader of `s3://` URLs; `None` to refuse them.
     #[setters(into)]
     pub stores: Option<Arc<dyn Stores>>,
+    /// Allows private addresses that the operator did not name.
     pub allow_private: bool,
-    /// Limit on the rate of bodies in bytes per second, for all transfers of the client together; `None` for none.
+    /// Limit on the rate of all transfers together; `None` for no limit.
     #[setters(into)]
     pub max_rate_bytes_per_second: Option<u64>,
 }

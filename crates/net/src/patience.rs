@@ -1,5 +1,5 @@
-//! How long a server that fails is asked again: until hardly anything of use has come for so long, with growing pauses, and a
-//! line that says so. The one rule for downloads and for questions.
+//! Decides whether a failing server is asked again, and after which pause. A server is given up if
+//! it has sent hardly anything of use for some time. Downloads and other requests share this rule.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,27 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// The pause after the first failure, as a part of the time in which a server is given up: half a second of two minutes. It
-/// doubles.
+/// Divisor of the time after which a server is given up: gives the pause after the first failure,
+/// half a second of two minutes. The pause doubles with each failure.
 const PAUSE_FIRST: u32 = 240;
 
-/// The longest pause, unless the server asks for a longer one.
+/// The same for the longest pause, unless the server asks for a longer one.
 const PAUSE_MAX: u32 = 4;
 
+/// What follows from a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The server is asked again, after a pause.
+    /// The server is asked again after a pause.
     Again,
-    /// The server is asked again, and the operator should be told.
+    /// The server is asked again after this pause, and the operator should be told.
     Tell(Duration),
     /// Asking again cannot help.
     Useless,
+    /// The server has failed for too long.
     TooLong,
 }
 
-/// The failures of a server since something of use came from it.
+/// Failures of one server since it last sent something of use.
 #[derive(Debug)]
 pub struct Patience {
     give_up_after: Duration,
@@ -38,7 +40,8 @@ pub struct Patience {
 
 #[derive(Debug, Default)]
 struct Failures {
-    /// Failures of streams that fail in one pause count as one.
+    /// Number of failures. All failures during one pause count as one, since connections often fail
+    /// together.
     count: u32,
     since: Option<Instant>,
     pause_until: Option<Instant>,
@@ -49,11 +52,12 @@ impl Patience {
         Self { give_up_after, failures: Mutex::default() }
     }
 
-    /// Forgets all failures: enough of use came.
+    /// Forgets all failures, because the server sent enough of use.
     pub fn renew(&self) {
         *self.failures.lock() = Failures::default();
     }
 
+    /// Counts a failure at time `now`.
     pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
         if !error.is_retryable() {
             return Verdict::Useless;
@@ -70,14 +74,15 @@ impl Patience {
         failures.count = failures.count.saturating_add(1);
         let part = |part| self.give_up_after.checked_div(part).unwrap_or_default();
         let pause = part(PAUSE_FIRST).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
-        // The last try is when its time is up.
+        // The last attempt is made when the time is up.
         let pause = pause.min(part(PAUSE_MAX)).max(error.retry_after().unwrap_or_default()).min(left);
         failures.pause_until = now.checked_add(pause);
-        // The first failure is an accident.
+        // One failure is not worth a line.
         if failures.count == 2 { Verdict::Tell(pause) } else { Verdict::Again }
     }
 
-    /// Counts a failed request, and tells the operator. Returns true if the server is asked again.
+    /// Counts a failed request, and warns the operator if it is worth it. Returns true if the
+    /// server may be asked again.
     pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let verdict = self.failed(error, Instant::now());
         if let Verdict::Tell(pause) = verdict {
@@ -88,7 +93,7 @@ impl Patience {
         matches!(verdict, Verdict::Again | Verdict::Tell(_))
     }
 
-    /// Adds to a server's last error why the server is given up.
+    /// Adds the reason why the server is given up to its last error.
     pub fn explained(&self, error: NetError) -> NetError {
         if !error.is_retryable() {
             return error;
@@ -97,17 +102,18 @@ impl Patience {
         error.and(&format!("less than {least} of it was kept for {} s", self.give_up_after.as_secs_f32()))
     }
 
-    /// Returns how long the server must not be asked.
+    /// Time until the server may be asked again.
     pub fn pause(&self) -> Duration {
         let until = self.failures.lock().pause_until;
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Asks until there is an answer, asking again cannot help, or the server has failed for too long. `progress` ends the
-    /// waiting: what need not wait is asked in any case.
+    /// Repeats a request until it succeeds, asking again cannot help, or the server has failed for
+    /// too long. `progress` interrupts pauses only: a server that need not pause is asked once in
+    /// any case.
     ///
     /// # Errors
-    /// The last that was asked for; or the user asked to stop.
+    /// The last failure, or an interrupted pause.
     pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let pause = self.pause();
@@ -135,7 +141,8 @@ mod tests {
     use super::*;
     use crate::{NetErrorKind, Url};
 
-    /// The first source that answers ends the waiting for others: one that was not asked until then must be asked all the same.
+    /// The first source that answers interrupts pauses of others. A source that has not been asked
+    /// by then must still be asked once.
     #[test]
     fn who_need_not_wait_is_asked_once() {
         let stopped = CancelToken::default();

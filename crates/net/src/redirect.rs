@@ -1,10 +1,11 @@
-//! Decides whether a redirect from one URL to another is followed. No I/O.
+//! Decides whether a redirect is followed. Pure.
 //!
-//! - Never from `https` to `http`, and never to another scheme.
-//! - A literal address must be public; names are checked when they are resolved ([`Reach`]).
-//! - The server that the operator named may be private itself, at that host and port. Its redirects to other private
-//!   addresses are followed with `--allow-private` only: a tunnel on this machine to another server is such a case.
-//! - User and password are sent only to the host and port that they were given for.
+//! - Redirects from `https` to `http`, and to other schemes, are never followed.
+//! - A literal address must be public. Names are checked when they are resolved ([`Reach`]).
+//! - A server that the operator named may be private, at the named host and port. Its redirects to
+//!   other private addresses (for example through a tunnel on this machine) are followed with
+//!   `--allow-private` only.
+//! - User and password are sent only to the host and port for which they were given.
 
 use std::net::IpAddr;
 
@@ -19,15 +20,17 @@ pub const REDIRECTS_MAX: usize = 4;
 /// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
+/// Addresses that a request may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Anywhere,
     PublicOnly,
 }
 
+/// Decides which addresses a request and its redirects may reach.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// The URL, if the operator named it; `None` if a server or a peer named it.
+    /// The requested URL if the operator named it; `None` if a server or a peer named it.
     pub named: Option<&'a Url>,
     pub allow_private: bool,
 }
@@ -71,7 +74,7 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
         true => (from.username(), from.password()),
         false => ("", None),
     };
-    // Both fail only for URLs without a host.
+    // These fail only for URLs without a host.
     let _ = url.set_username(user);
     let _ = url.set_password(password);
     url.set_fragment(None);
@@ -83,7 +86,7 @@ fn is_same_server(one: &Url, other: &Url) -> bool {
 }
 
 fn literal_address(url: &Url) -> Option<IpAddr> {
-    // The URL standard's parser has already turned 0x7f000001 and the like into addresses.
+    // The URL parser has already converted spellings such as 0x7f000001 to addresses.
     url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 

@@ -1,4 +1,4 @@
-//! Facts of a server's file, by `HEAD`.
+//! Requests the facts of a server's file: size, name, version.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,34 +13,39 @@ use super::content_range::ContentRange;
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, Url, shown, stores};
 
-/// Limit on the length of a file name in bytes; the longest name of an archive takes about 120.
+/// Limit on the length of a file name in bytes. Names of archives take about 120 at most.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
-/// A time of modification that is further in the future than this is ignored: one of the two clocks is wrong.
+/// Times of modification that are further in the future are ignored: one of the two clocks is
+/// wrong.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 
-/// Limit on the length of an ETag that is kept.
+/// Limit on the length of an ETag in bytes. Longer ones are ignored.
 const ETAG_BYTES_MAX: usize = 1024;
 
+/// A file on a server, and what the server tells about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
+    /// URL of the file after all redirects.
     pub url: Url,
+    /// URL that was requested.
     pub asked: Url,
     /// Size in bytes; `None` if the server does not tell.
     pub length_bytes: Option<u64>,
-    /// Strong ETag with its quotes: equal tags mean equal bytes. Weak ones are ignored.
+    /// Strong ETag with its quotes. Equal tags mean equal bytes. Weak tags are ignored.
     pub etag: Option<String>,
     /// `Last-Modified`, unparsed.
     pub last_modified: Option<String>,
     pub accepts_ranges: bool,
-    /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it with
+    /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it
+    /// with
     /// [`Remote::archive_name`].
     pub file_name: String,
     /// True if the operator named `asked`: it may be private then.
     pub(super) is_operator: bool,
 }
 
-/// Server of a URL.
+/// Scheme, host and port of a URL.
 pub fn origin_of(url: &Url) -> String {
     // URLs of stores have no origin by the URL standard.
     match url.origin() {
@@ -50,7 +55,7 @@ pub fn origin_of(url: &Url) -> String {
 }
 
 impl Remote {
-    /// What nobody was asked for: for tests without a network.
+    /// Creates a file without facts, for tests without a network.
     #[doc(hidden)]
     pub fn of_url(url: &Url) -> Self {
         Self {
@@ -65,8 +70,8 @@ impl Remote {
         }
     }
 
-    /// True if the file is certainly unchanged: the server sends an ETag or a time of modification, and all facts are
-    /// equal.
+    /// True if the file is certainly unchanged: the server sends an ETag or a time of modification,
+    /// and all facts are equal.
     pub fn is_as(&self, before: &Self) -> bool {
         let is_told = before.etag.is_some() || before.last_modified.is_some();
         is_told && self == before
@@ -76,7 +81,7 @@ impl Remote {
         origin_of(&self.url)
     }
 
-    /// Time of the last modification; `None` if the server sends none or one in the future.
+    /// Time of the last modification; `None` if the server sends none, or one in the future.
     pub fn modified(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
@@ -91,11 +96,11 @@ impl Remote {
 }
 
 impl Client {
-    /// Requests a file's size, name and version, and follows redirects. A server that does not support `HEAD` is asked
-    /// for one byte.
+    /// Requests a file's size, name and version, and follows redirects. If the server does not
+    /// support `HEAD`, requests the file's first byte instead.
     ///
     /// # Errors
-    /// No answer, a status other than success, or a redirect that is not followed.
+    /// The server does not answer, its status is not success, or a redirect is not followed.
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
         self.wait(stop, async {
             let (response, at) = send(self, &self.scope(url), url, &Ask::new(Method::HEAD)).await?;
@@ -221,7 +226,7 @@ mod tests {
             assert_eq!(name(url), None, "{url}");
         }
         assert_eq!(name(&format!("http://h/{}", "x".repeat(300))), None);
-        // Decoded once only.
+        // Names are decoded only once.
         assert_eq!(name("http://h/%252e%252e%252f").as_deref(), Some("%2e%2e%2f"));
     }
 

@@ -1,4 +1,4 @@
-//! One request with its redirects, up to the head of the answer.
+//! Sends a request and follows its redirects, up to the head of the final answer.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::redirect::{REDIRECTS_MAX, Scope, follow};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
+/// A request without its URL.
 pub struct Ask<'a> {
     pub method: Method,
     pub headers: HeaderMap,
@@ -22,10 +23,10 @@ impl Ask<'_> {
     }
 }
 
-/// Fails before what TLS and signatures cannot be made with: a clock that says no date.
+/// Checks that this machine's clock has a date, which TLS and signatures need.
 ///
 /// # Errors
-/// It is such a clock.
+/// The clock has no date, and the URL is not plain `http`.
 pub fn check_clock(url: &Url) -> Result<(), NetError> {
     if url.scheme() == "http" || clock::is_date() {
         return Ok(());
@@ -34,12 +35,12 @@ pub fn check_clock(url: &Url) -> Result<(), NetError> {
     Err(NetError::forbidden(url, why).with_hint("set the clock (chronyc makestep, timedatectl set-ntp true)"))
 }
 
-/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of the answer, and the
-/// URL that gave it.
+/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of
+/// the answer, and the URL that gave it.
 pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
-        // Signed anew for each request, so that downloads may take longer than a signature is valid.
+        // Each request is signed anew, since downloads may take longer than a signature is valid.
         let (to, connections) = match url.scheme() {
             stores::SCHEME => (client.signed(&ask.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
@@ -56,8 +57,8 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
             Err(_) => return Err(no_answer(&url, limit)),
         };
         let status = response.status();
-        // Other redirects turn POST into GET, which asks for something else: requests with a body follow these two
-        // only.
+        // Other redirects turn POST into GET, which is another request. So requests with a body
+        // follow only these two.
         let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         let is_redirect = keeps_method
             || (ask.body.is_none()
@@ -77,17 +78,19 @@ fn no_answer(url: &Url, limit: Duration) -> NetError {
     NetError::new(NetErrorKind::Timeout, url, format!("no answer within {} s", limit.as_secs_f32()))
 }
 
+/// Error for an answer whose status is not success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
     let reason = response.status().canonical_reason().unwrap_or("unknown status");
     NetError::status(url, response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER))
 }
 
-/// Returns a header's value if it is there and text.
+/// Value of a header; `None` if it is missing, or not text.
 pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses an answer with an encoded body. Some servers call a stored `.gz` file encoded: its bytes are the same.
+/// Refuses an answer whose body was encoded for the transfer. Some servers call a stored `.gz` file
+/// encoded; this is accepted, since the bytes are those of the file.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
     let path = url.path();

@@ -1,4 +1,4 @@
-//! Small documents, and JSON-RPC 2.0 calls.
+//! Requests small documents, and calls methods of JSON-RPC 2.0 servers.
 
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
@@ -13,14 +13,15 @@ use super::{Client, NetError, NetErrorKind, Url};
 /// Limit on the size of an ordinary RPC answer in bytes.
 pub const RPC_BYTES_MAX: usize = 1024 * 1024;
 
-/// Limit on the size of the answer to `getClusterNodes` in bytes; mainnet's is about 2 MiB.
+/// Limit on the size of the answer to `getClusterNodes` in bytes. Mainnet's takes about 2 MiB.
 pub const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Client {
     /// Downloads a small document.
     ///
     /// # Errors
-    /// No answer, a status other than success, more than `max_bytes`, or a timeout (`document_timeout`).
+    /// The server does not answer, its status is not success, the document is longer than
+    /// `max_bytes`, or takes longer than `document_timeout`.
     pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
         self.document(url, &Ask::new(Method::GET), max_bytes, stop)
     }
@@ -28,7 +29,7 @@ impl Client {
     /// Calls a method of a JSON-RPC server, and returns its `result`.
     ///
     /// # Errors
-    /// Those of [`Client::small`], an answer that is not JSON-RPC, or an error of the server.
+    /// See [`Client::small`]; or the answer is not JSON-RPC, or reports an error.
     pub fn rpc(
         &self,
         url: &Url,

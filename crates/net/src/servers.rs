@@ -1,9 +1,9 @@
-//! SOURCE arguments, and the archives that a source offers.
+//! Parses SOURCE arguments, and asks sources for their archives.
 //!
-//! A server of Agave redirects `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` to its newest archives.
-//! Firedancer does the same, and so does `slotpress serve`, which also has a list of all archives. A mirror is a
-//! directory that some web server lists. Of a listing, only names of archives are used, never links: the server chooses
-//! both.
+//! Agave's RPC server redirects `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` to its
+//! newest archives. Firedancer does the same, and so does `slotpress serve`, which also has a list
+//! of all archives. A mirror is a directory that a web server lists. Only names of archives are
+//! taken from a listing, never links, which the server could point anywhere.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,24 +23,26 @@ use slotpress_read::{Listed, LocalFile, Source};
 use super::listing::LISTING_BYTES_MAX;
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
 
-/// Limit on the archives taken from one listing, the newest.
+/// Limit on the archives taken from one listing. The newest are kept.
 const LISTED_MAX: usize = 1000;
 
-/// Limit on the full archives of a listing that are requested, the newest.
+/// Number of full archives of a listing that are requested: the newest.
 const FULLS_MAX: usize = 4;
 
-/// Limit on the incremental archives that are requested on each of so many newest bases; more than one, since the newest
-/// may vanish.
+/// Number of incremental archives that are requested on each of the [`FULLS_MAX`] newest bases.
+/// More than one, since the newest may vanish meanwhile.
 const INCREMENTALS_MAX: usize = 2;
 
-/// Limit on the bases of incremental archives that are requested, the newest: a node may have kept any of them. A month
-/// of mirrors that rebase onto a full archive a day.
+/// Number of bases for which incremental archives are requested: the newest. A node may have kept
+/// any of them. Enough for a month of a mirror that rebases onto one full archive a day.
 const BASES_MAX: usize = 32;
 
+/// A SOURCE argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceArg {
     /// RPC or snapshot server, which redirects to its newest archives.
     Server(Url),
+    /// One archive.
     Archive(Url),
     /// A directory that a web server lists.
     Mirror(Url),
@@ -68,8 +70,8 @@ impl SourceArg {
     }
 }
 
-/// `http://host:port` is a server, a URL that ends in the name of an archive (or in any name with `.tar`) an archive, a
-/// URL below a directory that ends in `/` a mirror.
+/// Parses `http://host:port` as a server, a URL whose last part contains `.tar` as an archive, and
+/// a URL with a path that ends in `/` as a mirror.
 impl FromStr for SourceArg {
     type Err = Error;
 
@@ -102,6 +104,7 @@ impl fmt::Display for SourceArg {
     }
 }
 
+/// Where an archive lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum Place {
@@ -109,21 +112,24 @@ pub enum Place {
     Local(PathBuf),
 }
 
+/// An archive that a source offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
     pub name: ArchiveName,
     pub place: Place,
     pub length_bytes: Option<u64>,
-    /// Root of its frame hashes, if a list names it. A claim of the server.
+    /// Root of its frame hashes, if a list names it. Nothing proves it.
     pub root: Option<Root>,
-    /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or the local file system. It says
-    /// nothing of the state's age: a copy is new.
+    /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or
+    /// the local file system. It says nothing about the state's age, since a copy has a new time.
     pub modified: Option<SystemTime>,
-    /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the file.
+    /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the
+    /// bank file.
     pub bank_time: Option<SystemTime>,
     pub slot_time: Option<SlotTime>,
-    /// For the results of `rebase`: snapshot hash of the full archive that it goes on, if a list or the file tells it.
+    /// Snapshot hash of the full archive below, if this is a result of `rebase` and a list or the
+    /// file tells it.
     pub rebased_on: Option<Hash>,
 }
 
@@ -146,7 +152,7 @@ impl Serialize for Offer {
 }
 
 impl Offer {
-    /// An archive of which only its name and place are known.
+    /// Creates an offer of which only name and place are known.
     pub fn new(name: ArchiveName, place: Place) -> Self {
         Self {
             name,
@@ -168,11 +174,12 @@ impl Offer {
         matches!(self.place, Place::Local(_))
     }
 
-    /// True if it is an incremental archive on this full one, as far as is known.
+    /// True if it is an incremental archive that builds on this full one, as far as is known.
     pub fn goes_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
     }
 
+    /// Its URL without secrets, or its path.
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),
@@ -189,7 +196,8 @@ impl Offer {
         Ok(Self { length_bytes, modified, ..Self::new(name, Place::Remote(remote)) })
     }
 
-    /// Offers a local file. Warns of a damaged one, and returns `None`.
+    /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
+    /// the latter case.
     fn of_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
@@ -209,8 +217,8 @@ impl Offer {
 }
 
 impl Client {
-    /// Returns the archives that a source offers, full and incremental ones, the newest first. Sends a few requests at
-    /// most.
+    /// Returns the full and incremental archives that a source offers, newest first. Sends at most
+    /// some dozens of requests.
     ///
     /// # Errors
     /// The source cannot be reached, or has no archive.
@@ -218,8 +226,8 @@ impl Client {
         self.offers_and_failure(source, stop).map(|(offers, _)| offers)
     }
 
-    /// Same as [`Client::offers`], with the error of a server that has a full archive and failed at the question for an
-    /// incremental one.
+    /// Same as [`Client::offers`]. Also returns the error of a server that has a full archive, but
+    /// failed when it was asked for an incremental one.
     ///
     /// # Errors
     /// Those of [`Client::offers`].
@@ -236,7 +244,7 @@ impl Client {
             SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let entries = fs::read_dir(path).or_path("read", path)?;
-                // Where Agave puts what it downloads; never a link.
+                // Agave puts what it downloads here. A link is not followed.
                 let remote = path.join(REMOTE);
                 let is_dir = remote.symlink_metadata().is_ok_and(|found| found.is_dir());
                 let remote = is_dir.then(|| fs::read_dir(&remote)).and_then(Result::ok).into_iter().flatten();
@@ -259,8 +267,8 @@ impl Client {
         failure: &mut Option<NetError>,
         stop: &dyn Progress,
     ) -> Result<Vec<Offer>, NetError> {
-        // A list also has older archives, and incremental ones based on them, to which no redirect leads. Peers are not
-        // asked for it: there are thousands, and hardly any has one.
+        // A list also has older archives, and incremental ones on them, to which no redirect leads.
+        // Peers are not asked for lists: there are thousands of peers, and hardly any has one.
         if self.is_operator
             && let Some(listed) = self.listing(url, stop)?
         {
@@ -270,7 +278,8 @@ impl Client {
         for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // A named server without redirects may be a mirror whose URL lacks the slash at its end.
+                // A server without redirects, named by the operator, may be a mirror whose URL
+                // lacks the slash at its end.
                 Err(error) if is_not_there(&error) => {
                     if number == 0 && self.is_operator {
                         let listed = self.offers_of_mirror(&below(url, ""), stop).unwrap_or_default();
@@ -296,7 +305,8 @@ impl Client {
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         if url.scheme() != stores::SCHEME {
             return match self.small(url, LISTING_BYTES_MAX, stop) {
-                // A web server without listings of directories, or a bucket, may have a list that `publish` wrote.
+                // A bucket, or a web server that lists no directories, may have a list that
+                // `publish` wrote.
                 Err(error) if is_not_there(&error) => match self.listing(url, stop)? {
                     Some(listed) => self.offers_of_list(url, &listed, stop),
                     None => Err(error),
@@ -304,7 +314,8 @@ impl Client {
                 page => self.heads(url, listed_names(&page?), stop),
             };
         }
-        // The store's own listing decides which archives there are. A list that `publish` wrote adds facts.
+        // The store's own listing says which archives exist. A list that `publish` wrote adds
+        // facts.
         let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
         if let Some(listed) = self.listing(url, stop)? {
             tell_more(&mut offers, &listed);
@@ -318,13 +329,13 @@ impl Client {
         Ok(offers)
     }
 
-    /// Requests the facts of the newest archives of these names.
+    /// Requests the facts of the newest of these archives.
     fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
         for name in worth_asking(names) {
             match self.head(&below(url, &name.to_string()), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // An archive of the listing may be deleted by now.
+                // The archive may have been deleted since it was listed.
                 Err(error) if is_not_there(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -333,7 +344,7 @@ impl Client {
     }
 }
 
-/// Adds the facts of a list that was just received to the offers.
+/// Adds facts from a server's list to its offers.
 fn tell_more(offers: &mut [Offer], listed: &Listed) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
@@ -345,7 +356,7 @@ fn tell_more(offers: &mut [Offer], listed: &Listed) {
     }
 }
 
-/// True if the server works and does not have the file.
+/// True if the server works, but does not have the file.
 fn is_not_there(error: &NetError) -> bool {
     matches!(
         error.kind(),
@@ -353,28 +364,28 @@ fn is_not_there(error: &NetError) -> bool {
     )
 }
 
-/// URL of a file in a directory. The query, which may be a key, stays.
+/// URL of a file in a directory. Keeps the query, which may be a key.
 pub fn below(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
-    // Only URLs without a host have no path.
+    // Fails only for URLs without a host.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty().push(name);
     }
     url
 }
 
-/// Finds all names of archives in a listing of any format: HTML, JSON, XML, plain text.
+/// Finds all names of archives in a listing of any format, such as HTML, JSON, XML or plain text.
 fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let words = listing.split(|byte| !is_of_name(byte)).filter(|word| word.len() < 256);
     let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
-    // HTML has each name twice: in the link and in its text.
+    // HTML contains each name twice: in the link and in its text.
     let unique: BTreeMap<String, ArchiveName> = names.map(|name| (name.to_string(), name)).collect();
     unique.into_values().collect()
 }
 
-/// Selects the newest full archives, and the newest incremental ones on each of the newest bases: a node with an older
-/// full archive looks for one based on that.
+/// Selects the newest full archives, and the newest incremental ones on each of the newest bases. A
+/// node that has an older full archive needs an incremental one on that.
 fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     let (fulls, incrementals): (Vec<_>, Vec<_>) =
         newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
@@ -388,7 +399,7 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
 }
 
-/// Sorts by slot, the newest first, and keeps at most [`LISTED_MAX`].
+/// Sorts by slot, newest first, and keeps at most [`LISTED_MAX`].
 fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
     all.sort_by_key(|one| Reverse((name(one).slot, name(one).base_slot)));

@@ -1,5 +1,6 @@
-//! Stores as servers: a URL `s3://BUCKET/KEY` names a file, and each request for it is signed right before it is sent.
-//! The signing is done by an implementation of [`Stores`] that the client is given.
+//! Reads from stores as from servers. A URL `s3://BUCKET/KEY` names a file, and each request for it
+//! is signed right before it is sent. The signing is done by an implementation of [`Stores`] that
+//! the client is given.
 
 use std::fmt;
 use std::future::Future;
@@ -16,23 +17,28 @@ pub const SCHEME: &str = "s3";
 
 pub(super) const SCHEME_PREFIX: &str = "s3://";
 
+/// Future of a store's answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetError>> + Send + 'a>>;
 
+/// Access to stores by `s3://` URLs.
 pub trait Stores: fmt::Debug + Send + Sync {
-    /// Returns the URL to which a request must be sent at once. Its query may be a key.
+    /// Returns the signed URL for a request that is sent at once. Its query may be a key.
     fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
 
-    /// Returns the reason why a file cannot be read, if the store tells more than a status.
+    /// Fails with the reason why a file cannot be read, if the store tells more than a status.
     fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
 
+    /// Lists the names of files below a prefix.
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
 }
 
-/// True for characters of a key that need no encoding in a URL or signature, so that each key has one spelling.
+/// True for characters that need no encoding in a URL or signature. Other characters are refused,
+/// so that each key has only one spelling.
 fn is_plain(char: char) -> bool {
     char.is_ascii_alphanumeric() || "._-=/+".contains(char)
 }
 
+/// Refuses a URL that is not of the form `s3://BUCKET/KEY`.
 pub(super) fn checked(url: Url) -> Result<Url> {
     let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let bucket = url.host_str().unwrap_or_default();
@@ -41,7 +47,7 @@ pub(super) fn checked(url: Url) -> Result<Url> {
     let has_gap = url.path().trim_start_matches('/').contains("//");
     match is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
         true => Ok(url),
-        // The argument is not shown: it may hold a key.
+        // The message does not repeat the argument: it may contain a key.
         false => Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
             .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL")),
     }
@@ -54,7 +60,7 @@ impl Client {
     }
 
     pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
-        // Only URLs of the operator are signed, none that a server names.
+        // Only URLs that the operator named are signed, never one that a server named.
         if !self.is_operator {
             return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }
@@ -65,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Replaces a final error by the store's explanation; errors that may pass stay as they are.
+    /// Replaces an error by the store's explanation, unless a later attempt may succeed.
     pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
         match self.stores(url) {
             Ok(stores) if !error.is_retryable() => stores.why_not(self, url).await.err().unwrap_or(error),

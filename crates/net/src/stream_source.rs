@@ -1,4 +1,4 @@
-//! An archive on a server that sends no ranges: read once, from its first byte to its last, as it is sent.
+//! Reads an archive from a server that sends no ranges: once, from the first byte to the last.
 
 use std::fmt;
 use std::io;
@@ -17,13 +17,15 @@ use slotpress_read::Source;
 use super::url_source::{TRIES_MAX, Transferred, pause};
 use super::{Client, Remote, shown};
 
-/// Pieces that wait for the reader, each as long as the connection gave it: 64 KiB at most, by its buffer.
+/// Number of received pieces that wait for the reader. A piece is as long as a read from the
+/// connection: at most 64 KiB, the size of its buffer.
 const PIECES_MAX: usize = 64;
 
-/// First bytes that are kept: those that tell the compression are read twice.
+/// Number of bytes at the beginning that are kept, since those that tell the compression are read
+/// twice.
 const FRONT_BYTES: u64 = 4096;
 
-/// An archive that is sent over one connection, in one piece.
+/// An archive that is sent over one connection. Bytes can be read only in order.
 pub struct StreamSource {
     remote: Remote,
     path: PathBuf,
@@ -39,7 +41,9 @@ struct Counts {
 
 struct Reading {
     pieces: Receiver<Result<Vec<u8>>>,
+    /// First bytes of the archive, which can be read again.
     front: Vec<u8>,
+    /// Piece that is being read.
     piece: Vec<u8>,
     /// Offset of the first byte of `piece`.
     piece_at: u64,
@@ -53,17 +57,18 @@ impl fmt::Debug for StreamSource {
 }
 
 impl StreamSource {
-    /// Begins to receive a file whose facts are known, on a thread of its own. Setting `stop` ends all reads with an error.
+    /// Starts to receive a file on a thread of its own. Setting `stop` ends all reads with an
+    /// error.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The thread cannot be started.
     pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let (sender, pieces) = sync_channel(PIECES_MAX);
-        // One was for the file's facts.
+        // Counts the request for the file's facts, which the caller made.
         let taken = Arc::new(Counts { requests: AtomicU64::new(1), bytes: AtomicU64::new(0) });
         let path = PathBuf::from(shown(&remote.url));
         let (client, of_thread, counted) = (client.clone(), remote.clone(), taken.clone());
-        // Ends with the source: then nobody receives.
+        // The thread ends when the source is dropped, because sending fails then.
         std::thread::Builder::new()
             .name("stream".to_string())
             .spawn(move || receive(&client, &of_thread, &stop, &counted, &sender))
@@ -82,7 +87,8 @@ impl StreamSource {
     }
 }
 
-/// Asks until bytes come. An empty piece tells that all has been sent.
+/// Receives the file and sends it piece by piece. An empty piece marks the end of the file. Repeats
+/// the request if it fails before the first byte.
 fn receive(client: &Client, remote: &Remote, stop: &CancelToken, taken: &Counts, to: &SyncSender<Result<Vec<u8>>>) {
     let end = guarded(|| {
         panic_point("sent stream");
@@ -99,7 +105,7 @@ fn receive(client: &Client, remote: &Remote, stop: &CancelToken, taken: &Counts,
             tries = tries.saturating_add(1);
             match result {
                 Ok(_) => return Ok(Vec::new()),
-                // What has come cannot be asked for again.
+                // Without ranges, a transfer cannot go on where it broke off.
                 Err(error) if error.is_retryable() && tries < TRIES_MAX && taken.bytes.load(Ordering::Relaxed) == 0 => {
                     pause(&error, tries, stop)?;
                 }
@@ -107,7 +113,7 @@ fn receive(client: &Client, remote: &Remote, stop: &CancelToken, taken: &Counts,
             }
         }
     });
-    // Where nobody receives, nobody misses the end.
+    // Fails if the source was dropped. Nobody waits for the end then.
     let _ = to.send(end);
 }
 

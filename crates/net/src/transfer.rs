@@ -1,4 +1,4 @@
-//! Transfers of a file or of a range of it.
+//! Downloads a file, or a range of it.
 
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
@@ -16,9 +16,11 @@ use super::remote::{content_length, validators};
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
+/// Result of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// True if the server sent the file from its beginning: no range was requested, or it ignores ranges.
+    /// True if the server sent the file from its beginning, because no range was requested or the
+    /// server ignores ranges.
     pub is_whole: bool,
     pub got_bytes: u64,
     /// True if the whole body arrived; false if the receiver stopped it.
@@ -27,16 +29,18 @@ pub struct Transfer {
 }
 
 impl Client {
-    /// Downloads a range of a file, or all of it. `on_bytes` is called on the calling thread with the offset in the
-    /// file and the bytes as they arrive; it may stop the transfer.
+    /// Downloads a range of a file, or all of it. Calls `on_bytes` on the calling thread with the
+    /// offset in the file and the bytes as they arrive; it may stop the transfer.
     ///
-    /// A server may answer with the whole file instead of the range: `on_bytes` then gets it from offset 0, and the
-    /// transfer says so. Bytes before an error are good, since [`NetErrorKind::Changed`] and
-    /// [`NetErrorKind::BadAnswer`] are found before the first byte.
+    /// A server may answer with the whole file instead of the range: `on_bytes` then gets it from
+    /// offset 0, and [`Transfer::is_whole`] is true. Bytes that came before an error are good,
+    /// since
+    /// [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`] are detected before the first
+    /// byte.
     ///
     /// # Errors
-    /// No answer, another status, another file than `remote` describes, another range than requested, fewer or more
-    /// bytes than stated, or a timeout.
+    /// The server does not answer, its status is not success, it has another file than `remote`
+    /// describes, it sends another range, or fewer or more bytes than it stated, or it is too slow.
     pub fn get(
         &self,
         remote: &Remote,
@@ -67,10 +71,11 @@ impl Client {
         })
     }
 
-    /// True if a server sends the same bytes of a range as are here; ends at the first that differ.
+    /// True if `is_here` accepts all bytes that the server sends of a range. It is called with the
+    /// offset of the bytes. Stops at the first difference.
     ///
     /// # Errors
-    /// Those of [`Client::get`].
+    /// See [`Client::get`].
     pub fn sends_same(
         &self,
         remote: &Remote,
@@ -101,7 +106,8 @@ impl Client {
         let enough_bytes =
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
         let mut got_bytes = 0u64;
-        // Since the last time that enough bytes had arrived. Time spent in the receiver does not count.
+        // Wait and bytes since enough bytes had last arrived. Time spent in `on_bytes` does not
+        // count.
         let (mut waited, mut lately_bytes) = (Duration::ZERO, 0u64);
         loop {
             let asked = Instant::now();
@@ -137,7 +143,8 @@ impl Client {
                     format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
                 return Err(NetError::new(NetErrorKind::TooLong, url, why));
             }
-            // Checked per piece: with a slow receiver, the loop's own check would come too late.
+            // Checks for each piece: if `on_bytes` is slow, the check of `wait` would come too
+            // late.
             if stop.is_interrupted() {
                 return Err(NetError::interrupted());
             }
@@ -151,6 +158,7 @@ impl Client {
     }
 }
 
+/// What the head of an answer says about the body.
 struct Body {
     is_whole: bool,
     start: u64,
@@ -158,7 +166,7 @@ struct Body {
     total_bytes: Option<u64>,
 }
 
-/// Checks the head of an answer against the request and the known facts of the file.
+/// Checks the head of an answer against the request, and against the known facts of the file.
 fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Response) -> Result<Body, NetError> {
     let bad = |why: &str| NetError::bad_answer(url, why);
     let headers = response.headers();
@@ -184,7 +192,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
     let (etag, last_modified) = validators(headers);
     let differs = |before: &Option<String>, now: &Option<String>| before.is_some() && now.is_some() && before != now;
     let is_length_other = remote.length_bytes.zip(body.total_bytes).is_some_and(|(before, now)| before != now);
-    // If the strong ETag is equal, the time may differ between machines that serve the same file.
+    // If strong ETags are equal, times may differ: several machines may serve the same file.
     let is_other = match (&remote.etag, &etag) {
         (Some(before), Some(now)) => before != now,
         _ => differs(&remote.last_modified, &last_modified),
@@ -192,7 +200,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
     if is_other || is_length_other {
         return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server has changed"));
     }
-    // If the answer has no length, the size known before is the limit.
+    // If the answer states no length, the size known before is the limit.
     let total_bytes = body.total_bytes.or(remote.length_bytes);
     let length_bytes = body.length_bytes.or(remote.length_bytes);
     Ok(Body { total_bytes, length_bytes, ..body })

@@ -1,4 +1,4 @@
-//! An archive on a server, read by range requests: only the pieces that are needed.
+//! Reads an archive on a server by range requests: only the pieces that are needed.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -18,27 +18,30 @@ use slotpress_read::{NamedArchive, Source};
 
 use super::{Client, NetError, NetErrorKind, Remote, Url, shown};
 
-/// Least bytes per request, for small reads such as a frame's header.
+/// Smallest number of bytes per request, for small reads such as a frame's header.
 const PIECE_BYTES: u64 = 64 * 1024;
 
-/// Limit on the bytes per request. Consecutive reads double the piece up to it, for fewer round trips.
+/// Largest number of bytes per request for small reads. Consecutive reads double the piece up to
+/// this, for fewer round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Limit on cached bytes, without the tail.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes at the end that are requested at once: seek table and index of mainnet's archives take 4 MB.
+/// Number of bytes at the end that are requested at once. Seek table and index of mainnet's
+/// archives take 4 MB.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Number of attempts without progress before a read fails.
 pub(crate) const TRIES_MAX: u32 = 5;
 
-/// Least bytes that count as progress on a connection that became too slow.
+/// Smallest number of bytes that count as progress on a connection that became too slow.
 const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
 
 /// Pause before the second attempt; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
+/// Number of requests and bytes of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
     pub requests: u64,
@@ -46,6 +49,7 @@ pub struct Transferred {
     pub bytes: u64,
 }
 
+/// An archive on a server that sends ranges.
 #[derive(Debug)]
 pub struct UrlSource {
     client: Client,
@@ -60,8 +64,10 @@ pub struct UrlSource {
 
 #[derive(Debug, Default)]
 struct Cache {
+    /// Pieces in the order of their last use.
     pieces: Vec<Piece>,
     tail: Option<Piece>,
+    /// End and length of the last piece that was requested.
     last: Option<(u64, u64)>,
 }
 
@@ -80,7 +86,7 @@ impl Piece {
 }
 
 impl UrlSource {
-    /// Requests the file's size. Setting `stop` ends all reads with an error.
+    /// Opens a file: requests its size. Setting `stop` ends all reads with an error.
     ///
     /// # Errors
     /// The server does not answer, does not tell a size, or does not support ranges.
@@ -132,7 +138,8 @@ impl UrlSource {
         range
     }
 
-    /// Downloads a range. Repeats requests that failed in a way that may pass, from the last byte received.
+    /// Downloads a range. Repeats a request that failed for a passing reason, from the last
+    /// received byte on.
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut at = range.start;
         let mut tries = 0u32;
@@ -156,7 +163,7 @@ impl UrlSource {
                 }
                 Ok(_) => {}
                 Err(error) if error.is_retryable() => {
-                    // A few bytes of a connection that was too slow are no progress.
+                    // A few bytes of a connection that was too slow do not count as progress.
                     let least = if error.kind() == NetErrorKind::Timeout { PROGRESS_BYTES_MIN } else { 1 };
                     tries = if at.saturating_sub(before) >= least { 1 } else { tries.saturating_add(1) };
                     if tries >= TRIES_MAX {
@@ -183,7 +190,7 @@ impl UrlSource {
         if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
             return Ok(copied);
         }
-        // What is large is wanted once, and goes where it is wanted.
+        // Large reads are not repeated: bytes go directly to the caller, past the cache.
         if wanted >= PIECE_BYTES && !is_in_tail {
             let mut filled = 0usize;
             self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted)), &mut |bytes| {
@@ -252,11 +259,12 @@ fn no_ranges(url: &Url) -> Error {
         .with_hint(Hint::UseFetch)
 }
 
-/// An archive on a server that sends ranges, for everything that takes a [`NamedArchive`]: only what is needed is read. Reads
-/// end when the token is cancelled.
+/// Opens an archive on a server that sends ranges. Only the needed parts are read. Reads fail once
+/// the token is cancelled.
 ///
 /// # Errors
-/// The server does not answer, does not tell the file's length, or does not send ranges: then fetch it.
+/// The server does not answer, does not tell the file's length, or does not send ranges. The
+/// archive has to be fetched then.
 pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
     let source = UrlSource::open(client, url, cancel)?;
     let name = source.remote().archive_name();

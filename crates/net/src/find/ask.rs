@@ -1,4 +1,5 @@
-//! Asking: all servers at once for what they have, and few for the bank file of an archive.
+//! Asks sources which archives they have, many at a time; reads the bank files of a few archives to
+//! learn their age.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,22 +20,23 @@ use slotpress_read::{Catalog, Front, IndexPolicy, look_for_times};
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
 
-/// Servers that are asked at the same time.
+/// Number of servers that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
-/// For asking all of them.
+/// Time to ask all servers.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// For a source that answers that it is busy, as long as no other one has an archive.
+/// Time during which a source that says that it is busy is asked again, as long as no other source
+/// has an archive.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 
-/// Archives whose bank file is looked for: an incremental one, and its full one.
+/// Number of archives whose bank files are read: the newest, and the full archive below it.
 const BANK_FILES_MAX: usize = 2;
 
-/// Between two looks at whether to stop.
+/// Time between two checks for a request to stop.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long slots take, by archives in directories that were named.
+/// Time per slot, from archives in the named directories.
 pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceArg::LocalDir(dir) = source else { return None };
@@ -44,7 +46,8 @@ pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     })
 }
 
-/// Dates the newest offers by their bank files, until one tells its time; returns how long slots take by that.
+/// Reads the bank files of the newest offers until one tells its time, and sets the `bank_time` of
+/// that offer. Returns the time per slot according to this bank file.
 ///
 /// # Errors
 /// The user asked to stop.
@@ -75,12 +78,13 @@ pub fn date_by_banks<'a>(
     Ok(slot_time)
 }
 
-/// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.
+/// Reads the front of the bank file from an archive on a server. Returns `None` if that takes more
+/// than a few requests.
 fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
     let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
     let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
     let front = std::thread::scope(|scope| {
-        // Where no thread can be started, the read ends by its own limits.
+        // If no thread can be started, the read ends by its own time limits.
         let _watching = spawn(scope, || {
             while !is_over.load(Ordering::Relaxed) {
                 if progress.is_interrupted() {
@@ -89,7 +93,7 @@ fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &d
                 std::thread::sleep(LOOK_AGAIN);
             }
         });
-        // What cannot be read tells nothing; fetching it says why.
+        // Ignores archives that cannot be read: fetching them reports why.
         let front = guarded(|| {
             let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
             let archive =
@@ -103,7 +107,8 @@ fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &d
     Ok(front)
 }
 
-/// Asks all of them, many at a time, for as long as the time allows. An answer is offers, or why there are none.
+/// Asks all sources, many at a time, within a time limit. Returns the offers of each, or why it has
+/// none.
 pub fn ask_all(
     client: &Client,
     targets: &[(SourceArg, bool)],
@@ -114,7 +119,7 @@ pub fn ask_all(
     let next = AtomicUsize::new(0);
     let start = Instant::now();
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
-    // What is asked is no archive: its bytes are not counted.
+    // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let told = client.for_told_urls();
     let (died, has_found) = (Mutex::new(None), AtomicBool::new(false));
@@ -150,7 +155,7 @@ pub fn ask_all(
         }
     };
     std::thread::scope(|scope| {
-        // Where no thread can be started, the calling one asks all.
+        // If no thread can be started, the calling one asks all sources.
         if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
             work();
         }
@@ -162,10 +167,11 @@ pub fn ask_all(
     Ok(answers.into_iter().map(|answer| answer.into_inner()).collect())
 }
 
-/// What a source has that is asked again while it is too busy to answer, until `waiting` is to stop.
+/// Asks a source for its offers, and asks again while it says that it is busy, until `time_max` is
+/// over or `waiting` is interrupted. `stop` also interrupts a request.
 ///
 /// # Errors
-/// Why it has nothing.
+/// The source does not answer, or its answer is not valid.
 pub fn patient_offers(
     client: &Client,
     source: &SourceArg,
@@ -191,7 +197,7 @@ fn is_busy(error: &NetError) -> bool {
     error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
 }
 
-/// Why an answer is none; where a server cannot show who it is, with what to do.
+/// Words why a source has no offers. Includes the hint if the server's certificate is not valid.
 fn why(error: &Error) -> String {
     match (NetError::of(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),

@@ -1,4 +1,4 @@
-//! What RPC servers tell: the cluster's slot, its genesis, its peers.
+//! Asks RPC servers for facts of their cluster: slot, genesis hash, peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 use super::{FindOptions, PEERS_MAX};
 use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown};
 
+/// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cluster {
     MainnetBeta,
-    /// For validators that try new versions.
+    /// The cluster where validators try new versions.
     Testnet,
     Devnet,
 }
@@ -37,21 +38,23 @@ impl Cluster {
     }
 }
 
-/// What RPC servers tell of their cluster: hearsay, as everything that they tell.
+/// Facts of a cluster, as RPC servers tell them. Nothing proves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClusterFacts {
     pub slot: Option<u64>,
     pub genesis_hash: Option<Hash>,
     pub version: Option<String>,
-    /// The shred version of most of their peers: other peers are of another fork or cluster.
+    /// Shred version of most peers. Peers with another one belong to another fork or cluster.
     pub shred_version: Option<u16>,
-    /// The highest full archive that they have, and the incremental one on it.
+    /// Slot of the highest full archive that an RPC server has.
     pub highest_full_slot: Option<u64>,
+    /// Slot of the incremental archive on it.
     pub highest_incremental_slot: Option<u64>,
     pub peer_count: usize,
 }
 
+/// Answers of all RPC servers.
 #[derive(Debug, Default)]
 pub struct Known {
     pub facts: ClusterFacts,
@@ -59,9 +62,10 @@ pub struct Known {
     pub peers: Vec<Url>,
 }
 
-/// Samples that are asked for: of a minute each.
+/// Number of performance samples that are asked for. Each is of one minute.
 const SAMPLES: usize = 10;
 
+/// An entry of `getClusterNodes`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Node {
@@ -69,7 +73,10 @@ struct Node {
     shred_version: Option<u16>,
 }
 
-/// Asks every RPC server that was named. One that answers suffices.
+/// Asks all named RPC servers. One answer is enough; the others become warnings in `relaxed`.
+///
+/// # Errors
+/// None answers and there are no other sources, or one is of another cluster.
 pub fn ask(
     client: &Client,
     options: &FindOptions,
@@ -109,6 +116,7 @@ pub fn ask(
     Ok(known)
 }
 
+/// Asks one server, and adds its answers to `known` and `nodes`.
 fn ask_one(
     client: &Client,
     url: &Url,
@@ -135,7 +143,7 @@ fn ask_one(
     let slot = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
     let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
     facts.slot = facts.slot.max(Some(slot));
-    // What follows is of use, but not every server answers it.
+    // Not every server answers the following requests, and none is required.
     if let Ok(version) = call("getVersion", json!([]), RPC_BYTES_MAX)
         && facts.version.is_none()
     {
@@ -154,17 +162,17 @@ fn ask_one(
     match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
         Ok(Value::Array(list)) => {
             let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
-            // A node that cannot be read is left out, not the list.
+            // Skips nodes that cannot be parsed, and keeps the rest of the list.
             nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
         }
         Ok(_) => relaxed.push(format!("an RPC server tells no peers: {}", bad("getClusterNodes: no list"))),
-        // Agave's, without `--full-rpc-api`.
+        // Agave without `--full-rpc-api` does not know this method.
         Err(error) => relaxed.push(format!("an RPC server tells no peers: {error}")),
     }
     progress.check()
 }
 
-/// How long slots took, by samples of a minute each.
+/// Time per slot, from performance samples.
 fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     let sum = |field: &str| {
         let mut samples = samples.as_array()?.iter().take(SAMPLES);
@@ -175,9 +183,11 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
+/// RPC addresses of the nodes that are not known to have another shred version.
 fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
     let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
-    // An address and a port, nothing else: a peer that names anything else wants something.
+    // Accepts only an address and a port: a peer that names a host or a path may be up to
+    // something.
     let addresses = of_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
     let mut urls: Vec<Url> = addresses.filter_map(|address| Url::parse(&format!("http://{address}")).ok()).collect();
     urls.sort();

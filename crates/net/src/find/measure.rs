@@ -1,4 +1,4 @@
-//! How fast a server is: by a short real transfer.
+//! Measures how fast servers are, by a short transfer of real bytes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,16 +10,22 @@ use slotpress_base::{Progress, Result, per_second};
 use super::Candidate;
 use crate::{Client, NetErrorKind};
 
-/// For one transfer, from its first byte.
+/// Duration of one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
+/// Length of one transfer.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// A rate below this is that of a server that does not want to be used, or of a stall.
+/// Rate of servers that send more slowly or not at all: they have stalled, or do not want to be
+/// used.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the servers of the first candidates that were not measured, one after the other, so that they do not share the
-/// line. One that does not send is given the lowest rate, and falls behind. All archives of a server have its rate.
+/// Measures the servers of the first `measured_max` candidates, unless `rates` has them already. A
+/// rate holds for all archives of a server. Servers are measured one after the other, so that they
+/// do not share the line. One that sends nothing gets the lowest rate, and so ranks last.
+///
+/// # Errors
+/// The user asked to stop.
 pub fn measure(
     client: &Client,
     candidates: &[Candidate],
@@ -38,7 +44,7 @@ pub fn measure(
         let mut got_bytes = 0;
         let mut last = Duration::ZERO;
         let result = client.get(remote, range.filter(|range| !range.is_empty()), progress, &mut |_, bytes| {
-            // The first piece has come before the clock was read.
+            // The first bytes do not count: they came before the clock was started.
             let Some(start) = start else {
                 start = Some(Instant::now());
                 return ControlFlow::Continue(());
@@ -59,7 +65,7 @@ pub fn measure(
         let measured = per_second(got_bytes, last);
         let rate = match result {
             Ok(transfer) if got_bytes == 0 => {
-                // All in one piece: the round trip is part of the time.
+                // All bytes came at once: the time has to include the round trip.
                 per_second(transfer.got_bytes, transfer.elapsed)
             }
             Ok(_) => measured,

@@ -1,8 +1,9 @@
-//! Who has a snapshot, how fast, and how old it will be when it boots.
+//! Finds snapshots: which sources have which archives, how fast they send, and how old each state
+//! will be when a node boots from it.
 //!
-//! [`find`] asks sources and the RPC servers that the operator names, those the peers they know, measures the best for a
-//! moment, and ranks all by the expected age at boot ([`rank`], which is pure). Not here: fetching ([`net`](crate)
-//! has the client), and whether to believe what a name says.
+//! [`find`] asks the sources and RPC servers that the operator names, and the peers that the RPC
+//! servers list. It measures the rate of the best ones for a moment, and ranks all by their
+//! expected age at boot ([`rank`], which is pure). What archive names claim is not checked here.
 
 mod ask;
 mod cluster;
@@ -29,16 +30,20 @@ use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Place, Remote, SourceArg};
 
-/// Peers that are asked in all: mainnet has about 5,000 nodes, of which some hundreds answer RPC.
+/// Largest number of servers that are asked: mainnet has about 5,000 nodes, and some hundreds of
+/// them answer RPC.
 const PEERS_MAX: usize = 4096;
 
-/// A server that names a slot this far beyond what RPC servers say is wrong or lies: archives are older than the newest
-/// slot, and an RPC server that lags by more than some minutes is of no use.
+/// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
+/// later one is wrong or lies: archives are older than the newest slot, and an RPC server that lags
+/// by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
+/// Measuring can change which candidates are best, so that those are measured next: at most this
+/// often.
 const MEASURE_ROUNDS_MAX: usize = 3;
 
-/// Refused sources that a report lists.
+/// Largest number of refused sources in a report.
 pub const REFUSED_MAX: usize = 10_000;
 
 /// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
@@ -48,45 +53,51 @@ pub struct Candidate {
     pub full: Offer,
     pub incremental: Option<Offer>,
     pub source: String,
-    /// Whether the operator named the source, rather than a peer list.
+    /// True if the operator named the source; false if it is a peer.
     pub is_operator: bool,
-    /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` if unknown.
+    /// Number of slots since the state's slot; computed from [`Candidate::age`] if that is known
+    /// from a bank file only. `None` if unknown.
     pub age_slots: Option<u64>,
+    /// Time since the state's slot; `None` if unknown.
     pub age: Option<Duration>,
-    /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
+    /// Time since the state's slot or, if that is unknown, how much older it is than the newest
+    /// state that a server offers.
     pub(crate) behind: Duration,
-    /// Bytes of what is to be fetched that are here already.
+    /// Number of bytes that need not be fetched, because an earlier run left them.
     pub(crate) kept_bytes: u64,
     pub(crate) fetch_time: Duration,
-    /// Bytes of one connection to [`Candidate::remotes`] in a second, where that was measured.
+    /// Measured rate of one connection to the server of [`Candidate::remotes`].
     pub rate_bytes_per_second: Option<u64>,
-    /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
+    /// Age of the state at boot: its present age, and the time to fetch and restore it.
     pub expected_age: Option<Duration>,
     pub expected_age_slots: Option<u64>,
-    /// The expected age for ranking, by `behind`.
+    /// Key of the ranking: like `expected_age`, but based on `behind`.
     pub(crate) rank: Duration,
 }
 
 impl Candidate {
+    /// Slot of the state.
     pub fn slot(&self) -> u64 {
         self.incremental.as_ref().map_or(self.full.name.slot, |incremental| incremental.name.slot)
     }
 
+    /// The archives, the full one first.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
-    /// Bytes of both archives, where the server tells them.
+    /// Total size of the archives; `None` if a server does not tell one.
     pub fn bytes(&self) -> Option<u64> {
         sum_of(self.offers())
     }
 
-    /// Bytes of the archives that are not on a local disk.
+    /// Total size of the archives that are not on a local disk; `None` if a server does not tell
+    /// one.
     pub fn fetch_bytes(&self) -> Option<u64> {
         sum_of(self.offers().filter(|offer| !offer.is_local()))
     }
 
-    /// The archives on servers, the full one first.
+    /// The archives that are on servers, the full one first.
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
         self.offers().filter_map(|offer| match &offer.place {
             Place::Remote(remote) => Some((offer, remote)),
@@ -105,7 +116,7 @@ impl Candidate {
     }
 }
 
-/// Bytes of all of them; `None` if that of one is not known. Lengths are claims of servers.
+/// Total length, saturating because servers may claim any; `None` if one is not known.
 fn sum_of<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
     offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
@@ -129,18 +140,20 @@ impl Serialize for Candidate {
     }
 }
 
+/// A source, or one of its states, that is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Refused {
     pub source: String,
     #[serde(rename = "reason")]
     pub why: String,
+    /// True if the state would be too old at boot.
     #[serde(rename = "stale")]
     pub is_stale: bool,
 }
 
 impl Refused {
-    /// The source, and why it is of no use.
+    /// Text that names the source and the reason.
     pub fn told(&self) -> String {
         match self.why.contains(&self.source) {
             true => self.why.clone(),
@@ -149,7 +162,7 @@ impl Refused {
     }
 }
 
-/// An incremental archive on another full archive than the newest of its source.
+/// An incremental archive that does not build on its source's newest full archive.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OnOlder {
@@ -188,28 +201,33 @@ impl Serialize for OnOlder {
     }
 }
 
+/// Result of [`find`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct FindReport {
+    /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
-    /// Incremental archives on full archives that are older than the newest of the same source, or that it does not have: for
-    /// nodes that have them. The newest on each.
+    /// Incremental archives whose full archive is not the newest of their source, or is not offered
+    /// by it: for nodes that have this full archive. Lists the newest one on each.
     pub on_older: Vec<OnOlder>,
-    /// What is of no use; of peers, at most 10,000.
+    /// Sources and states that are of no use: at most 10,000.
     pub refused: Vec<Refused>,
-    /// What ranks the candidates.
+    /// Ranks the candidates again after a failure.
     #[doc(hidden)]
     pub ranking: Ranking,
+    /// Warnings: what could not be asked or checked.
     pub relaxed: Vec<String>,
     pub cluster: ClusterFacts,
     pub asked_count: usize,
     pub slot_time: SlotTime,
-    /// States that would be older than this at boot are refused.
+    /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,
+    /// Rate of a restore that was assumed for expected ages.
     pub restore_bytes_per_second: u64,
 }
 
-/// What was asked and found, in numbers: candidates and refused sources are reports of their own.
+/// Serializes a summary with counts: candidates and refused sources are printed as lines of their
+/// own.
 impl Serialize for FindReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("FindReport", 10)?;
@@ -227,11 +245,12 @@ impl Serialize for FindReport {
     }
 }
 
-/// Finds out who has what. `client` treats what the options name as named by the operator; what peers name must be public.
+/// Asks all sources what they have, and ranks it. `client` may connect to any address that the
+/// options name, but only to public addresses of peers.
 ///
 /// # Errors
-/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That no server has
-/// anything of use is no error here: see [`FindReport::require_candidate`].
+/// No RPC server answers, RPC servers disagree on the genesis hash, or there is no server to ask.
+/// It is no error if no server has a usable state: see [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
     progress.stage("Asking", None);
@@ -269,7 +288,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     });
     let by_offer = || offers.iter().find_map(|(offer, ..)| offer.slot_time);
     let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
-    // A few requests, so only if an age must be known, or is shown.
+    // This takes a few requests, so it is done only if ages are required or shown.
     if slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
         let named = offers.iter_mut().filter(|(_, _, is_operator)| *is_operator);
         slot_time = slot_time.or(date_by_banks(client, named.map(|(offer, ..)| offer), progress)?);
@@ -293,17 +312,18 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     Ok(report)
 }
 
-/// Why a maximum age refuses an archive: neither an RPC server nor a time of its file tells how old it is.
+/// Reason to refuse an archive if a maximum age is set, but neither an RPC server nor its bank file
+/// tells its age.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
-/// Sources whose reasons an error gives.
+/// Number of refused sources that an error lists.
 const REASONS_MAX: usize = 4;
 
 impl FindReport {
-    /// An error where there is no candidate.
+    /// Returns the best candidate.
     ///
     /// # Errors
-    /// No server has a state that would be new enough.
+    /// No source has a usable state that would be new enough at boot.
     pub fn require_candidate(&self) -> Result<&Candidate> {
         if let Some(best) = self.candidates.first() {
             return Ok(best);
@@ -325,7 +345,7 @@ impl FindReport {
                 true => "check the addresses, try again later, or give other sources".into(),
                 false => Hint::UseFindJson,
             }),
-            // The reasons say it.
+            // The reasons say already that all states are too old.
             stale if stale == self.refused.len() && more.is_empty() => {
                 Error::new(ErrorKind::Network, message).with_hint(Hint::RaiseMaxAge)
             }
@@ -343,12 +363,13 @@ impl FindReport {
         }
     }
 
-    /// Ranks, measures the servers of the best, and ranks again.
+    /// Ranks the candidates, measures the servers of the best, and ranks again.
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
-        // What is too old before a byte has come need not be measured.
+        // States that are too old even now are left out, so that they are not measured.
         let (mut candidates, mut stale) = self.ranking.rank(&node);
-        // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
+        // Servers that were assumed to be faster than a measured one are measured in the next
+        // round, and may turn out to be slower.
         for _ in 0..MEASURE_ROUNDS_MAX {
             if candidates.len() > 1 || options.measures_single {
                 let rates = &mut self.ranking.rates;
@@ -365,7 +386,7 @@ impl FindReport {
         Ok(())
     }
 
-    /// Says what is not known of the cluster, or not to be had.
+    /// Adds warnings about what is not known of the cluster, or not offered.
     fn relax(&mut self, options: &FindOptions) {
         let ranking = &self.ranking;
         let fulls = ranking.offers.iter().filter(|(offer, ..)| offer.is_full());

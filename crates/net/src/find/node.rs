@@ -1,4 +1,5 @@
-//! What a node has, what it expects of the state, and what it found to be of no use.
+//! What restricts the choice for one node: the archives that it has, the state that it expects, and
+//! archives that have failed in this run.
 
 use slotpress_base::{Error, ErrorKind, Hint};
 use slotpress_format::{ArchiveName, Hash, Root};
@@ -7,10 +8,11 @@ use slotpress_read::CheckOptions;
 use super::Candidate;
 use crate::Offer;
 
-/// Candidates that an error names.
+/// Number of candidates that an error names.
 const NAMED_MAX: usize = 8;
 
-/// The slot or hash that the operator asked for. Names tell both before a byte is downloaded.
+/// The slot or hash that the operator asked for. Archive names tell both, so other archives are not
+/// even downloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     slot: Option<u64>,
@@ -18,20 +20,22 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Takes them from the options that also check the restored state.
+    /// Takes slot and hash from the options that also check the restored state.
     pub fn of_check(check: &CheckOptions) -> Self {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 
+    /// True if a slot or hash is expected.
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
 
+    /// True if the name is that of the expected state, or none is expected.
     pub fn is_named(self, name: &ArchiveName) -> bool {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }
 
-    /// Error for when none of these candidates leads to the state.
+    /// Error for when none of these candidates has the expected state.
     pub fn is_nowhere(self, candidates: &[Candidate]) -> Error {
         let found: Vec<String> = candidates.iter().take(NAMED_MAX).map(|one| one.slot().to_string()).collect();
         let slot = self.slot.map(|slot| format!("slot {slot}"));
@@ -42,18 +46,20 @@ impl Expected {
     }
 }
 
-/// An archive that is not used in this run, and why.
+/// An archive that has failed and is not used again in this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
     pub name: ArchiveName,
-    /// Its source: a URL without secrets, or a path. `None` for all of them.
+    /// Where it lies: a URL without secrets, or a path. `None` for all archives of this name.
     pub place: Option<String>,
-    /// True if it lies in the archives directory: then no archive of this name can be fetched there.
+    /// True if it lies in the archives directory, so that no archive of this name can be fetched.
     pub is_in_place: bool,
-    /// Stands for its bytes, wherever they are.
+    /// Root of its frame hashes: archives with the same root are bad wherever they lie.
     pub root: Option<Root>,
-    /// The place of the full archive with which it failed, where either of the two may be wrong.
+    /// Place of the full archive with which it failed, if either of the two may be wrong. The
+    /// archive is bad only together with that one.
     pub with: Option<String>,
+    /// The failure.
     pub why: String,
 }
 
@@ -65,43 +71,47 @@ impl Bad {
     }
 }
 
-/// What a node has, asks for, and knows to be of no use.
+/// The node that the state is for.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub expected: Expected,
-    /// The only archive that is asked for, if it is asked for by its URL.
+    /// The requested archive, if the operator named it by its URL. No other one is used then.
     pub only: Option<ArchiveName>,
-    /// Slots of the full archives in the archives directory. A state on an older one is refused there: a validator would make its
-    /// next incremental archive on the newer one, and closed accounts would come back.
+    /// Slots of the full archives in the archives directory. A state on an older one is refused:
+    /// the validator would make its next incremental archive on the newer one, and closed accounts
+    /// would come back.
     pub full_slots: Vec<u64>,
-    /// Bytes that an earlier run left of an archive, or this one fetched.
+    /// Number of bytes of each archive that this or an earlier run has fetched.
     pub kept: Vec<(ArchiveName, u64)>,
     pub bad: Vec<Bad>,
 }
 
 impl Node {
-    /// True if an offer may be used; an incremental archive, on a full one from `full_place`.
+    /// True if an offer has not failed; for an incremental archive, together with the full one at
+    /// `full_place`.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
         !self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || bad.with.as_deref() == full_place))
     }
 
+    /// Number of bytes of an archive that have been fetched.
     pub fn kept_bytes(&self, name: &ArchiveName) -> u64 {
         self.kept.iter().find(|(kept, _)| kept == name).map_or(0, |(_, bytes)| *bytes)
     }
 
+    /// Sets the number of bytes of an archive that have been fetched.
     pub fn keeps(&mut self, name: &ArchiveName, bytes: u64) {
         self.kept.retain(|(kept, _)| kept != name);
         self.kept.push((name.clone(), bytes));
     }
 
-    /// Number of archives from this offer's server that are not used.
+    /// Number of archives from this offer's server that have failed.
     pub fn faults_of(&self, offer: &Offer) -> usize {
         let Some(server) = server_of(&offer.shown()) else { return 0 };
         let is_its = |bad: &&Bad| bad.place.as_deref().and_then(server_of).as_ref() == Some(&server);
         self.bad.iter().filter(is_its).count()
     }
 
-    /// Error for when nothing is left: `last`, and the reasons for the others.
+    /// Error for when no candidate is left: `last`, and why the others failed.
     pub fn nothing_left(&self, last: &Error) -> Error {
         let in_place = self.bad.iter().filter(|bad| bad.is_in_place).find_map(|bad| bad.place.as_ref());
         let hint = match (in_place, last.hint()) {

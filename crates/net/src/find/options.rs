@@ -1,4 +1,4 @@
-//! What to look for, and where.
+//! Options of [`find`](super::find()).
 
 use std::time::Duration;
 
@@ -8,28 +8,33 @@ use slotpress_format::{Hash, SlotTime};
 use super::Cluster;
 use crate::{SourceArg, Url};
 
+/// Where to look for snapshots, and which ones are wanted.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {
+    /// Servers, stores and directories.
     #[setters(into)]
     pub sources: Vec<SourceArg>,
-    /// RPC servers that know the cluster and its peers.
+    /// RPC servers that are asked for the cluster's slot and its peers.
     #[setters(into)]
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too.
     #[setters(into)]
     pub cluster: Option<Cluster>,
-    /// The oldest that a state may be at boot, which must be known then. Without it, what is known to be older than
-    /// [`MAX_AGE_DEFAULT`] is refused.
+    /// Largest age at boot. States of unknown age are refused too. If `None`, refuses only states
+    /// that are known to be older than [`MAX_AGE_DEFAULT`].
     #[setters(into)]
     pub max_age: Option<MaxAge>,
     pub wants_incremental: bool,
-    /// Compressed bytes that the machine restores in a second: assumed, not measured.
+    /// Assumed rate of a restore, in compressed bytes.
     pub restore_bytes_per_second: u64,
+    /// Number of candidates whose servers are measured.
     pub measured_max: usize,
+    /// Measures a server even if there is no other to compare it with.
     pub measures_single: bool,
-    /// Whether bank files are read for ages that nobody tells, without a maximum age too.
+    /// Reads bank files to learn ages that no RPC server tells, even without a maximum age.
     pub dates_by_banks: bool,
+    /// Genesis hash that RPC servers must have.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
@@ -57,10 +62,12 @@ impl Default for FindOptions {
     }
 }
 
-/// Default limit on a state's age: two and a quarter hours. A validator catches up at about twice the cluster's speed,
-/// so this costs as long again. Mainnet's full archive alone is older most of the time, and is then refused.
+/// Default limit on a state's age at boot: two and a quarter hours. A validator replays slots about
+/// twice as fast as the cluster makes them, so catching up takes as long again. Mainnet's full
+/// archive alone is older most of the time, and is then refused.
 pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 
+/// Largest age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
     Time(Duration),
@@ -82,6 +89,6 @@ impl MaxAge {
     }
 }
 
-/// Default rate of a restore in bytes of the archive per second: about 700 MB/s of storages, on a machine for
-/// validators.
+/// Default for the rate of a restore, in compressed bytes: about 700 MB/s of storages, on a
+/// validator's machine.
 pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;

@@ -1,8 +1,9 @@
-//! Order of candidates by the age that their state will have at boot: the one ranking, for `find`, `fetch`, `bootstrap`, its plan,
-//! and after each failure. No I/O.
+//! Ranks candidates by the age that their state will have at boot: its present age, and the time to
+//! fetch and restore it. Pure.
 //!
-//! That is the present age plus the time to download and restore. Rates that were not measured are assumed to be low,
-//! so that an unknown server never ranks before a known one that is as good.
+//! This is the only ranking: `find`, `fetch`, `bootstrap` and its plan use it, also after each
+//! failure. Servers that were not measured are assumed to be slow, so that none of them ranks
+//! before an equally good one that was measured.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,37 +17,38 @@ use crate::{Offer, Remote};
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 
-/// Assumed size of an archive of unknown size: about mainnet's.
+/// Assumed size of an archive whose size is unknown: about that of mainnet.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
-/// An offer, its source, and whether the operator named that.
+/// An offer, its source, and whether the operator named the source.
 pub type Offered = (Offer, String, bool);
 
-/// All that ranks: what sources offer, and what is known of their cluster.
+/// Input of the ranking: what sources offer, and facts of their cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub offers: Vec<Offered>,
     /// The cluster's slot.
     pub slot: Option<u64>,
     pub slot_time: SlotTime,
-    /// Slots of archives, and the ages of their banks.
+    /// Slots of archives with ages from their bank files.
     pub ages: Vec<(u64, Duration)>,
     pub max_age: Option<MaxAge>,
     pub wants_incremental: bool,
-    /// Measured rates of servers, by their origins.
+    /// Measured rates of servers in bytes per second, by origin.
     pub rates: BTreeMap<String, u64>,
     pub restore_bytes_per_second: u64,
 }
 
 impl Ranking {
-    /// Dates the offers by the times in their bank files.
+    /// Computes ages from the times in the offers' bank files.
     pub fn date(&mut self, now: SystemTime) {
         let age = |offer: &Offer| Some((offer.name.slot, now.duration_since(offer.bank_time?).unwrap_or_default()));
         self.ages = self.offers.iter().filter_map(|(offer, ..)| age(offer)).collect();
     }
 
-    /// The age of the bank of a slot: by the cluster's slot, else by its bank file. A bank is older than a newer one by at least the
-    /// slots between them. `None` for banks newer than all of known age.
+    /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is at
+    /// least as much older than the next newer one as the slots between them take. `None` if the
+    /// bank is newer than all whose age is known.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
             return Some(self.slot_time.of_slots(now.saturating_sub(slot)));
@@ -56,12 +58,13 @@ impl Ranking {
         Some(age.saturating_add(self.slot_time.of_slots(slots)))
     }
 
-    /// States that would be older than this at boot are refused.
+    /// Limit on the age at boot: older states are refused.
     pub fn max_age(&self) -> Duration {
         self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
     }
 
-    /// Without a limit by the operator, only the cluster's slot tells that a state is too old.
+    /// True if the state would be too old at boot. If the operator set no limit, ages from bank
+    /// files are not enough to refuse a state: only the cluster's slot is.
     fn is_stale(&self, candidate: &Candidate) -> bool {
         let is_limited = self.max_age.is_some();
         match candidate.expected_age {
@@ -70,7 +73,7 @@ impl Ranking {
         }
     }
 
-    /// The candidates that a node may use, the best first, and those that are too old.
+    /// Returns the candidates that a node may use, best first, and those that are too old.
     pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
         let newest = self.slot.or(self.offers.iter().map(|(offer, ..)| offer.name.slot).max());
         let mut candidates = self.pairs(node);
@@ -96,11 +99,12 @@ impl Ranking {
             candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
             candidate.expected_age_slots = candidate.expected_age.map(|age| self.slot_time.slots_in(age));
         }
-        // What is asked for by its URLs is taken from them in their order.
+        // If the operator named an archive by URLs, these are used in the given order.
         if node.only.is_some() {
             return (candidates, Vec::new());
         }
-        // Ties are resolved by: bytes to fetch, sources that the operator named, newer slots, faults, names.
+        // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
+        // newer slots, fewer faults, and last the order of names.
         candidates.sort_by_cached_key(|one| {
             let faults = one.offers().map(|offer| node.faults_of(offer)).sum::<usize>();
             let is_told = !one.is_operator;
@@ -114,7 +118,7 @@ impl Ranking {
                 one.source.clone(),
             )
         });
-        // A full archive goes with the one that makes the state the youngest.
+        // Keeps only the best combination of each full archive with an incremental one or none.
         let mut seen = BTreeSet::new();
         candidates.retain(|one| seen.insert((one.full.shown(), one.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
@@ -126,9 +130,9 @@ impl Ranking {
         self.rates.get(&remote.origin()).copied()
     }
 
-    /// Pairs each full archive with the newest incremental one on it: of its own source, or of another, since all validators of a
-    /// cluster have the same state at one slot. One that is here is paired with the newest of any. If a state is expected, only
-    /// that counts.
+    /// Combines each full archive with the newest incremental ones that build on it, and with none.
+    /// Incremental archives of another source will do, since all validators of a cluster have the
+    /// same state at one slot. If a state is expected, only combinations with it remain.
     fn pairs(&self, node: &Node) -> Vec<Candidate> {
         let may_be = |offer: &Offer| match &node.only {
             Some(only) => *only == offer.name,
@@ -141,9 +145,11 @@ impl Ranking {
             }
             let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
             let (own, any) = (newest_of(Some(source)), newest_of(None));
-            // What is here is worth more with a newer one from elsewhere; a server is taken at its word.
+            // Another source's is used if the full archive's own source has none. A local full
+            // archive is also worth combining with a newer one from elsewhere.
             let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
-            // Alone it is younger at boot than with one that takes longer than it is newer.
+            // The full archive alone can be the youngest at boot, if the incremental one takes
+            // longer to fetch than it is newer.
             let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
             pairs.extend(incrementals.map(|incremental| Candidate {
                 full: full.clone(),
@@ -165,7 +171,7 @@ impl Ranking {
         pairs
     }
 
-    /// The newest incremental archive on a full one that lies at `full_place`, of one source or of any.
+    /// Newest incremental archive on the full archive at `full_place`, from one source or any.
     pub fn newest_on(
         &self,
         full: &ArchiveName,
@@ -181,7 +187,7 @@ impl Ranking {
             let is_fit = offer.goes_on(full) && node.expected.is_named(&offer.name);
             is_fit && source.is_none_or(|source| source == from) && node.allows(offer, Some(full_place))
         });
-        // Equal slots are resolved independently of the order of offers.
+        // Among equal slots, the choice must not depend on the order of offers.
         let newest = fits.max_by_key(|(offer, from, is_operator)| {
             let faults = Reverse(node.faults_of(offer));
             (offer.name.slot, offer.is_local(), faults, *is_operator, Reverse(from.clone()))
@@ -190,8 +196,9 @@ impl Ranking {
     }
 }
 
-/// Puts the ways that go on a full archive of this node behind those of the sources, unless they lead to a younger state by
-/// fewer bytes. Leaves out those that a restore would refuse.
+/// Moves candidates on the node's own full archive ([`Candidate::goes_on_base`]) behind the others.
+/// Those that need fewer bytes than the best of the others stay where they are. Removes those that
+/// a restore would refuse, because the node has another full archive of a slot in between.
 fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
     let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
     let newest = remote.map(|candidate| candidate.full.name.slot).max();
@@ -207,26 +214,26 @@ fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
 }
 
 impl Candidate {
-    /// True if it goes on a full archive of this node that is of use only with an incremental one: a source has a newer one, or
-    /// what goes on it was rebased.
+    /// True if the full archive is the node's own and would not be used without the incremental
+    /// one: a source has a newer full archive, or the incremental one was rebased on it.
     fn goes_on_base(&self, newest_remote: Option<u64>) -> bool {
         let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
         self.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
     }
 
-    /// Bytes that are still to be fetched.
+    /// Number of bytes still to be fetched; `None` if unknown.
     pub(crate) fn left_bytes(&self) -> Option<u64> {
         self.fetch_bytes().map(|bytes| bytes.saturating_sub(self.kept_bytes))
     }
 }
 
-/// The time to fetch what is not on a local disk.
+/// Estimated time to fetch.
 fn fetch_time(bytes: Option<u64>, rate_bytes_per_second: Option<u64>) -> Duration {
     time_for(bytes.unwrap_or(UNKNOWN_BYTES), rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND))
 }
 
-/// The time to restore all archives.
+/// Estimated time to restore.
 pub(super) fn restore_time(bytes: Option<u64>, restore_bytes_per_second: u64) -> Duration {
     time_for(bytes.unwrap_or(UNKNOWN_BYTES), restore_bytes_per_second)
 }
@@ -261,7 +268,7 @@ mod tests {
         }
     }
 
-    /// The age at boot: age, bytes to fetch, all bytes, rate of the server.
+    /// Age at boot, from the present age, bytes to fetch, total bytes, and the server's rate.
     fn at_boot(
         (age_ms, fetch_bytes, bytes, rate): (u64, Option<u64>, Option<u64>, Option<u64>),
         restore: u64,
@@ -277,10 +284,10 @@ mod tests {
 
     #[test]
     fn mainnet() {
-        // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 200 s old.
+        // 110 GB take 880 s at 1 Gbit/s, and 550 s to restore; the state is 200 s old.
         let (bytes, rate) = (Some(110_000_000_000), Some(125_000_000));
         assert_eq!(at_boot((200_000, bytes, bytes, rate), 200_000_000), Duration::from_secs(200 + 880 + 550));
-        // With the full archive on the disk, and an incremental one of 2 GB on it.
+        // The full archive is on the disk; an incremental one of 2 GB is fetched.
         let facts = (200_000, Some(2_000_000_000), Some(112_000_000_000), rate);
         assert_eq!(at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
     }
@@ -290,7 +297,8 @@ mod tests {
         Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() }
     }
 
-    /// A bank is older than a newer one, whatever its own file says; the time of a file says nothing.
+    /// The age of a bank follows from its own time or that of a newer bank. The time of the archive
+    /// file says nothing.
     #[test]
     fn ages_by_the_times_of_banks() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -313,7 +321,8 @@ mod tests {
         assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));
     }
 
-    /// A local full archive is not fetched: what counts is what a server has on it, if it is of the same state.
+    /// A local full archive need not be fetched, so an incremental one on it needs the fewest
+    /// bytes. It must build on the same state.
     #[test]
     fn an_incremental_on_a_full_archive_that_is_there() {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
@@ -351,7 +360,7 @@ mod tests {
         assert_eq!(slots, [15, 15]);
     }
 
-    /// An incremental archive of a server that hardly sends does not keep a full one of a good server from being used.
+    /// A fast server's full archive is used even if a slow server has an incremental one on it.
     #[test]
     fn a_full_archive_alone_beside_a_slow_incremental() {
         let remote = |base_slot, slot: u64, host: &str| {
@@ -371,13 +380,13 @@ mod tests {
         assert_eq!(slots(1_000), [1000, 900], "1,000 s for 10 slots");
     }
 
-    /// A node's own full archive goes with the newest incremental one, wherever that is.
+    /// A node's own full archive is combined with the newest incremental one of any source.
     #[test]
     fn the_newest_incremental_of_any_place() {
         let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];
         let best = ranking(list.clone()).rank(&Node::default()).0.swap_remove(0);
         assert_eq!(best.incremental.map(|one| one.name.slot), Some(15));
-        // Unless the state of the older one is expected.
+        // If the older state is expected, the older incremental archive is used.
         let mut check = slotpress_read::CheckOptions::default();
         check.expect_slot = Some(12);
         let node = Node { expected: super::super::Expected::of_check(&check), ..Node::default() };
@@ -416,7 +425,7 @@ mod tests {
                 other.reverse();
             }
             let ranked = order(list.clone());
-            // One that is offered twice at a place counts once.
+            // Offers of the same archive at the same place count once.
             let fulls = list.iter().filter(|(offer, ..)| offer.name.base_slot.is_none());
             let places: BTreeSet<_> = fulls.map(|(offer, source, _)| (offer.shown(), source)).collect();
             prop_assert_eq!(ranked.len(), places.len());
@@ -426,7 +435,8 @@ mod tests {
             let names = |ranked: &[(String, Offer, Option<Offer>)]| ranked.iter()
                 .map(|(source, full, incremental)| (source.clone(), full.name.slot, incremental.as_ref().map(|one| one.name.slot)))
                 .collect::<Vec<_>>();
-            // Offers that agree in everything but their length cannot be told apart by name; their order may differ.
+            // Offers that differ only in length cannot be told apart by name, so their order may
+            // differ.
             let mut lengths: Vec<_> = list.iter().map(|(offer, source, _)| (offer.name.to_string(), source.clone())).collect();
             lengths.sort();
             lengths.dedup();
