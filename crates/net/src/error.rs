@@ -26,9 +26,7 @@ pub enum NetErrorKind {
     /// The server announced ranges, but does not send them.
     NoRanges,
     /// The transfer ended early.
-    Truncated {
-        got_bytes: u64,
-    },
+    Truncated { got_bytes: u64 },
     /// The server sends more bytes than it stated, or than is allowed.
     TooLong,
     /// The answer makes no sense, or breaks the protocol.
