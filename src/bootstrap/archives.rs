@@ -1,4 +1,5 @@
-//! Archives only: fetched into a directory, checked as far as they can be while they arrive, and named.
+//! The command `fetch`: downloads archives to a directory, checks them while they arrive as far as
+//! that is possible without unpacking, and gives them their names.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -18,27 +19,28 @@ use super::run::{World, run};
 use super::trust::{Trust, Vouchers};
 use crate::restore::Supply;
 
-/// What to fetch, and where to.
+/// Sources and settings of a fetch.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FetchOptions {
-    /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
+    /// Sources to ask, and the maximum age. If all sources are URLs of archives, these archives are
+    /// fetched, whatever their age.
     pub find: FindOptions,
-    /// The directory for what comes from servers; it is made where it is missing. An archive of a local source is used where it
-    /// is, and not copied.
+    /// Directory for downloaded archives; created if it is missing. Archives of local sources stay
+    /// where they are.
     #[setters(into)]
     pub dir: PathBuf,
-    /// Bounds of the downloads.
+    /// Limits of the downloads.
     pub limits: Limits,
-    /// Servers that are asked whether they have the state.
+    /// Trusted servers, which are asked whether they have the same state.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// So many of them must confirm it.
+    /// Number of trusted servers that must confirm the state.
     pub quorum: usize,
 }
 
 impl FetchOptions {
-    /// The best state that the sources have, with an incremental archive where one is newer.
+    /// Creates options that fetch the best state of the sources.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
@@ -50,22 +52,23 @@ impl FetchOptions {
     }
 }
 
-/// An archive that was fetched, or was there.
+/// An archive that was fetched, or that the node had already.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct FetchedArchive {
     pub name: ArchiveName,
-    /// Where it is, which is outside the directory for one of a local source; `None` in the report of a bootstrap, whose [`RestoreReport`](crate::RestoreReport) names the files.
+    /// Path of the file. Archives of local sources lie outside the directory. `None` in the report
+    /// of a bootstrap, where [`RestoreReport`](crate::RestoreReport) names the files.
     pub path: Option<PathBuf>,
-    /// What was fetched; `None` where the archive was there, or is a local source's.
+    /// Report of the download; `None` if the file existed already.
     pub fetched: Option<Fetched>,
-    /// Its root, where it has frame hashes, all of which are right.
+    /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
 }
 
 impl FetchedArchive {
-    /// An archive of which only the name is known.
+    /// Creates an archive of which only the name is known.
     pub(super) fn of(name: &ArchiveName) -> Self {
         Self { name: name.clone(), path: None, fetched: None, root: None }
     }
@@ -91,6 +94,7 @@ impl Serialize for FetchedArchive {
     }
 }
 
+/// Result of [`fetch`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -98,23 +102,24 @@ pub struct FetchReport {
     pub archives: Vec<FetchedArchive>,
     #[serde(flatten, serialize_with = "vouched")]
     pub vouchers: Vouchers,
-    /// A newer state that was on offer, and was not to be had.
+    /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<GivenUp>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
 }
 
-/// Serializes the servers alone: `fetch` has no expected hash.
+/// Serializes only the servers, because `fetch` has no expected hash.
 fn vouched<S: Serializer>(vouchers: &Vouchers, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     vouchers.confirmed.serialize(serializer)
 }
 
-/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
-/// not end is resumed.
+/// Fetches a full archive and the newest incremental one on it. If all sources are URLs of
+/// archives, fetches these instead. Continues an earlier run that did not end.
 ///
 /// # Errors
-/// Of [`ErrorKind::Network`](slotpress_base::ErrorKind::Network) where a later run may do better: what has arrived is kept for it.
+/// [`ErrorKind::Network`](slotpress_base::ErrorKind::Network) if a later run may succeed: it
+/// continues with the bytes that have arrived.
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
@@ -153,7 +158,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             let done = run(&mut downloads, &mut left, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;
-            // The newest is the state, which trusted servers have confirmed.
+            // The newest archive comes first. Trusted servers have confirmed it, and so the state.
             downloads.context.trust.trusted = &[];
         }
         let vouchers = Vouchers { is_expected: false, confirmed: downloads.confirmed };
@@ -161,7 +166,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     })
 }
 
-/// Reads nothing: the archives are named as they come.
+/// Takes all archives without reading them: each gets its name as soon as it is complete.
 fn take_all(supply: &mut dyn Supply) -> Result<()> {
     while supply.next()?.is_some() {}
     Ok(())

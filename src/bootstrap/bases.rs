@@ -1,7 +1,8 @@
-//! Full archives that this node has: if a source has an incremental archive on one of them, only that need be fetched.
+//! Full archives that this node has, and the combinations of archives that a plan shows.
 //!
-//! An old full archive is of use only with an incremental archive on it. Not here: the ranking (in `slotpress_net::find`), and
-//! what follows where one of the two is of no use ([`next`](super::next)).
+//! If a source has an incremental archive on one of the node's full archives, only that has to be
+//! fetched. An old full archive is of use only with such an incremental one. The ranking is in
+//! `slotpress_net::find`; [`next`](super::next) decides what follows if one of the two fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,10 @@ use slotpress_format::ArchiveName;
 use slotpress_net::{FindReport, SourceArg};
 use slotpress_read::catalog::REMOTE;
 
-/// Limit on the ways that a plan describes: with each full archive that the node has, and without.
+/// Limit on the combinations that a plan shows.
 const WAYS_MAX: usize = 8;
 
-/// One way to a state: what is fetched for it, and how old the state will be. Times are estimates.
+/// A way to get a state: a combination of archives, with estimated times.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -28,7 +29,7 @@ pub struct Way {
     pub is_full_local: bool,
     /// Slot of the state.
     pub slot: u64,
-    /// Bytes that are not on a local disk; `None` if a server does not tell them.
+    /// Number of bytes to fetch; `None` if a server does not tell a size.
     pub fetch_bytes: Option<u64>,
     #[serde(rename = "fetch_seconds", serialize_with = "text::seconds")]
     pub fetch_time: Duration,
@@ -38,7 +39,7 @@ pub struct Way {
     pub expected_age: Option<Duration>,
 }
 
-/// The ways that lead to a state, the best first.
+/// Different combinations among the candidates, best first.
 pub fn ways(report: &FindReport) -> Vec<Way> {
     let mut ways: Vec<Way> = Vec::new();
     for candidate in &report.candidates {
@@ -62,10 +63,11 @@ pub fn ways(report: &FindReport) -> Vec<Way> {
     ways
 }
 
-/// The sources on local disks: the archives directory, if it has a full archive, and the files that the operator names.
+/// Local sources: files that the operator names, and the archives directory if it has a full
+/// archive.
 ///
 /// # Errors
-/// One of those is not named like a full archive, or is not there.
+/// A named file does not exist, or does not have the name of a full archive.
 pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceArg>> {
     let mut sources = Vec::new();
     for path in named {
@@ -82,7 +84,7 @@ pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceArg>> {
     Ok(sources)
 }
 
-/// The full archives in an archives directory.
+/// Names of the full archives in an archives directory.
 pub fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
     let entries = [dir.to_path_buf(), dir.join(REMOTE)].into_iter().flat_map(fs::read_dir).flatten().flatten();
     let names = entries.filter_map(|entry| ArchiveName::from_path(&entry.path()));

@@ -1,4 +1,4 @@
-//! An archive that is fetched, and everybody who has it.
+//! An archive that was chosen, and all places that have it.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -8,6 +8,7 @@ use slotpress_net::{Offer, Place, Remote};
 
 use crate::restore::dry_run::lies_in;
 
+/// An archive that was chosen.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Choice {
@@ -15,16 +16,16 @@ pub struct Choice {
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it.
     pub root: Option<Root>,
-    /// Where it is: one file, or servers, the best first.
     pub place: Places,
 }
 
-/// Where an archive is.
+/// Places that have an archive.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Places {
-    /// On a local disk.
+    /// A local file.
     Local(std::path::PathBuf),
+    /// Servers, best first.
     Servers(Vec<Remote>),
 }
 
@@ -41,12 +42,12 @@ impl Serialize for Choice {
 }
 
 impl Choice {
-    /// Whether it is here already.
+    /// True if it is a local file.
     pub fn is_local(&self) -> bool {
         matches!(self.place, Places::Local(_))
     }
 
-    /// The servers that have it, the best first; none of a local file.
+    /// Servers that have it, best first; empty for a local file.
     pub(super) fn remotes(&self) -> &[Remote] {
         match &self.place {
             Places::Local(_) => &[],
@@ -54,13 +55,14 @@ impl Choice {
         }
     }
 
-    /// Whether it is in this archives directory already: it is neither fetched nor copied.
+    /// True if it lies in this archives directory, so that it is neither fetched nor copied.
     pub fn is_in(&self, dir: &std::path::Path) -> bool {
         matches!(&self.place, Places::Local(path) if lies_in(path, dir))
     }
 
-    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
-    /// is longer. Who says that it has another root has other bytes under the same name.
+    /// Collects all places that have the archive `best`, and puts `best` first. A local file is
+    /// enough, unless a server says that the archive is longer. Offers with another root are left
+    /// out: they are other archives of the same name.
     pub(super) fn of(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
@@ -91,7 +93,7 @@ impl Choice {
         Self { name: best.name.clone(), length_bytes, root: best.root, place }
     }
 
-    /// The file or server that is read first, without secrets.
+    /// Path or URL without secrets of the place that is read first.
     pub fn first_place(&self) -> String {
         match &self.place {
             Places::Local(path) => path.shown(),
@@ -101,7 +103,7 @@ impl Choice {
         }
     }
 
-    /// Where it is, without secrets.
+    /// Text that describes all places, without secrets.
     pub fn shown(&self) -> String {
         let first = self.first_place();
         match &self.place {

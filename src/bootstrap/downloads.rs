@@ -1,7 +1,8 @@
-//! What the [loop](super::run) has done: sources and trusted servers are asked, archives fetched into a directory.
+//! The effects of the [loop](super::run) on the real world: asks sources and trusted servers, and
+//! fetches archives to a directory.
 //!
-//! `patience` (in `slotpress_net`) asks a server again that fails for a moment. Not here: what follows on a failure, and the use
-//! of the bytes.
+//! Requests to a server that fails for a moment are repeated by `patience` (in `slotpress_net`).
+//! [`next`](super::next) decides what follows on a failure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,31 +33,32 @@ use super::next::{Happened, KEPT_HINT, Left, Taken};
 use super::run::{Failed, ObtainedArchive, World};
 use super::trust::Confirmed;
 
-/// Advice after sources sent a wrong archive.
+/// Hint after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
 
-/// The thread of a download; also returns the time of its end.
+/// Thread of a download. Returns its result, and the time of its end.
 type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
 
-/// The downloads of a run, and what it has learnt on the way.
+/// The downloads of a run.
 pub struct Downloads<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     pub context: FetchContext<'env>,
     dir: Arc<KeptDir>,
     progress: &'env dyn Progress,
-    /// Sources that have answered in this run: only these are waited for.
+    /// Sources that have answered in this run. The run waits for these if they fail.
     answering: BTreeSet<String>,
     /// Archives of which this run has partial files.
     begun: Vec<ArchiveName>,
     running: Option<Fetching<'scope>>,
-    /// What trusted servers say of the archive that was confirmed last.
+    /// Answers of trusted servers about the archive that was confirmed last.
     pub confirmed: Confirmed,
     /// Time at which the last download was complete on disk.
     pub last_byte_at: Option<Instant>,
 }
 
 impl<'scope, 'env> Downloads<'scope, 'env> {
-    /// Creates the directory for the downloads, which stay there after a failure.
+    /// Creates the directory for downloads. It stays after a failure, with the bytes that have
+    /// arrived.
     pub fn new(
         scope: &'scope Scope<'scope, 'env>,
         context: FetchContext<'env>,
@@ -67,14 +69,14 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
     }
 
-    /// True if all sources are URLs of archives, which are fetched as they are.
+    /// True for a `fetch` whose sources are all URLs of archives: just these archives are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
         let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
         self.context.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
-    /// Uses what was found in place of what was known.
+    /// Replaces offers and node by newer ones, but keeps the archives that have failed.
     pub fn use_found(&mut self, left: &mut Left, found: Left) -> Result<()> {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
         let bad = std::mem::take(&mut left.node.bad);
@@ -82,7 +84,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         self.refuse_other_roots(left)
     }
 
-    /// Sources that announce another root than the expected one are not asked.
+    /// Removes offers that announce another root than the expected one.
     fn refuse_other_roots(&self, left: &mut Left) -> Result<()> {
         let offers = &mut left.found.offers;
         let Some(expected) = self.context.limits.expect_root.filter(|_| !offers.is_empty()) else { return Ok(()) };
@@ -94,7 +96,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         }
     }
 
-    /// Uses a file that is here, or goes on from where it was cut off.
+    /// Uses an existing file. Returns `None` if the file is cut off and was turned into a partial
+    /// file, so that the rest is fetched.
     fn begin_file(&self, choice: &Choice, path: &Path, taken: &Taken) -> Result<Option<ObtainedArchive>, Box<Failed>> {
         let FetchContext { client, limits, dir, accepts_files, .. } = &self.context;
         let accepted = match accepts_files {
@@ -116,13 +119,13 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         }
     }
 
-    /// What the failure of a download means.
+    /// Classifies the failure of a download.
     fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<Failed> {
         let Some(fault) = Fault::of(&error) else { return error.into() };
         let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
         let has_older = download
             .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
-        // If the server still has the same file that it does not send, asking again does not help.
+        // If the server's file is unchanged, it is not a new archive: asking again would not help.
         let is_as_before = || {
             let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
@@ -164,7 +167,7 @@ impl World for Downloads<'_, '_> {
         for source in &find.sources {
             match patient_offers(client, source, limits.give_up_after, self.progress, self.progress) {
                 Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), true))),
-                // The others may still have it.
+                // Other sources may still have the archive.
                 Err(_) if !left.found.offers.is_empty() && !self.progress.is_interrupted() => {}
                 Err(error) => return Err(error),
             }
@@ -179,8 +182,8 @@ impl World for Downloads<'_, '_> {
         let (progress, answering) = (self.progress, &self.answering);
         progress.stage("Asking for the newest incremental archive", None);
         let local = SourceArg::LocalDir(PathBuf::from(dir));
-        // Sources that answered before but not now are asked again, until another source has an incremental archive. Answers are
-        // kept.
+        // Sources that answered before, but fail now, are asked again until any source has an
+        // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = !options.rpc.is_empty() || options.cluster.is_some();
         left.found.offers.retain(|(offer, ..)| offer.is_full());
@@ -188,7 +191,7 @@ impl World for Downloads<'_, '_> {
             let mut failed = None;
             unasked.retain(|source| {
                 let answer = client.offers_and_failure(source, progress).and_then(|(found, failure)| {
-                    // A full archive that this run has named is no base.
+                    // Leaves out local full archives: this run may have just fetched one.
                     let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
                     left.add(found.map(|offer| (offer, source.to_string(), true)));
                     failure.map_or(Ok(()), |failure| Err(failure.into()))
@@ -267,7 +270,7 @@ impl World for Downloads<'_, '_> {
             let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
             progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
         }
-        // Beside a restore, its own bytes are shown.
+        // While a restore reads the archive, progress shows the bytes of the restore.
         let is_shown = is_shown || accepts_files;
         if is_shown {
             progress.stage("Fetching", length);
@@ -301,12 +304,12 @@ impl World for Downloads<'_, '_> {
 
     fn remove(&mut self, name: &ArchiveName) {
         self.begun.retain(|begun| begun != name);
-        // A failure is ignored: the file only takes room.
+        // A failure is ignored, since the file does no harm but takes room.
         drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
     }
 }
 
-/// A failure of this archive only.
+/// Classifies a failure that concerns only this archive.
 fn unusable(error: Error) -> Box<Failed> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
@@ -314,7 +317,7 @@ fn unusable(error: Error) -> Box<Failed> {
     }
 }
 
-/// Compares the length of a file with that which was told: a different one means that the file was cut off.
+/// Compares the length of a file with the stated one. If they differ, the file was cut off.
 fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
     match told_bytes.is_none_or(|told| told == length_bytes) {
@@ -323,7 +326,8 @@ fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     }
 }
 
-/// Forwards only the bytes read: a download compresses nothing, and has no reader to wait for.
+/// Forwards events of a download without output bytes and without waits: it writes no other file,
+/// and nobody reads its bytes meanwhile.
 fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
@@ -332,6 +336,7 @@ fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     }
 }
 
+/// Forwards events of a download, but not its bytes: those of the restore are shown.
 fn beside_restore(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

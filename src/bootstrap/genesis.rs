@@ -1,7 +1,7 @@
-//! Genesis of a cluster: downloaded, unpacked in memory, compared with the expected hash, and written where Agave looks
-//! for it.
+//! Downloads the genesis of a cluster, unpacks it in memory, compares its hash with the expected
+//! one, and writes it where Agave looks for it.
 
-// Input of other machines: arithmetic must not overflow or panic.
+// This file reads input of other machines: arithmetic must not overflow or panic.
 #![cfg_attr(
     not(test),
     warn(
@@ -23,16 +23,18 @@ use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
+/// A genesis whose hash is the expected one.
 pub struct Genesis {
     hash: Hash,
+    /// Archive and unpacked file; `None` if the ledger has the genesis already.
     fetched: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Genesis {
-    /// Writes the genesis into the ledger, unless it is there. Returns its hash.
+    /// Writes the genesis to the ledger, unless the ledger has it. Returns its hash.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The files cannot be written.
     pub fn place(self, ledger: &Path) -> Result<Hash> {
         if let Some((archive, genesis)) = self.fetched {
             place(ledger, ARCHIVE_NAME, &archive)?;
@@ -42,10 +44,10 @@ impl Genesis {
     }
 }
 
-/// Returns the genesis of the ledger, or one of a server.
+/// Returns the genesis of the ledger or, if it has none, that of the first server that has one.
 ///
 /// # Errors
-/// Its hash is not the expected one, or none was found and one is expected.
+/// The hash is not the expected one, or a hash is expected and no genesis was found.
 pub fn find(
     client: &Client,
     servers: &[Url],
@@ -122,7 +124,8 @@ fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
             Err(Error::io("write", &path, &error.error))
         }
         _ => {
-            // Owner and group of the ledger, not of the user who runs this.
+            // The file gets owner and group of the ledger, not those of the user who runs
+            // slotpress.
             let owner = fs::metadata(dir).or_path("read", dir)?;
             let (user, group) =
                 (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));

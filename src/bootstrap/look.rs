@@ -1,4 +1,5 @@
-//! What is wanted, and what the sources and this node have of it: asked before a run, for its plan, and again after failures.
+//! Asks the sources what they have, and looks for archives on this node: for a plan, before a run,
+//! and again after failures.
 
 use std::path::{Path, PathBuf};
 
@@ -11,31 +12,34 @@ use super::bases;
 use super::next::{Left, only_here};
 use super::trust::Trust;
 
+/// Settings that `fetch` and `bootstrap` share.
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub find: FindOptions,
     pub limits: &'a Limits,
     pub trust: Trust<'a>,
     pub expected: Expected,
-    /// True if the archives must have certain roots, wherever they come from.
+    /// True if the operator gave roots that the archives must have.
     pub expects_roots: bool,
+    /// Archives directory.
     pub dir: &'a Path,
-    /// Full archives elsewhere that the node has.
+    /// Full archives that the node has elsewhere.
     pub bases: &'a [PathBuf],
-    /// True if archives in the directory that are in the way of the state are moved aside.
+    /// True if newer archives in the directory, which would hide the state, are moved aside.
     pub replaces_state: bool,
-    /// True if complete files are checked and named here, because no one does it later.
+    /// True if complete downloads are checked and named, because no restore does it (`fetch`).
     pub accepts_files: bool,
 }
 
 impl FetchContext<'_> {
-    /// Asks the sources for their archives, and looks for files in the directory.
+    /// Asks the sources for their archives, and looks for archives and partial files in the
+    /// directory.
     pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
-        // A single source is fetched sooner without measuring it.
+        // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
-        // A plan shows how old the state is; a run needs to know only what it must refuse.
+        // A plan shows the age of the state. A run needs it only if there is a maximum age.
         options.dates_by_banks = is_plan;
-        // A full archive that is here need not be fetched.
+        // Local full archives are candidates too: they need not be fetched.
         options.sources.extend(bases::local_sources(self.dir, self.bases)?);
         let mut report = find(self.client, &options, progress)?;
         let fulls = if self.replaces_state { Vec::new() } else { bases::fulls_in(self.dir) };
@@ -65,12 +69,13 @@ impl FetchContext<'_> {
         Ok((report, left))
     }
 
-    /// Warns of each named source that has nothing.
+    /// Warns of each named source that has no archive.
     ///
     /// # Errors
-    /// That is so for all of them, and what is here is not known to be what is wanted.
+    /// No source has one, and the operator did not ask for a certain state. The node's own archives
+    /// may be too old then.
     fn tell_of_silent(&self, report: &FindReport, progress: &dyn Progress) -> Result<()> {
-        // With nothing else, the error says it.
+        // If there is no candidate at all, the error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let named = self.find.sources.iter().filter(|source| source.url().is_some()).map(ToString::to_string);

@@ -1,7 +1,10 @@
-//! Bootstraps a node: finds the best state, fetches its archives, and restores them while they arrive.
+//! Bootstraps a node: finds the best state, fetches its archives, and restores them while they
+//! arrive.
 //!
-//! The restore reads the download's partial file ([`fetch`](mod@slotpress_net::fetch)), and waits only for bytes. Not here: the
-//! transfer, and the layout of a ledger ([`restore`](mod@crate::restore)).
+//! `restore` reads the partial file of a running download, and waits only for its bytes. Transfers
+//! are in [`fetch`](mod@slotpress_net::fetch), the layout of a ledger is in
+//! [`restore`](mod@crate::restore). This module decides which archives are used, and what follows
+//! when one of them fails.
 
 pub mod archives;
 pub mod bases;
@@ -42,26 +45,28 @@ use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, restor
 pub struct BootstrapOptions {
     /// Sources to ask, and the maximum age.
     pub find: FindOptions,
-    /// Full archives that the node has, beside those in the snapshots directory: if a source has an incremental archive on one
-    /// of them, which is better, only that is fetched.
+    /// Full archives that the node has outside the snapshots directory. If a source has an
+    /// incremental archive on one of them, and this is the best choice, only the incremental
+    /// archive is fetched.
     #[setters(into)]
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub restore: RestoreTarget,
     /// Limits of the downloads.
     pub limits: Limits,
-    /// Servers that are asked whether they have the state.
+    /// Trusted servers, which are asked whether they have the same state.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// So many of them must confirm it.
+    /// Number of trusted servers that must confirm the state.
     pub quorum: usize,
-    /// The roots that the archives must have, in their order: the full one's, then the incremental one's.
+    /// Roots that the archives must have: that of the full archive, then that of the incremental
+    /// one.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
 
 impl BootstrapOptions {
-    /// Restores the best state of the sources into a new ledger.
+    /// Creates options that restore the best state of the sources to a new ledger.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
@@ -90,6 +95,7 @@ impl BootstrapOptions {
     }
 }
 
+/// Result of [`bootstrap()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -97,16 +103,16 @@ pub struct BootstrapReport {
     pub archives: Vec<FetchedArchive>,
     #[serde(flatten)]
     pub vouchers: Vouchers,
-    /// A newer state that was on offer, and was not to be had.
+    /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<GivenUp>,
     pub genesis_hash: Option<Hash>,
-    /// The report of the restore. Serializes as the paths that it replaced.
+    /// Report of the restore. Serializes as the paths that it replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
     pub restore: RestoreReport,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
-    /// The part of it after the last byte came from a server; `None` if nothing was fetched.
+    /// Time after the last byte came from a server; `None` if nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
 }
@@ -115,7 +121,7 @@ fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::resul
     text::paths(&restore.replaced, serializer)
 }
 
-/// What a bootstrap would do.
+/// Plan of a bootstrap.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -123,14 +129,14 @@ pub struct BootstrapPlan {
     pub full: Choice,
     /// The newest incremental archive at the time of planning.
     pub incremental: Option<Choice>,
-    /// All ways to a state that were compared, the best first.
+    /// Combinations of archives that were compared, best first.
     pub ways: Vec<Way>,
     /// The best candidate. Serializes as its ages.
     #[serde(flatten, serialize_with = "ages")]
     pub candidate: Candidate,
-    /// Bytes of the full archive that an earlier run left.
+    /// Number of bytes of the full archive that an earlier run has fetched.
     pub kept_bytes: u64,
-    /// Estimated bytes to write, by file system. The exact size is known only when the archives are read.
+    /// Estimated bytes to write per file system. Exact sizes are known only when archives are read.
     pub space: Vec<Space>,
     /// Paths of an existing state that would be replaced.
     #[serde(serialize_with = "text::paths")]
@@ -142,10 +148,10 @@ pub struct BootstrapPlan {
 }
 
 impl BootstrapPlan {
-    /// Fetches and restores. If an archive is gone by now, asks the sources again.
+    /// Fetches and restores the planned archives. Asks the sources again if one of them is gone.
     ///
     /// # Errors
-    /// As of [`bootstrap()`].
+    /// See [`bootstrap()`].
     pub fn execute(self, client: &Client, progress: &dyn Progress) -> Result<BootstrapReport> {
         execute(client, &self.options, Some(self.found), progress)
     }
@@ -159,10 +165,11 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
     fields.end()
 }
 
-/// Makes all checks that [`bootstrap()`] makes before it fetches. Fetches and writes nothing.
+/// Plans a bootstrap: makes all checks that [`bootstrap()`] makes before it fetches. Fetches and
+/// writes nothing.
 ///
 /// # Errors
-/// As of [`bootstrap()`].
+/// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let found = options.context(client).look(true, progress)?;
     let (report, left) = &found;
@@ -171,7 +178,7 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let kept_bytes = left.node.kept_bytes(&full.name);
     let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
     let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
-    // What is fetched, and what is copied from elsewhere.
+    // Archives in the snapshots directory are neither fetched nor copied.
     let dir = options.restore.paths.snapshots_dir();
     let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(length).sum();
     let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)?;
@@ -179,12 +186,13 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found })
 }
 
-/// Finds the best state, fetches its archives, and restores them while they arrive to a ledger that boots. Blocks until all is
-/// on disk.
+/// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
+/// ledger from which a validator boots. Blocks until all of it is on disk.
 ///
 /// # Errors
-/// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with the bytes that have arrived.
-/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is not valid: nothing of it is left in place.
+/// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with
+/// the bytes that have arrived. [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is
+/// not valid: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
     execute(client, options, None, progress)
 }
@@ -207,11 +215,11 @@ fn execute(
     report.require_candidate()?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
-    // The genesis is small: if it cannot be had, nothing else is fetched.
+    // The genesis is small, so it is fetched first: without it, nothing else need be fetched.
     let genesis = genesis::find(client, &servers, ledger, options.find.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut restore = options.restore.clone();
-    // A server confirms only a name: the state must agree with it.
+    // Servers confirm only the name of an archive, so the state must be checked against the name.
     if !options.trusted.is_empty() {
         restore.check.mode = CheckMode::State;
     }

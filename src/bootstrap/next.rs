@@ -1,8 +1,9 @@
-//! What follows on what happened, for `fetch` and `bootstrap`. No I/O: [`Left`] is all that decides, and [`Left::after`] the only
-//! place where it is decided.
+//! Decides what `fetch` and `bootstrap` do after a failure. Pure: [`Left`] is the whole state, and
+//! [`Left::after`] makes all decisions.
 //!
-//! After each failure, what was shown to be of no use is taken away, and the rest is ranked again, as at the start. So a run
-//! always ends: there are finitely many archives, and sources are asked again a few times only.
+//! Each failure removes what was shown to be of no use, and the rest is ranked again as at the
+//! start. So a run always ends: there are finitely many archives, and the number of steps that
+//! remove nothing is limited.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::Choice;
 
-/// Advice after a failed download.
+/// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Limit on steps that take nothing away: each may cost a whole download.
+/// Limit on the steps that remove nothing. Each may cost a whole download.
 const AGAIN_MAX: usize = 8;
 
 /// An archive that was chosen, and where it comes from.
@@ -30,12 +31,12 @@ pub struct Taken {
     /// True if it lies in the archives directory.
     pub is_in_place: bool,
     pub root: Option<Root>,
-    /// Its servers, by their origins; none of a local file.
+    /// Origins of its servers; empty for a local file.
     pub servers: Vec<String>,
 }
 
 impl Taken {
-    /// An archive that does not lie in the archives directory.
+    /// Describes an archive that does not lie in the archives directory.
     pub fn of(choice: &Choice) -> Self {
         let servers = choice.remotes().iter().map(Remote::origin).collect();
         let (name, place) = (choice.name.clone(), choice.first_place());
@@ -43,7 +44,7 @@ impl Taken {
     }
 }
 
-/// What was asked for: a full archive, and what goes on it.
+/// The archives of the attempt that failed.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub full: Taken,
@@ -51,6 +52,7 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// The archive that failed: the incremental one if there is one.
     pub fn newest(&self) -> &Taken {
         self.incremental.as_ref().unwrap_or(&self.full)
     }
@@ -60,47 +62,48 @@ impl Asked {
     }
 }
 
-/// What became of what was asked for.
+/// How an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// The server announced ranges, and sends none.
+    /// The server announced ranges, but does not send them.
     NoRanges,
-    /// It is wrong, and a part of it is of an earlier run.
+    /// The archive is wrong, and an earlier run fetched a part of it.
     KeptIsWrong,
-    /// The source has another archive under its name now.
+    /// The source now has another archive under the same name.
     PublishedAgain,
-    /// It does not come, is wrong or not what it was, or cannot be used here. The sources of which that is known, if it is of
-    /// others than the first.
+    /// The archive does not come, is wrong, has changed, or cannot be used on this node. Lists the
+    /// sources that sent wrong bytes; if empty, the first source is at fault.
     Unusable(Vec<String>),
-    /// What was read is wrong; of two archives, either may be.
+    /// The restore found the state to be wrong. If there are two archives, either may be at fault.
     Refused,
-    /// No trusted server confirms it.
+    /// Too few trusted servers confirm the archive.
     Unconfirmed,
     /// No source has an incremental archive on the full one any more.
     Vanished,
-    /// Nothing that another archive would change.
+    /// No other archive would help.
     Final,
 }
 
-/// What is done next.
+/// What to do next.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// The same archive from the same source.
     Again,
     /// The same archive from another source.
     OtherSource,
-    /// Another archive, or pair of archives.
+    /// Another archive or pair of archives.
     NextArchive,
-    /// The same, in place of one that goes on a full archive of this node.
+    /// The same, after a pair with a full archive of this node failed.
     WithoutBase,
     /// The full archive without an incremental one.
     FullAlone,
-    /// The sources are asked again.
+    /// Ask the sources again.
     AskAgain,
+    /// End the run.
     End(Error),
 }
 
-/// A better state than that with which the run ended.
+/// A state that was better than the one with which the run ended, but failed.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -113,33 +116,36 @@ pub struct GivenUp {
     is_remote: bool,
 }
 
-/// What is left to choose from.
+/// What is left to choose from: offers of the sources, without what has failed.
 #[derive(Clone, Debug, Default)]
 pub struct Left {
-    /// What the sources have.
+    /// Offers of the sources.
     pub found: Ranking,
-    /// What this node has, expects, and knows to be of no use.
+    /// Archives of this node, the expected state, and what has failed.
     pub node: Node,
     /// Servers that announce ranges but do not send them.
     pub unranged: BTreeSet<String>,
     /// The newest state that was given up.
     pub given_up: Option<GivenUp>,
-    /// Steps that took nothing away.
+    /// Number of steps that removed nothing.
     pub again: usize,
 }
 
 impl Left {
+    /// All candidates, best first.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.found.rank(&self.node).0
     }
 
-    /// The best candidate. An older state of which everything is here is none as long as there is another.
+    /// The best candidate. Prefers any other to a last resort.
     pub fn best(&self) -> Option<Candidate> {
         let mut candidates = self.candidates();
         let best = candidates.iter().position(|candidate| !self.is_last_resort(candidate)).unwrap_or(0);
         (best < candidates.len()).then(|| candidates.swap_remove(best))
     }
 
+    /// True if a newer state of a source was given up, and all archives of the candidate are on
+    /// this node only. Such a state needs no fetching, so its use must not look like a success.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
         let is_here = |offer: &Offer| {
             let mut all = self.found.offers.iter().map(|(offer, ..)| offer).filter(|other| other.name == offer.name);
@@ -149,26 +155,28 @@ impl Left {
         self.given_up.as_ref().is_some_and(is_better) && candidate.offers().all(is_here)
     }
 
-    /// True if nothing better is left than what goes on a full archive at its place, or that alone. What was refused with this one
-    /// may still go on one of another place.
+    /// True if no better candidate is left than the full archive in use, alone or with an
+    /// incremental one. An incremental archive that failed with it may still be used with the same
+    /// full archive of another place.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
     }
 
-    /// True if something else is better by now than an incremental archive on the full one in use, after a failure, or if what was
-    /// to be fetched has vanished.
+    /// True if another candidate is now better than `choice` on the full archive in use. Checked
+    /// only after a failure, or if `choice` is older than the planned incremental archive.
     pub fn is_beaten(&self, choice: &Choice, planned: &Asked, has_failed: bool) -> bool {
         let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
         (has_failed || is_older) && !self.is_best_on(&planned.full)
     }
 
+    /// True if an incremental archive on this full one is wanted.
     pub fn wants_incremental(&self, full: &ArchiveName) -> bool {
         let is_enough = self.node.expected.is_any() && self.node.expected.is_named(full);
         self.found.wants_incremental && self.node.only.is_none() && !is_enough
     }
 
-    /// Adds what a source has now.
+    /// Adds offers that are not known yet.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offered>) {
         for (offer, source, is_operator) in offers {
             let is_known = |(known, ..): &Offered| known.name == offer.name && known.place == offer.place;
@@ -178,10 +186,10 @@ impl Left {
         }
     }
 
-    /// The archives of a candidate, each with everybody who has it.
+    /// The archives of a candidate, each with all places that have it.
     pub fn choices(&self, candidate: &Candidate) -> (Choice, Option<Choice>) {
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
-        // Not a full archive with which the incremental one failed.
+        // Leaves out places of the full archive with which the incremental one failed.
         let may_go = |full: &&Offer| {
             let place = full.shown();
             self.node.allows(full, None)
@@ -194,7 +202,7 @@ impl Left {
         (Choice::of(&candidate.full, &fulls), incremental)
     }
 
-    /// The newest incremental archive on a full one that is in use.
+    /// The newest incremental archive on the full one in use.
     pub fn newest_on(&self, full: &Taken) -> Option<Choice> {
         let newest = self.found.newest_on(&full.name, &full.place, &self.node, None)?;
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
@@ -202,7 +210,7 @@ impl Left {
         Some(Choice::of(newest, &allowed))
     }
 
-    /// Decides what follows. Changes nothing but itself.
+    /// Records a failure, and decides what to do next.
     pub fn after(&mut self, asked: &Asked, happened: &Happened, error: &Error) -> Step {
         use Happened::{Final, KeptIsWrong, NoRanges, PublishedAgain, Refused, Vanished};
         let (of, may_be_again) = (asked.newest(), self.again < AGAIN_MAX);
@@ -213,11 +221,12 @@ impl Left {
                 return self.once_more(Step::Again);
             }
             KeptIsWrong if may_be_again => return self.once_more(Step::Again),
-            // It may be begun again, unless another server still has the earlier one.
+            // The new archive is fetched from the start, unless another source has the earlier one.
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
-            // What is left has none that goes on it, as long as that is not told too often.
+            // Offers are unchanged: none of them builds on the full archive. If this happens too
+            // often, such offers are removed.
             Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
@@ -226,7 +235,7 @@ impl Left {
             _ => self.put_away(asked, happened, error),
         }
         self.give_up(asked, error);
-        // A newer one may have taken its place.
+        // A newer incremental archive may have replaced this one at the source.
         if asked.incremental.is_some() && may_be_again && !matches!(happened, Refused | Vanished) {
             return self.once_more(Step::AskAgain);
         }
@@ -253,7 +262,7 @@ impl Left {
         step
     }
 
-    /// Notes what is not used any more.
+    /// Records the archive as bad, so that it is not used again.
     fn put_away(&mut self, asked: &Asked, happened: &Happened, error: &Error) {
         let Taken { name, place, is_in_place, root, .. } = asked.newest().clone();
         let is_refused = *happened == Happened::Refused;
@@ -261,9 +270,11 @@ impl Left {
             name,
             place: Some(place).filter(|_| *happened != Happened::Unconfirmed),
             is_in_place,
-            // What does not come from one source may come from another; what is wrong is so wherever it comes from.
+            // If the content is wrong, the same bytes are wrong from any source. If a source does
+            // not send them, another one may.
             root: root.filter(|_| is_refused),
-            // No other full archive of the name can take the place of one in the directory.
+            // A full archive in the directory cannot be replaced by another one of the same name.
+            // So the incremental one is bad with any.
             with: asked
                 .incremental
                 .as_ref()
@@ -278,7 +289,7 @@ impl Left {
         self.node.bad.push(bad);
     }
 
-    /// Remembers the newest state that was not to be had.
+    /// Remembers the newest state that failed.
     fn give_up(&mut self, asked: &Asked, error: &Error) {
         let newest = asked.newest();
         if self.given_up.as_ref().is_none_or(|known| known.slot < newest.name.slot) {
@@ -288,7 +299,7 @@ impl Left {
     }
 }
 
-/// Error for when no source sends anything, and the node has an older state.
+/// Error for when no source sends anything, and only the node's own archives are left.
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
     let message = format!("{why}; what is left is here, of slot {}: {}", best.slot(), here.join(", "));

@@ -1,7 +1,8 @@
-//! The one loop of `fetch` and `bootstrap`: has the best that is left read, and does what [`next`](super::next) decides until that
-//! succeeds. They differ in who reads the bytes.
+//! The loop of `fetch` and `bootstrap`: supplies a reader with the archives of the best candidate.
+//! After a failure, does what [`next`](super::next) decides, until the reader succeeds. The two
+//! commands differ in the reader.
 //!
-//! The loop does nothing itself: a [`World`] asks servers and writes files, or is made up by a test.
+//! All effects go through a [`World`]: it asks servers and writes files, or is made up by a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,29 +21,30 @@ use super::next::{Asked, GivenUp, Happened, KEPT_HINT, Left, Step, Taken};
 use super::supply::{ArchiveSupply, Stop};
 use crate::restore::{Supplied, Supply};
 
-/// What a run needs done.
+/// Effects that the loop needs.
 pub trait World {
     fn progress(&self) -> &dyn Progress;
 
-    /// Tells where an archive would come from now.
+    /// Returns where an archive would come from now.
     fn taken(&self, choice: &Choice) -> Taken;
 
-    /// Asks the sources, for the first time or again, and looks at what this node has.
+    /// Asks the sources for all their archives, and looks for archives on this node.
     fn look(&mut self, left: &mut Left) -> Result<()>;
 
-    /// Asks the sources again for what goes on a full archive that is in use, until one has any.
+    /// Asks the sources again for incremental archives on the full one in use, until one has any.
     ///
     /// # Errors
-    /// None has any, and a source that answered before does not.
+    /// None has any, and a source that answered before does not answer now.
     fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
 
-    /// Asks the trusted servers for an archive; returns an error if too few of them confirm it.
+    /// Asks the trusted servers for an archive. Returns an error if too few of them confirm it.
     ///
     /// # Errors
-    /// One of them contradicts it.
+    /// A trusted server contradicts the archive.
     fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>>;
 
-    /// Begins a download in the background, unless the file is there. `taken` is where it comes from.
+    /// Starts a download in the background, unless the file exists. Updates `taken` if the archive
+    /// comes from another place than expected. `is_shown` reports its progress.
     fn begin(
         &mut self,
         left: &Left,
@@ -51,17 +53,17 @@ pub trait World {
         is_shown: bool,
     ) -> Result<ObtainedArchive, Box<Failed>>;
 
-    /// Waits for the download. Where no one does it later, the archive gets its name.
+    /// Waits for the download. For `fetch`, gives the archive its name.
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>>;
 
-    /// The archives of which this run has partial files, and their bytes on disk.
+    /// Archives of which this run has partial files, and the number of their bytes on disk.
     fn kept(&self) -> Vec<(ArchiveName, u64)>;
 
     /// Removes a partial file.
     fn remove(&mut self, name: &ArchiveName);
 }
 
-/// What became of an archive that did not come.
+/// Failure of an archive.
 #[derive(Clone, Debug)]
 pub struct Failed {
     pub happened: Happened,
@@ -74,19 +76,20 @@ impl From<Error> for Box<Failed> {
     }
 }
 
-/// An archive that is coming, or is there.
+/// An archive that is arriving, or exists.
 pub struct ObtainedArchive {
     pub archive: FetchedArchive,
     pub taken: Taken,
-    /// Its download; `None` if the file was there already.
+    /// Its download; `None` if the file existed.
     pub download: Option<Arc<Download>>,
     /// True if an earlier run left bytes of it.
     pub had_bytes: bool,
-    /// Which file it was, if it is no download.
+    /// Facts of an existing file when it was chosen.
     pub file: Option<FileFacts>,
 }
 
-/// Tells whether a path still leads to the same file.
+/// Facts that change if a path leads to another file: device, inode, length and time of
+/// modification of the path itself, and of the file to which it leads if it is a link.
 pub type FileFacts = [Option<(u64, u64, u64, i64)>; 2];
 
 pub fn facts_of(path: &Path) -> FileFacts {
@@ -98,14 +101,14 @@ pub fn facts_of(path: &Path) -> FileFacts {
 }
 
 impl ObtainedArchive {
-    /// An archive that is a file already.
+    /// Describes an archive that exists as a file.
     pub fn of_file(archive: FetchedArchive, path: PathBuf, taken: &Taken) -> Self {
         let (taken, file) = (taken.clone(), Some(facts_of(&path)));
         let archive = FetchedArchive { path: Some(path), ..archive };
         Self { archive, taken, download: None, had_bytes: false, file }
     }
 
-    /// True if a local file is not what it was when it was chosen.
+    /// True if a local file was replaced or changed since it was chosen.
     pub fn is_swapped(&self) -> bool {
         self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)
     }
@@ -123,17 +126,18 @@ impl ObtainedArchive {
     }
 }
 
-/// What a run ended with.
+/// Result of a run that succeeded.
 pub struct Done<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
     pub given_up: Option<GivenUp>,
 }
 
-/// Fetches the best that is left, and has it read, until that succeeds or nothing is left.
+/// Supplies `read` with the archives of the best candidate, and repeats that with what is left
+/// until `read` succeeds.
 ///
 /// # Errors
-/// Why the run ends.
+/// No candidate is left, or a failure ends the run.
 pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Supply) -> Result<R>) -> Result<Done<R>> {
     let mut last = Error::new(ErrorKind::Network, "no source has a usable snapshot");
     loop {
@@ -142,7 +146,7 @@ pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Sup
         let result = guarded(|| read(&mut supply));
         match supply.end(result) {
             Ok(done) => return Ok(done),
-            // What follows on the failure of an incremental archive is decided already.
+            // The supply has recorded this failure already.
             Err(Stop::Decided(_)) => {}
             Err(Stop::Failed(asked, failed)) => {
                 last = failed.error.clone();
@@ -154,10 +158,10 @@ pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Sup
     }
 }
 
-/// Has it decided what follows, and says so.
+/// Decides what to do after a failure, and tells the operator.
 ///
 /// # Errors
-/// The run ends.
+/// The failure ends the run.
 pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Failed) -> Result<Step> {
     let Failed { happened, error } = failed;
     if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
@@ -166,7 +170,7 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     let newest = asked.newest();
     world.kept().iter().for_each(|(name, bytes)| left.node.keeps(name, *bytes));
     let kept_bytes = left.node.kept_bytes(&newest.name);
-    // A later run cannot use what was read and is wrong, or of no use here.
+    // Removes a partial file that no later run could use.
     if *happened == Happened::Refused || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
         remove(world, left, |name| *name == newest.name);
     }
@@ -192,7 +196,7 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     Ok(step)
 }
 
-/// Removes partial files of this run that are not needed any more.
+/// Removes partial files that this run does not need any more.
 pub fn remove(world: &mut dyn World, left: &mut Left, is_useless: impl Fn(&ArchiveName) -> bool) {
     for (name, _) in world.kept().into_iter().filter(|(name, _)| is_useless(name)) {
         world.remove(&name);

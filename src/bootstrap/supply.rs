@@ -1,6 +1,8 @@
-//! Supplies a reader with the archives of one candidate. The full one is read while it arrives. The newest incremental one is then
-//! downloaded whole before it is read: sources replace theirs every minute or so, and one that vanishes half-way would spoil what was
-//! restored of the full archive.
+//! Supplies a reader with the archives of one candidate.
+//!
+//! The full archive is read while it arrives. The newest incremental one is then downloaded
+//! completely before it is read: sources replace theirs every minute or so, and one that vanishes
+//! half-way would spoil what was restored of the full archive.
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_net::Candidate;
@@ -11,11 +13,12 @@ use super::next::{Asked, Happened, Left, Step, Taken};
 use super::run::{Done, Failed, ObtainedArchive, World, follow, remove};
 use crate::restore::{Supplied, Supply};
 
-/// Where a supply stopped, and why.
+/// Why a supply stopped.
 #[derive(Clone, Debug)]
 pub enum Stop {
+    /// An archive failed.
     Failed(Box<Asked>, Box<Failed>),
-    /// It is decided already what follows.
+    /// The failure has been recorded already, and the next candidate was decided.
     Decided(Error),
 }
 
@@ -32,28 +35,31 @@ impl Stop {
     }
 }
 
-/// The archives of one candidate, supplied so far.
+/// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     left: &'r mut Left,
     full: Choice,
+    /// The incremental archive that was the newest at first.
     planned: Option<Choice>,
+    /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
     stopped: Option<Stop>,
 }
 
 impl<'r> ArchiveSupply<'r> {
-    /// Supplies the full archive of a candidate, and then the newest incremental one on it.
+    /// Creates a supply of the candidate's full archive, and then of the newest incremental one on
+    /// it. Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, left: &'r mut Left, candidate: &Candidate) -> Self {
         remove(world, left, |name| !candidate.offers().any(|offer| offer.name == *name));
         let (full, planned) = left.choices(candidate);
         Self { world, left, full, planned, obtained: Vec::new(), stopped: None }
     }
 
-    /// Ends the running download, whose bytes are kept.
+    /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
     ///
     /// # Errors
-    /// Where it stopped.
+    /// The reader or a download failed.
     pub fn end<R>(mut self, result: Result<R>) -> Result<Done<R>, Stop> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
             download.file().stop();
@@ -73,7 +79,8 @@ impl<'r> ArchiveSupply<'r> {
         if error.kind() == ErrorKind::Damaged {
             self.mark_failed(&error.to_string());
         }
-        // The failure of a download says more than that of its reader, unless the reader stopped it.
+        // The download's failure says more than the reader's, unless the reader stopped the
+        // download.
         match self.stopped.take() {
             Some(Stop::Failed(_, failed)) if failed.error.kind() == ErrorKind::Interrupted => {}
             Some(stop) => return Err(stop),
@@ -86,22 +93,23 @@ impl<'r> ArchiveSupply<'r> {
         let (asked, happened) = match (swapped, error.kind()) {
             (Some(full), _) => (Asked { full, incremental: None }, Happened::Unusable(Vec::new())),
             (None, ErrorKind::Damaged) => (asked, Happened::Refused),
-            // Of Firedancer, for example: it would be so with any other archive.
+            // For example, the state is one that only Firedancer loads.
             (None, ErrorKind::Unsupported) => (asked, Happened::Unusable(Vec::new())),
             (None, _) => (asked, Happened::Final),
         };
         Err(Stop::of(asked, Box::new(Failed { happened, error })))
     }
 
-    /// Records that what was read failed a check, so that the next run checks the kept bytes.
+    /// Records in partial files that their content failed a check, so that the next run checks the
+    /// kept bytes.
     fn mark_failed(&self, why: &str) {
         let downloads = self.obtained.iter().filter_map(|obtained| obtained.download.as_ref());
         let files = downloads.map(|download| download.file());
-        // A failure is ignored: the same bytes would only fail again.
+        // An error is ignored: at worst, the next run fails at the same bytes.
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.check_failed(why)));
     }
 
-    /// Waits for the last archive.
+    /// Waits for the download of the last archive.
     fn finish_last(&mut self) -> Result<(), Stop> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         let asked = Asked { full: last.taken.clone(), incremental: None };
@@ -115,7 +123,7 @@ impl<'r> ArchiveSupply<'r> {
     fn begin_full(&mut self) -> Result<ObtainedArchive, Stop> {
         let mut taken = self.world.taken(&self.full);
         let planned = self.planned.as_ref().map(|choice| self.world.taken(choice));
-        // Before a byte is downloaded.
+        // Asks trusted servers before anything is downloaded.
         self.require_confirmed(Asked { full: taken.clone(), incremental: planned })?;
         let begun = self.world.begin(self.left, &self.full, &mut taken, false);
         begun.map_err(|failed| Stop::of(Asked { full: taken, incremental: None }, failed))
@@ -131,12 +139,13 @@ impl<'r> ArchiveSupply<'r> {
         Err(Stop::of(asked, failed))
     }
 
-    /// What is no failure of an archive ends the run.
+    /// Wraps an error that is not an archive's fault, and so ends the run.
     fn ended(&self, error: Error) -> Stop {
         Stop::of(Asked { full: self.world.taken(&self.full), incremental: None }, error.into())
     }
 
-    /// The newest incremental archive on the full one; `None` if the full one alone is the state.
+    /// Fetches the newest incremental archive on the full one. Returns `None` if the full one alone
+    /// is the state.
     fn next_incremental(&mut self, full: &Taken) -> Result<Option<ObtainedArchive>, Stop> {
         let planned = self.planned.as_ref().map(|choice| self.world.taken(choice));
         let is_planned = planned.is_some();
@@ -181,7 +190,7 @@ impl<'r> ArchiveSupply<'r> {
                 _ => {}
             }
         }
-        // If another one was to come, no one was asked for the full one.
+        // The trusted servers were asked for the planned incremental archive, not for the full one.
         if is_planned {
             self.require_confirmed(Asked { full: full.clone(), incremental: None })?;
         }

@@ -1,5 +1,6 @@
-//! Confirmation of an archive by trusted servers: its name holds slot and hash of the state; a trusted server has an
-//! archive of the same state, or one that contradicts it.
+//! Asks trusted servers to confirm an archive. The archive's name contains slot and hash of the
+//! state. A trusted server confirms it if it has an archive of the same state, and contradicts it
+//! if it has another hash for the slot.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +27,7 @@ pub struct NotVouching {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Confirmed {
-    /// Those that have the archive.
+    /// Servers that have an archive of the same state.
     #[serde(rename = "vouched_by")]
     pub by: Vec<String>,
     /// The others, and why.
@@ -38,7 +39,7 @@ pub struct Confirmed {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Vouchers {
-    /// What the trusted servers say.
+    /// Answers of the trusted servers.
     #[serde(flatten)]
     pub confirmed: Confirmed,
     /// True if the operator gave the hash (`--expect-hash`).
@@ -57,28 +58,29 @@ impl fmt::Display for Vouchers {
     }
 }
 
-/// Least size of an archive: an empty tar stream, compressed. An error page may be longer, so the size alone proves
-/// nothing.
+/// Least size of an archive: that of an empty, compressed tar stream. An error page may be longer,
+/// so the size alone proves nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
-/// Servers that the operator trusts, of which so many must confirm a state.
+/// Servers that the operator trusts.
 #[derive(Clone, Copy)]
 pub struct Trust<'a> {
     pub client: &'a Client,
     pub trusted: &'a [Url],
+    /// Number of servers that must confirm a state.
     pub quorum: usize,
 }
 
 impl Trust<'_> {
-    /// Asks every trusted server for an archive, or another one of the same slot and hash. A server that alone offers the archive
-    /// cannot confirm what it says itself.
+    /// Asks every trusted server whether it has the archive, or another one of the same slot and
+    /// hash. A server that is the only source of the archive cannot confirm itself.
     ///
     /// # Errors
-    /// One of them has another hash for the slot: one of the two sources is wrong.
+    /// A server has another hash for the slot: either it or the source is wrong.
     pub fn confirm(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
         let (name, mut confirmed, mut asked) = (&choice.name, Confirmed::default(), BTreeSet::new());
         let sources: BTreeSet<String> = choice.remotes().iter().map(|remote| origin_of(&remote.asked)).collect();
-        // One server is one voice, by however many URLs.
+        // Counts a server once, even if several URLs name it.
         for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
             progress.check()?;
             let why = match sources.len() == 1 && sources.contains(&origin_of(url)) {
@@ -97,7 +99,7 @@ impl Trust<'_> {
         Ok(confirmed)
     }
 
-    /// An error if fewer confirm the archive than must.
+    /// Returns an error if fewer servers than the quorum confirm the archive.
     pub fn too_few(&self, confirmed: &Confirmed, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
             quorum if confirmed.by.len() >= quorum => return None,
@@ -108,20 +110,20 @@ impl Trust<'_> {
         Some(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
-    /// Why a trusted server does not confirm an archive; `None` if it does.
+    /// Returns why a trusted server does not confirm an archive; `None` if it does.
     fn why_not(&self, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<String>> {
         let client = self.client;
-        // Names that the server tells by redirects or in its list.
+        // The server names its archives by redirects, or in a list.
         let offers: Vec<Offer> = client.offers(&SourceArg::Server(url.clone()), progress).unwrap_or_default();
         progress.check()?;
-        // The state of a slot has one hash, in full and incremental archives.
+        // A slot has only one state and hash, in full and in incremental archives.
         let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
         if let Some(other) = offers.iter().find(contradicts) {
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
-        // A validator has no archive that was rebased, but the full one of that slot.
+        // A validator does not have a rebased archive, but may have the full one of the same slot.
         let full = ArchiveName { base_slot: None, ..name.clone() };
         let has = match offers.iter().any(is_same_state) {
             true => Ok(true),
@@ -138,8 +140,9 @@ impl Trust<'_> {
     }
 }
 
-/// True if a server has the archive: it answers its name, and does not answer a random name, since some servers answer
-/// every path with 200 and a page. The inner error tells why the server cannot be asked.
+/// True if a server has the archive. Also asks for a random name, which must not exist, since some
+/// servers answer every path with 200 and a page. The inner error tells why the server cannot be
+/// asked.
 fn has_archive(
     client: &Client,
     url: &Url,

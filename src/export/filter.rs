@@ -1,4 +1,5 @@
-//! Which accounts are exported. Every filter looks at newest versions only.
+//! Filters that decide which accounts are exported. They see only the newest version of each
+//! account.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -7,9 +8,9 @@ use serde::Serialize;
 use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::{Address, RecordHeader, TokenAccount};
 
-/// Filters of data at most, as in `getProgramAccounts`.
+/// Limit on the number of data filters, the same as for `getProgramAccounts`.
 pub const DATA_FILTERS_MAX: usize = 4;
-/// Bytes that one comparison has at most, as in `getProgramAccounts`.
+/// Limit on the bytes of one comparison, the same as for `getProgramAccounts`.
 pub const COMPARED_BYTES_MAX: usize = 128;
 
 /// Bytes that the data of an account must have at an offset.
@@ -28,7 +29,7 @@ impl Memcmp {
     }
 }
 
-/// `OFFSET:BASE58` or `OFFSET:0xHEX`.
+/// Parses `OFFSET:BASE58` or `OFFSET:0xHEX`.
 impl FromStr for Memcmp {
     type Err = Error;
 
@@ -52,7 +53,7 @@ fn of_hex(digits: &str) -> Option<Vec<u8>> {
     is_hex.then(|| (0..digits.len()).step_by(2).map(pair).collect()).flatten()
 }
 
-/// Bytes in lowercase hexadecimal digits.
+/// Formats bytes as lowercase hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| char::from(DIGITS[usize::from(half)])).collect()
@@ -62,11 +63,11 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&hex(bytes))
 }
 
-/// Addresses, of which an account must have one; none given: any.
+/// A set of allowed addresses. An empty set allows all.
 #[derive(Clone, Debug, Default)]
 pub struct AnyOf(HashSet<[u8; 32]>);
 
-/// Addresses that a manifest lists; of more it has the count.
+/// Limit on the addresses that a manifest lists. Of a larger set it has only the number.
 const LISTED_MAX: usize = 100;
 
 impl AnyOf {
@@ -92,7 +93,7 @@ impl Serialize for AnyOf {
     }
 }
 
-/// Accounts that are wanted: those that every filter lets through.
+/// All filters of an export. An account must pass every one of them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Filter {
     /// Owner programs.
@@ -110,7 +111,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Refuses more filters of data than RPC servers take.
+    /// Refuses more data filters than RPC servers allow.
     pub(super) fn check(&self) -> Result<()> {
         match self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
             true => {
@@ -120,7 +121,7 @@ impl Filter {
         }
     }
 
-    /// Whether token accounts have to be parsed to know.
+    /// True if accounts must be parsed as token accounts before they can be filtered.
     pub(super) fn is_of_tokens(&self) -> bool {
         !self.mints.0.is_empty() || !self.wallets.0.is_empty()
     }

@@ -1,5 +1,6 @@
-//! Tables in a directory. All is on the disk before the first name is given. A journal in the locked work directory says which names a run
-//! gives: a run that fails takes them back, and what a killed run left, the next one does.
+//! Publishes tables in a directory. All files are on disk before the first one gets its name. A
+//! journal in the locked work directory lists the names that a run is going to give. A run that
+//! fails takes these names back; after a kill, the next run does.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -15,12 +16,14 @@ use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tel
 use super::table::Table;
 use super::{Manifest, TableFields};
 
-/// Its name in the work directory.
+/// Name of the journal in the work directory.
 const JOURNAL: &str = "journal.json";
-/// A journal names a manifest and a directory of each table: some hundred bytes.
+/// Limit on the size of a journal. It names a manifest and a directory per table, which takes some
+/// hundred bytes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 10;
 
-/// The names that a run gives. Other files that have them meanwhile are told by their inodes, and stay.
+/// The names that a run gives. Inodes tell the run's files from others that have got these names
+/// meanwhile; those others stay.
 #[derive(Debug, Serialize, Deserialize)]
 struct Journal {
     slot: u64,
@@ -28,16 +31,17 @@ struct Journal {
     partitions: Vec<Partition>,
 }
 
+/// The directory of one table and slot.
 #[derive(Debug, Serialize, Deserialize)]
 struct Partition {
     /// Name of the table's directory, and of the partition in the work directory.
     table: String,
     inode: u64,
-    /// The table's directory is made with it.
+    /// True if the run also creates the table's directory.
     is_first: bool,
 }
 
-/// Gives all files their names, the manifest last. Returns where that is.
+/// Gives all files their names, the manifest last. Returns the path of the manifest.
 pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
     let mut partitions = Vec::new();
     for fields in &manifest.tables {
@@ -58,7 +62,7 @@ pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress:
         Ok(path) => Ok(path.to_string_lossy().into_owned()),
         Err(error) => {
             if journal.take_back(dir, work.dir()).is_err() {
-                // The next run does it.
+                // The next run takes the names back.
                 work.keep();
             }
             Err(error)
@@ -66,7 +70,8 @@ pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress:
     }
 }
 
-/// Puts the files of a table into a directory of the work directory, under the names that they will have.
+/// Collects the files of a table in one directory within the work directory, under their final
+/// names.
 fn whole_partition(dir: &KeptDir, work: &KeptDir, fields: &TableFields) -> Result<Partition> {
     let table = fields.table.name().to_string();
     let whole = work.open_or_make_dir(&table, &mut || {})?;
@@ -86,7 +91,7 @@ impl Journal {
         work.sync()
     }
 
-    /// The journal of a run; `None` if it gave no name.
+    /// Reads the journal of a run; `None` if the run has given no name.
     fn read(work: &KeptDir) -> Result<Option<Self>> {
         if work.found(JOURNAL)?.is_none() {
             return Ok(None);
@@ -94,7 +99,7 @@ impl Journal {
         let mut text = Vec::new();
         let read = work.open_file(JOURNAL)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut text);
         read.or_path("read", &work.path_of(JOURNAL))?;
-        // One that is cut off was not on the disk when its run was killed: no name was given.
+        // A journal that is cut off was not synced when its run was killed, so no name was given.
         Ok(serde_json::from_slice(&text).ok())
     }
 
@@ -118,7 +123,7 @@ impl Journal {
         Ok(Self::has(dir.found(manifest_name(self.slot))?, self.manifest_inode))
     }
 
-    /// Takes back the names that were given, the last one first; returns whether there were some.
+    /// Takes back the given names, last one first. Returns true if there were any.
     fn take_back(&self, dir: &KeptDir, work: &KeptDir) -> Result<bool> {
         let (partition, manifest) = (partition(self.slot), manifest_name(self.slot));
         let mut are_some = self.is_committed(dir)?;
@@ -132,7 +137,7 @@ impl Journal {
                 are_some = true;
             }
             if *is_first {
-                // Others may have put something there.
+                // Fails if others have put something there.
                 let _ = dir.remove_dir(table);
             }
         }
@@ -140,7 +145,8 @@ impl Journal {
     }
 }
 
-/// Removes what killed runs left: their work directories, and the names that they gave without a manifest.
+/// Removes what killed runs left: their work directories, and the names of exports without a
+/// manifest.
 pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
     remove_stale_dirs_after(dir, WORK_PREFIX, &mut |work| {
         let Some(journal) = Journal::read(work)? else { return Ok(()) };
@@ -151,7 +157,8 @@ pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
     })
 }
 
-/// Refuses a slot of which the directory has tables, but for what a run would take back.
+/// Refuses a slot if the directory has tables of it. Ignores tables that [`take_back_killed`] would
+/// remove.
 pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
     check_dir(path)?;
     if !path.exists() {
@@ -164,7 +171,7 @@ pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
     check_free_but(&dir, tables, slot, &unfinished)
 }
 
-/// The journal of a killed run that gave no manifest its name.
+/// Returns the journal of a work directory if its run was killed before it named the manifest.
 fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<Journal>> {
     let Ok(Some(work)) = dir.open_dir(name) else { return Ok(None) };
     if slotpress_read::try_lock(&work).or_path("lock", work.path())? != slotpress_read::Locked::Ours {
@@ -174,7 +181,7 @@ fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<Journal>> {
     Ok(if journal.is_committed(dir)? { None } else { Some(journal) })
 }
 
-/// Refuses a slot of which the directory has tables.
+/// Refuses a slot if the directory has tables of it.
 pub fn check_free(dir: &KeptDir, tables: &[Table], slot: u64) -> Result<()> {
     check_free_but(dir, tables, slot, &[])
 }

@@ -1,5 +1,6 @@
-//! Tables in a store. A journal beside the manifest says that an export is unfinished, and whose it is: the next run, on whichever
-//! machine, takes it over, and removes what is there. A run whose journal was taken over ends, and removes nothing.
+//! Publishes tables in a store. A journal beside the manifest marks an unfinished export, and names
+//! its run. The next run, on whichever machine, replaces this journal and removes what the earlier
+//! run sent. A run that finds its journal replaced ends, and removes nothing.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -15,13 +16,14 @@ use super::place::{exists, manifest_name, partition, tell_taken_back, text_of};
 use super::table::Table;
 use super::{Manifest, TableFields};
 
-/// A journal and a manifest are read in one piece.
+/// Limit on the size of a journal, which is read in one piece.
 const SMALL_BYTES_MAX: u64 = 8 << 20;
 
-/// What a run writes before its first file, and removes after its manifest.
+/// Journal of an unfinished export. A run writes it before its first file, and removes it after its
+/// manifest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Journal {
-    /// Random, for each run.
+    /// Random name of the run.
     run: String,
     tables: Vec<String>,
 }
@@ -30,7 +32,7 @@ fn journal_name(slot: u64) -> String {
     format!("_unfinished-{slot}.json")
 }
 
-/// A run that sends.
+/// A run that sends files to a store.
 struct Sending<'a> {
     store: &'a Store,
     work: &'a WorkDir,
@@ -38,7 +40,7 @@ struct Sending<'a> {
     journal: String,
 }
 
-/// Sends all files, the manifest last. Returns where that is.
+/// Sends all files, the manifest last. Returns the URL of the manifest.
 pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
     let tables = manifest.tables.iter().map(|fields| fields.table.name().to_string()).collect();
     let run = random_name("").to_string_lossy().into_owned();
@@ -47,7 +49,7 @@ pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dy
     sending.begin(progress)?;
     let sent = sending.send_all(progress);
     if sent.is_err() {
-        // What this leaves undone, the next run does.
+        // If this fails too, the next run removes the files.
         let _ = sending.take_back(&NoProgress);
     }
     sent
@@ -58,7 +60,8 @@ impl Sending<'_> {
         self.manifest.tables.iter().map(|fields| fields.table.name().to_string()).collect()
     }
 
-    /// Writes the journal, in the place of one that an unfinished run left; removes what that one sent.
+    /// Writes the journal. Takes over from an unfinished run: replaces its journal, and removes
+    /// what it sent.
     fn begin(&self, progress: &dyn Progress) -> Result<()> {
         let (store, slot, name) = (self.store, self.manifest.slot, journal_name(self.manifest.slot));
         let left = store.get_small(&name, SMALL_BYTES_MAX, progress)?;
@@ -92,7 +95,7 @@ impl Sending<'_> {
             .with_hint("let one end before the next one begins, or give each its own place")
     }
 
-    /// Fails if another run has taken over.
+    /// Fails if another run has taken over from this one.
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
         let there = self.store.get_small(&journal_name(self.manifest.slot), SMALL_BYTES_MAX, progress)?;
         if there.is_some_and(|there| there.bytes == self.journal.as_bytes()) { Ok(()) } else { Err(self.taken_over()) }
@@ -121,14 +124,14 @@ impl Sending<'_> {
         Ok(store.shown(&name))
     }
 
-    /// Removes what was sent, the journal last.
+    /// Removes all files that were sent, and the journal last.
     fn take_back(&self, progress: &dyn Progress) -> Result<()> {
         let (store, slot) = (self.store, self.manifest.slot);
         self.check_ours(progress)?;
         store.delete(&manifest_name(slot), progress)?;
         for TableFields { table, files, .. } in &self.manifest.tables {
             let below = below(store, table.name(), slot)?;
-            // Not by a list: that may be what the store fails at.
+            // Deletes the files by name: listing may be the request that the store fails at.
             files.iter().try_for_each(|file| below.delete(name_of(file), progress))?;
         }
         store.delete(&journal_name(slot), progress)
@@ -150,7 +153,7 @@ impl Sending<'_> {
         upload.finish(progress).map(|_| ())
     }
 
-    /// Fails if the store lists other files of a table than were sent.
+    /// Fails if the store lists other files of a table than those that were sent.
     fn check_there(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
         let below = below(self.store, fields.table.name(), self.manifest.slot)?;
         let there: BTreeMap<_, _> =
@@ -164,7 +167,8 @@ impl Sending<'_> {
     }
 }
 
-/// Removes the journal of what is complete. Beside a manifest it means nothing, so that a later run may do it as well.
+/// Removes the journal of a complete export. Errors are ignored: beside a manifest, a journal has
+/// no meaning, and a later run removes it.
 pub fn forget(store: &Store, slot: u64, progress: &dyn Progress) {
     if store.stat(&manifest_name(slot), progress).is_ok_and(|there| there.is_some()) {
         let _ = store.delete(&journal_name(slot), progress);
@@ -185,7 +189,8 @@ fn remove_listed(store: &Store, slot: u64, tables: &[String], progress: &dyn Pro
     Ok(())
 }
 
-/// Refuses a slot of which there are tables, but for what a run would take over.
+/// Refuses a slot if the store has tables of it. Allows an unfinished export, which a run would
+/// take over.
 pub fn check_free(store: &Store, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
     let manifest = manifest_name(slot);
     if store.stat(&manifest, progress)?.is_some() {

@@ -1,7 +1,9 @@
-//! The accounts of a state as tables that any engine reads: newest versions only, and no name before the verdict.
+//! Exports the accounts of a state as tables that database engines read. Contains only the newest
+//! version of each account.
 //!
-//! Workers turn the accounts that [`visit_state`] shows into batches of rows ([`table`]); writers make files of them without
-//! names ([`parts`]); when the state was judged right, they get their names ([`place`]).
+//! [`visit_state`] shows accounts to workers, which turn them into batches of rows ([`table`]).
+//! Writers write these to files with temporary names ([`parts`]). The files get their final names
+//! only after the state was found to be right ([`place`]).
 
 pub mod filter;
 mod in_dir;
@@ -35,45 +37,45 @@ use table::{BATCH_BYTES_MAX, Batch, Rows, Table};
 
 const STANDARD_OUTPUT: &str = "standard output";
 
-/// Changes with the columns.
+/// Version of the columns. Changes whenever they do.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// How files are written.
+/// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Parquet, compressed by zstd.
+    /// Parquet, compressed with zstd.
     #[default]
     Parquet,
-    /// Text, with a line of names; bytes as hexadecimal digits.
+    /// Text with a line of column names. Bytes are hexadecimal digits.
     Csv,
 }
 
-/// How addresses are written.
+/// Form of addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressForm {
-    /// As text.
+    /// Base58 text.
     #[default]
     Base58,
-    /// As 32 bytes; Parquet only.
+    /// 32 bytes; in Parquet only.
     Binary,
 }
 
-/// How much of the data of accounts is exported.
+/// Part of an account's data that is exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataPart {
-    /// Nothing: its length alone.
+    /// None of it. Its length is exported in any case.
     #[default]
     None,
-    /// All.
+    /// All of it.
     Full,
-    /// From an offset on, at most so many bytes.
+    /// A slice of it.
     Slice {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u32,
-        /// Bytes at most.
+        /// Number of bytes; fewer if the data ends before.
         length: u32,
     },
 }
@@ -91,23 +93,23 @@ impl DataPart {
     }
 }
 
-/// How to export.
+/// Settings of an export.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// Tables, each once.
+    /// Tables to write, each once.
     pub tables: Vec<Table>,
-    /// Accounts that are wanted.
+    /// Accounts to export.
     pub filter: Filter,
-    /// Data of accounts.
+    /// Part of each account's data to export.
     pub data: DataPart,
     /// Format of the files.
     pub format: Format,
     /// Form of addresses.
     pub addresses: AddressForm,
-    /// How the state is read and checked.
+    /// Settings for reading and checking the state.
     pub visit: VisitOptions,
-    /// Memory for files that are being written, beside that of the visit.
+    /// Memory for files that are being written, besides that of the visit.
     pub memory_bytes: u64,
 }
 
@@ -126,25 +128,25 @@ impl Default for ExportOptions {
 }
 
 impl ExportOptions {
-    /// What the batches of one worker take.
+    /// Memory that the batches of one worker take.
     pub fn worker_bytes(&self) -> u64 {
         BATCH_BYTES_MAX * self.tables.len() as u64
     }
 
-    /// What [`memory_bytes`](Self::memory_bytes) must be at least: one file of each table.
+    /// Least value of [`memory_bytes`](Self::memory_bytes): enough for one file per table.
     pub fn memory_bytes_min(&self) -> u64 {
         Room::bytes_min(self.tables.len())
     }
 
-    /// Files of each table that are written at a time.
+    /// Number of files per table that are written at a time.
     pub fn writers(&self) -> usize {
         self.room().writers
     }
 
-    /// Refuses a slot of which there are tables already.
+    /// Checks that the output has no tables of a slot.
     ///
     /// # Errors
-    /// There are; the disk or the store fails.
+    /// The output has such tables, or the disk or store fails.
     pub fn check_free(&self, to: ExportTo<'_>, slot: u64, progress: &dyn Progress) -> Result<()> {
         match to {
             ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &self.tables, slot),
@@ -170,11 +172,11 @@ impl ExportOptions {
     }
 }
 
-/// What an export rests on, and what it holds: what its manifest says.
+/// Content of a manifest: which state was exported, how, and into which files.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// Version of slotpress that made it.
+    /// Version of slotpress that made the export.
     pub version: &'static str,
     /// Version of the columns.
     pub schema_version: u32,
@@ -182,36 +184,37 @@ pub struct Manifest {
     pub slot: u64,
     /// Epoch of that slot.
     pub epoch: u64,
-    /// Blocks since genesis.
+    /// Number of blocks since genesis.
     pub block_height: u64,
     /// Bank hash.
     pub bank_hash: Hash,
     /// Snapshot hash.
     pub hash: Hash,
-    /// Lamports in existence.
+    /// Sum of the lamports of all accounts.
     #[serde(flatten, serialize_with = "text::capitalization_lamports")]
     pub capitalization: u64,
     /// `checked` or `not checked`.
     pub state: &'static str,
-    /// Accounts of the state, wanted or not.
+    /// Number of accounts in the state, exported or not.
     pub accounts: u64,
-    /// The snapshot hash that was expected.
+    /// Snapshot hash that the operator expected.
     pub expected_hash: Option<Hash>,
-    /// The slot that was expected.
+    /// Slot that the operator expected.
     pub expected_slot: Option<u64>,
-    /// What was read, the newest first.
+    /// Archives or ledger that were read, newest first.
     pub archives: Vec<SourceFields>,
-    /// Filters.
+    /// Filters of the export.
     pub filter: Filter,
-    /// Data of accounts.
+    /// Exported part of each account's data.
     pub data: DataPart,
     /// Format of the files.
     pub format: Format,
     /// Form of addresses.
     pub addresses: AddressForm,
-    /// Accounts of token programs that are none: they are in the table of accounts only.
+    /// Number of accounts of token programs that cannot be parsed. They are only in the table of
+    /// accounts.
     pub unparsed_token_accounts: u64,
-    /// Token accounts with an extension that is cut off.
+    /// Number of token accounts with an extension that is cut off.
     pub cut_off_extensions: u64,
     /// The tables.
     pub tables: Vec<TableFields>,
@@ -223,7 +226,7 @@ pub struct Manifest {
 pub struct SourceFields {
     /// File name.
     pub name: String,
-    /// What stands for all its bytes, where it has frame hashes.
+    /// Root of its frame hashes, which stands for all its bytes; `None` if it has none.
     pub root: Option<Root>,
 }
 
@@ -233,21 +236,21 @@ pub struct SourceFields {
 pub struct TableFields {
     /// The table.
     pub table: Table,
-    /// Rows of all files.
+    /// Number of rows in all files.
     pub rows: u64,
-    /// Bytes of all files.
+    /// Size of all files.
     pub bytes: u64,
-    /// The files; none on a stream.
+    /// The files; empty for a stream.
     pub files: Vec<ExportedFile>,
 }
 
-/// What was exported.
+/// Result of [`export`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExportReport {
-    /// Where the manifest is; `None` for a stream.
+    /// Path or URL of the manifest; `None` for a stream.
     pub manifest: Option<String>,
-    /// What it says.
+    /// Content of the manifest.
     #[serde(flatten)]
     pub facts: Manifest,
     /// Time and CPU time.
@@ -255,12 +258,12 @@ pub struct ExportReport {
     pub elapsed: Elapsed,
 }
 
-/// Writes the accounts of a state as tables. Files get their names only if the state is right, or where it was not to be
-/// checked; a stream has rows before that.
+/// Writes the accounts of a state as tables. Files get their names only if the state is right, or
+/// if the caller asked not to check it. A stream gets rows before that is known.
 ///
 /// # Errors
-/// Those of [`visit_accounts`](crate::visit_accounts); an incremental archive without its full one; tables of the slot that are
-/// there already; the disk or the store fails.
+/// See [`visit_accounts`](crate::visit_accounts). Also fails if an incremental archive is given
+/// without its full one, if the output has tables of the slot, or if the disk or store fails.
 pub fn export(
     input: AccountsInput<'_>,
     to: ExportTo<'_>,
@@ -328,14 +331,15 @@ fn no_bank() -> Error {
     Error::damaged("the bank file cannot be read: it is not known of which slot the state is")
 }
 
-/// Known once everything was read the first time.
+/// Facts that are known before the first account is exported.
 struct Begun {
     manifest: Manifest,
     parts: Vec<StatePart>,
 }
 
 impl Begun {
-    /// The slot of a storage, where it says when its accounts were written.
+    /// Slot in which the accounts of a storage were written; `None` in archives of Firedancer,
+    /// whose storages do not tell it.
     fn slot_of(&self, storage: StorageRef) -> Option<u64> {
         let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
         (!part.is_of_firedancer).then_some(storage.slot)
@@ -349,11 +353,11 @@ struct Exporter<'a, 's> {
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
     begun: OnceLock<Begun>,
-    /// Batches of workers that have ended.
+    /// Batches of workers that have ended, for the next ones.
     idle: Mutex<Vec<Vec<Batch>>>,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
-    /// Rows and bytes of a stream.
+    /// Number of rows and bytes that were written to a stream.
     streamed: (AtomicU64, AtomicU64),
 }
 
@@ -373,7 +377,7 @@ impl Exporter<'_, '_> {
         stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
     }
 
-    /// Writes what is left, and completes all files.
+    /// Writes the rows that are left, and completes all files.
     fn finish(&self) -> Result<Vec<TableFields>> {
         for batches in &mut *self.idle.lock() {
             batches.iter_mut().try_for_each(|batch| self.write(batch))?;

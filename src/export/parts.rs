@@ -1,4 +1,5 @@
-//! Files of tables while they are written: without their names, hashed on the way, a bounded number at a time.
+//! Writes the files of tables: under temporary names, hashed as they are written, and a bounded
+//! number at a time.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,32 +21,36 @@ use super::filter::hex;
 use super::table::{Rows, Table, not_written};
 use super::{ExportOptions, Format};
 
-/// Rows of a row group at most.
+/// Limit on the rows of a row group.
 const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
-/// Bytes of a row group at most.
+/// Limit on the size of a row group.
 const ROW_GROUP_BYTES_MAX: u64 = 128 << 20;
-/// Smaller row groups cost readers more than memory is worth.
+/// Lower bound for the limit on row groups, whatever the memory: smaller ones slow readers down too
+/// much.
 const ROW_GROUP_BYTES_MIN: u64 = 8 << 20;
-/// What a writer takes beside its row group: pages and dictionaries of its columns, and one account of 10 MiB compressed.
+/// Memory of a writer besides its row group: pages and dictionaries of its columns, and one
+/// compressed account of 10 MiB.
 const WRITER_BYTES: u64 = 32 << 20;
-/// A file that is longer is followed by another: what engines like to read, and stores to send in one piece.
+/// Size at which a file is completed and the next one begins. Engines read files of this size well,
+/// and stores send them in one piece.
 const FILE_BYTES: u64 = (1 << 30) - ROW_GROUP_BYTES_MAX;
 
-/// How many files are written at a time.
+/// Number of files that are written at a time, and the memory of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Writers of each table.
+    /// Number of writers per table.
     pub writers: usize,
     row_group_bytes: u64,
 }
 
 impl Room {
-    /// Bytes of memory that one file of each table takes at least.
+    /// Least memory: that of one file per table.
     pub fn bytes_min(tables: usize) -> u64 {
         tables.max(1) as u64 * (ROW_GROUP_BYTES_MIN + WRITER_BYTES)
     }
 
-    /// As many as fit into the memory, and no more than threads that feed them; at least one for each table.
+    /// Creates as many writers as fit into the memory, but no more than there are threads to feed
+    /// them, and at least one per table.
     pub fn new(memory_bytes: u64, tables: usize, threads: usize) -> Self {
         let tables = tables.max(1) as u64;
         let fit = memory_bytes / (ROW_GROUP_BYTES_MAX + WRITER_BYTES) / tables;
@@ -56,17 +61,17 @@ impl Room {
     }
 }
 
-/// A file that is complete, and has no name yet.
+/// A complete file of a table.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExportedFile {
-    /// Its name, below the output.
+    /// Path below the output directory or store.
     pub path: String,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// Its length.
+    /// Size of the file.
     pub bytes: u64,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
     /// Name in the work directory.
     #[serde(skip)]
@@ -80,7 +85,7 @@ pub(super) struct Parts<'a> {
     room: Room,
     dir: &'a KeptDir,
     watch: &'a SpaceWatch,
-    /// What the footer of every file says.
+    /// Metadata for the footer of every Parquet file.
     pub footer: OnceLock<Vec<(String, String)>>,
     writers: Vec<Mutex<Writer<'a>>>,
 }
@@ -107,7 +112,7 @@ impl<'a> Parts<'a> {
         Self { table, options, room, dir, watch, footer: OnceLock::new(), writers }
     }
 
-    /// Writes rows, by the first writer that nobody uses.
+    /// Writes rows with the first idle writer.
     pub fn write(&self, rows: Rows, count: u64) -> Result<()> {
         let idle = self.writers.iter().enumerate().find_map(|(number, writer)| Some((number, writer.try_lock()?)));
         let waited = || self.writers.first().map(|writer| (0, writer.lock()));
@@ -165,7 +170,8 @@ impl<'a> Parts<'a> {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
             .set_max_row_group_bytes(usize::try_from(self.room.row_group_bytes).ok())
             .set_key_value_metadata(Some(footer));
-        // Nearly every value is another one: a dictionary would be thrown away, and least and greatest tell nothing.
+        // Nearly all values of these columns differ. A dictionary would be discarded, and minimum
+        // and maximum of the data would be useless.
         for name in ["address", "data"] {
             properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
         }
@@ -173,7 +179,7 @@ impl<'a> Parts<'a> {
         Ok(properties.build())
     }
 
-    /// Completes all files. A table without rows has one file, which says its columns.
+    /// Completes all files. A table without rows gets one file, which has the columns.
     pub fn finish(&self) -> Result<Vec<ExportedFile>> {
         let mut files = Vec::new();
         for writer in &self.writers {
@@ -202,7 +208,7 @@ impl OpenPart<'_> {
     }
 }
 
-/// The error below that of the library.
+/// Returns the I/O error that caused an error of the library, or else the latter.
 fn of_parquet(error: &ParquetError) -> Error {
     let source = match error {
         ParquetError::External(source) => source.downcast_ref::<io::Error>(),
@@ -211,7 +217,7 @@ fn of_parquet(error: &ParquetError) -> Error {
     source.map_or_else(|| not_written(error), |source| Error::io("write", std::path::Path::new("the table"), source))
 }
 
-/// A file of a work directory.
+/// A file in the work directory.
 struct PartFile<'a> {
     name: String,
     dir: &'a KeptDir,
@@ -231,7 +237,7 @@ impl<'a> PartFile<'a> {
         Ok(Self { name: name.to_string(), dir, watch, file, to, hasher: Sha256::new(), bytes: 0 })
     }
 
-    /// Makes sure that it is on the disk; returns its hash.
+    /// Syncs the file. Returns its hash.
     fn close(mut self) -> io::Result<String> {
         self.to.flush()?;
         self.file.sync_all()?;

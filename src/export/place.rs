@@ -1,7 +1,9 @@
-//! Where tables go. Names are given after the verdict, and the manifest's is the commit: it comes last, a run that fails takes back the
-//! names it gave, and what a killed run left is taken back by the next one ([`in_dir`], [`in_store`]).
+//! Publishes tables in a directory or store ([`in_dir`], [`in_store`]), after the state was found
+//! to be right.
 //!
-//! What goes into a store is written to a scratch directory, and sent after the verdict: nothing is in the bucket before, and memory does
+//! The manifest is the commit: it gets its name last. A run that fails takes back the names that it
+//! has given; after a kill, the next run does. Files for a store are first written to a scratch
+//! directory, and sent after the check, so that nothing unchecked is in the bucket, and memory does
 //! not grow with the number of files.
 
 use std::path::{Path, PathBuf};
@@ -19,23 +21,23 @@ use super::in_store;
 use super::table::Table;
 use crate::restore::made_dirs::MadeDirs;
 
-/// Directories that a killed run leaves.
+/// Prefix of work directories, which killed runs leave.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
 
-/// Where tables go.
+/// Output of an export.
 pub enum ExportTo<'a> {
-    /// A directory, which is made if it is missing.
+    /// A directory, which is created if it is missing.
     Dir(PathBuf),
-    /// A store, and a directory for files on their way there.
+    /// A store, and a scratch directory for its files.
     #[cfg(feature = "stores")]
     Store(&'a Store, PathBuf),
-    /// A stream: rows of one table as CSV, before the verdict.
+    /// A stream, which gets the rows of one table as CSV before the state is known to be right.
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
-/// A place for files, open.
+/// An open output for files.
 pub(super) struct Place<'a> {
-    // Removed before the directory that was made for it.
+    // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
     made: MadeDirs,
     to: To<'a>,
@@ -66,7 +68,7 @@ pub(super) fn exists(path: &Path) -> Error {
     Error::exists(path).with_hint("an export replaces nothing: remove what is there, or choose another output")
 }
 
-/// Says that the names of an unfinished export are gone.
+/// Warns that an unfinished export was removed.
 pub(super) fn tell_taken_back(slot: u64, place: &str, progress: &dyn Progress) {
     progress.warn(&format!("{place}: removed what an export of slot {slot} left that ended before its manifest"));
 }
@@ -85,7 +87,7 @@ impl<'a> Place<'a> {
         Ok(Self { work, made: MadeDirs::default(), to: To::Store(store) })
     }
 
-    /// Refuses a slot of which there are tables already.
+    /// Refuses a slot if the output has tables of it.
     pub fn check_free(&self, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
         match &self.to {
             To::Dir(dir) => in_dir::check_free(dir, tables, slot),
@@ -97,9 +99,11 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The state was judged right: gives all files their names. Returns where the manifest is.
+    /// Gives all files their names, after the state was found to be right. Returns the path or URL
+    /// of the manifest.
     pub fn publish(self, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
-        // The work directory goes before what was made for it.
+        // The order of drops matters: the work directory is removed before the one that contains
+        // it.
         let Self { mut made, to, work } = self;
         panic_point("export publisher");
         progress.check()?;
@@ -115,7 +119,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Refuses a file; what is missing is made.
+/// Refuses a path that exists and is not a directory. A missing one will be created.
 pub(super) fn check_dir(path: &Path) -> Result<()> {
     if path.exists() { check_output_dir(path) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! Tables: their columns, and batches of rows. No type is unsigned: engines and table formats have none in common.
+//! Columns of tables, and batches of rows. No column is unsigned: engines and table formats have no
+//! unsigned type in common.
 
 use std::sync::Arc;
 
@@ -21,23 +22,23 @@ use super::{AddressForm, DataPart, ExportOptions, Format};
 pub enum Table {
     /// All accounts.
     Accounts,
-    /// Accounts of Token and Token-2022 that hold tokens, with their fields.
+    /// Token accounts of the programs Token and Token-2022, with their fields.
     TokenAccounts,
 }
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Address,
     Integer,
-    /// An amount of tokens: `u64` is beyond the signed integers of 64 bits.
+    /// An amount of tokens, which may be too large for a signed 64-bit integer.
     Amount,
     Boolean,
     Text,
     Bytes,
 }
 
-/// A value on its way into a column of its kind.
+/// A value for a column of its kind.
 #[derive(Clone, Copy, Debug)]
 enum Cell<'a> {
     Null,
@@ -49,7 +50,7 @@ enum Cell<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Name, kind, whether it may be null.
+/// Name and kind of a column, and whether it may be null.
 type ColumnKind = (&'static str, Kind, bool);
 
 const ACCOUNTS: [ColumnKind; 6] = [
@@ -78,7 +79,7 @@ const TOKEN_ACCOUNTS: [ColumnKind; 13] = [
 ];
 
 impl Table {
-    /// Name in paths and SQL.
+    /// Name of the table in paths and SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accounts => "accounts",
@@ -94,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Types of the columns for Arrow.
+    /// Arrow schema of the columns.
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
         let fields = self.columns(options.data).into_iter().map(|(name, kind, is_nullable)| {
             let kind = match kind {
@@ -110,21 +111,21 @@ impl Table {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// The first line of a CSV file.
+    /// First line of a CSV file.
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
         let columns = self.columns(options.data);
         columns.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(",") + "\n"
     }
 }
 
-/// Digits of the largest `u64`.
+/// Number of digits of the largest `u64`.
 const AMOUNT_DIGITS: u8 = 20;
 
-/// A batch that has so many rows is written: enough to make up for a lock.
+/// Number of rows after which a batch is written: enough to make the cost of a lock negligible.
 const BATCH_ROWS: usize = 8192;
-/// The same of bytes; one more account of 10 MiB may come on top.
+/// Number of bytes after which a batch is written. One account of 10 MiB may come on top.
 const BATCH_BYTES: usize = 4 << 20;
-/// What the batches of a worker take at most: that, the largest account, and what vectors keep free.
+/// Limit on the memory of a batch: its bytes, the largest account, and unused capacity of vectors.
 pub(super) const BATCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Rows that are not written yet.
@@ -132,7 +133,7 @@ pub(super) struct Batch {
     table: Table,
     data: DataPart,
     rows: usize,
-    /// Bytes of variable length.
+    /// Number of bytes in values of variable length.
     bytes: usize,
     form: Form,
 }
@@ -194,7 +195,7 @@ impl Batch {
         }
     }
 
-    /// Adds a row of the table of token accounts. True if an extension is cut off.
+    /// Adds a row of the table of token accounts. Returns true if an extension is cut off.
     pub fn push_token(
         &mut self,
         header: &RecordHeader,
@@ -208,7 +209,7 @@ impl Batch {
                 is_cut_off = true;
                 break;
             };
-            // As many as are different at most: a hostile account may repeat one.
+            // Bounded, because a hostile account may repeat an extension.
             if names.len() < EXTENSIONS_CHARS_MAX {
                 names.push_str(if names.is_empty() { "" } else { " " });
                 names
@@ -257,7 +258,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Takes the rows out, if there are any, and their number.
+    /// Takes the rows and their number; `None` if there are no rows.
     pub fn take(&mut self) -> Result<Option<(Rows, u64)>> {
         let rows = std::mem::take(&mut self.rows) as u64;
         self.bytes = 0;
@@ -275,10 +276,13 @@ impl Batch {
     }
 }
 
-/// Names of extensions that an account has at most: all that there are, once.
+/// Limit on the length of an account's list of extensions: enough for each extension once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
-/// A number as a signed one.
+/// Converts a number to a signed one.
+///
+/// # Errors
+/// The number is too large.
 fn integer<'a>(of: &str, number: u64, header: &RecordHeader) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
         let account = Address(header.pubkey);
@@ -287,12 +291,12 @@ fn integer<'a>(of: &str, number: u64, header: &RecordHeader) -> Result<Cell<'a>>
     })
 }
 
-/// The error of a batch that the writer of a file format does not take.
+/// Error for rows that the writer of the file format does not accept.
 pub(super) fn not_written(error: &dyn std::error::Error) -> Error {
     Error::failed(format!("rows cannot be written: {error}"))
 }
 
-/// Calls with the base58 of an address.
+/// Calls a function with the base58 text of an address.
 fn with_base58<T>(key: &[u8; 32], then: impl FnOnce(&str) -> T) -> T {
     let mut text = [0; five8::BASE58_ENCODED_32_MAX_LEN];
     let length = usize::from(five8::encode_32(key, &mut text));
@@ -306,7 +310,7 @@ fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Integer(number) => text.extend_from_slice(number.to_string().as_bytes()),
         Cell::Amount(amount) => text.extend_from_slice(amount.to_string().as_bytes()),
         Cell::Boolean(is_true) => text.extend_from_slice(if is_true { b"true" } else { b"false" }),
-        // None that is written has a comma, a quote or an end of line.
+        // Needs no quotes: no text that is exported has a comma, a quote or an end of line.
         Cell::Text(word) => text.extend_from_slice(word.as_bytes()),
         Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
     }
@@ -324,7 +328,7 @@ impl Column {
         }
     }
 
-    /// Adds a value of the column's kind; returns its bytes.
+    /// Adds a value of the column's kind. Returns its number of bytes if that is variable.
     fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
         match (self, cell) {
             (Self::Text(column), Cell::Null) => column.append_null(),

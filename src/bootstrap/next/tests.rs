@@ -1,4 +1,4 @@
-//! What follows on each failure, as a table.
+//! Tests the decision after each failure, as a table.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn name(base_slot: Option<u64>, slot: u64) -> ArchiveName {
     ArchiveName { base_slot, slot, hash: Hash([slot as u8; 32]), extension: Extension::TarZstd }
 }
 
-/// An offer of a server, or of this node (`None`).
+/// Creates an offer of a server, or of this node (`None`).
 pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offered {
     let name = name(base_slot, slot);
     let (source, place) = match server {
@@ -39,7 +39,7 @@ pub fn left(offers: Vec<Offered>) -> Left {
     Left { found, ..Left::default() }
 }
 
-/// The archives of the best candidate, with the incremental one or before it is asked for.
+/// The archives of the best candidate, with or without the incremental one.
 fn asked(left: &Left, has_incremental: bool) -> Asked {
     let (full, incremental) = left.choices(&left.best().expect("a candidate"));
     Asked { full: Taken::of(&full), incremental: incremental.filter(|_| has_incremental).as_ref().map(Taken::of) }
@@ -58,7 +58,7 @@ fn told(step: &Step) -> &'static str {
     }
 }
 
-/// Which archives are on offer: of two servers, of one, of the node and a server.
+/// Archives on offer: of two servers, of one, or of the node and a server.
 #[derive(Clone, Copy)]
 enum Offers {
     Two,
@@ -89,7 +89,8 @@ impl Offers {
     }
 }
 
-/// A failure: what is on offer, whether it is of the incremental archive, what happened, how often before, and its words.
+/// A failure: what is on offer, whether the incremental archive failed, how, the number of earlier
+/// steps that removed nothing, its description, and the expected step.
 type Row = (Offers, bool, fn(&Asked) -> Happened, usize, &'static str, &'static str);
 
 const ROWS: &[Row] = &[
@@ -157,7 +158,7 @@ const ROWS: &[Row] = &[
     (Offers::Two, false, |_| Happened::Final, 0, "the disk is full; Ctrl-C; a trusted server has another hash", "End"),
 ];
 
-/// The table of docs/bootstrap.md is what the function does.
+/// The table in docs/bootstrap.md must show what the function does.
 #[test]
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | with | what follows |\n|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! Ten thousand random worlds without a network: the loop, its supply and what it decides are those of the program.
+//! Runs the program's loop, supply and decisions in ten thousand random worlds without a network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,21 +16,21 @@ mod worlds;
 
 use worlds::{Drawn, Fate};
 
-/// More steps than any world takes: each archive is at fault alone and with each other one at most, and the sources are asked
-/// again a few times.
+/// Limit on begun downloads, more than any world needs: an archive can fail once alone and once
+/// with each other archive, and the sources are asked again only a few times.
 const BEGUN_MAX: usize = 1_000;
 
 fn slot_of(day: usize) -> u64 {
     10 * (day as u64 + 1)
 }
 
-/// Sources of which one may be honest, and what the node has.
+/// A world of sources, of which one may be honest, and of archives on the node.
 struct MadeUp {
     offers: Vec<Offered>,
     fates: BTreeMap<String, Fate>,
-    /// The archives that trusted servers confirm: names tell the state.
+    /// Names of the archives that trusted servers confirm. A name tells the state.
     confirmed: BTreeSet<String>,
-    /// Places that were shown to be of no use.
+    /// Places that were found to be of no use.
     bad: BTreeSet<String>,
     kept: Vec<(ArchiveName, u64)>,
     begun: usize,
@@ -53,7 +53,7 @@ impl MadeUp {
         world
     }
 
-    /// What a reader finds: wrong bytes are so at the end.
+    /// Reads the supplied archives. Finds out at the end if bytes are wrong.
     fn read(&self, supply: &mut dyn Supply) -> Result<u64> {
         let (mut places, mut slot) = (Vec::new(), 0);
         while let Some(supplied) = supply.next()? {
@@ -150,8 +150,9 @@ impl World for MadeUp {
     }
 }
 
-/// Always ends; asks for nothing twice that was of no use; with an honest source, ends with its state or a newer one; and ends with
-/// an older state than the best that is left only if it says so.
+/// A run always ends, and does not ask twice for something of no use. With an honest source, it
+/// ends with that source's state or a newer one. It ends with an older state than the best that is
+/// left only if it says so.
 #[test]
 fn ten_thousand_worlds() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
@@ -178,7 +179,8 @@ fn ten_thousand_worlds() {
         told += u64::from(says);
         let bad = &left.node.bad;
         assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {bad:?}");
-        // A server is taken at its word on what goes on its full archive, so a pair of two servers may appear when one loses its own.
+        // A full archive is paired with another server's incremental one only if its own server
+        // offers none. So such pairs may appear late, when a server loses its own.
         let is_of_one = |candidate: &&Candidate| {
             let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
             servers.len() < 2
