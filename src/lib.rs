@@ -105,7 +105,19 @@ println!("a ledger of slot {}", booted.restore.slot);
 //! # Directories of archives
 //!
 //! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones, those that can be pruned,
-//! and unfinished downloads.
+//! and unfinished downloads. [`verify_catalog`] verifies all of them, incremental ones on their full archive:
+//!
+//! ```no_run
+//! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
+//!
+//! let found = catalog::scan_with_copies(&["/mnt/snapshots".into()])?;
+//! let (open, stop) = (|archive: &catalog::Archive, _| Ok(NamedArchive::from_path(archive.path())), CancelToken::default());
+//! let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
+//!     println!("{}: {}", one.archive.name, if one.is_damaged() { "damaged" } else { "not damaged" });
+//! })?;
+//! verdict.require_ok("/mnt/snapshots")?;
+//! # Ok::<(), slotpress::Error>(())
+//! ```
 //!
 //! # Stores
 //!
@@ -176,7 +188,7 @@ pub use slotpress_read::{
     VisitOptions, visit_accounts,
 };
 #[doc(inline)]
-pub use slotpress_read::{verify_archives as verify, verify_ledger};
+pub use slotpress_read::{verify_archives as verify, verify_catalog, verify_ledger};
 
 /// Compression formats, levels and frame sizes, and the memory that compression needs.
 pub mod codec {
@@ -260,8 +272,9 @@ pub mod catalog {
     pub use slotpress_read::catalog::usable::judge;
     pub use slotpress_read::catalog::{Archive, Choice};
     pub use slotpress_read::{
-        ArchiveFields, Catalog, Fault, Keep, Partial, RESTORE_JOURNAL_HINT, Unusable, WorkDir, check_output_dir,
-        remove_stale_dirs, restore_journal, scan_with_copies, unix_ns,
+        ArchiveBase, ArchiveFields, ArchiveVerdict, Catalog, CatalogVerdict, Fault, Keep, Partial,
+        RESTORE_JOURNAL_HINT, Unusable, WorkDir, check_output_dir, remove_stale_dirs, restore_journal,
+        scan_with_copies, unix_ns,
     };
 }
 

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error as _;
+use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use slotpress::catalog::{Fault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives};
+use slotpress::catalog::{
+    Archive as Listed, ArchiveBase, ArchiveVerdict, Fault, Keep, find_partials, plan_prune, remove as remove_archive,
+    scan as list_archives,
+};
 use slotpress::check::StateOutcome;
 use slotpress::inspect::{VisitError, VisitReport, inspect_archive};
 use slotpress::ledger::Address;
@@ -15,7 +19,7 @@ use slotpress::{
     Account, AccountVisitor, AccountsInput, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
     EncodingOptions, ErrorKind, Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
     RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VisitOptions, archive,
-    recompress, restore, verify, visit_accounts,
+    recompress, restore, verify, verify_catalog, visit_accounts,
 };
 
 use crate::common::records::{newest, records};
@@ -50,6 +54,48 @@ fn a_ledger_goes_round() {
     let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.output_bytes < report.output_bytes);
+}
+
+/// A directory is verified by one call, with a report for each archive, and can be stopped.
+#[test]
+fn a_directory_is_verified() {
+    let dir = temp_dir();
+    for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
+        fs::copy(fixture(name), dir.path().join(name)).expect("copied");
+    }
+    let found = list_archives(&[dir.path().to_path_buf()]).expect("listed");
+    let open = |archive: &Listed, _| Ok(NamedArchive::from_path(archive.path()));
+    let verify_all = |progress: &dyn Progress| {
+        let mut told = Vec::new();
+        let mut on_verdict = |verdict: &ArchiveVerdict<'_>| {
+            let base = matches!(verdict.base, ArchiveBase::Good(full) if full.name.slot == 26);
+            let report = verdict.report.as_ref().expect("verified");
+            told.push((verdict.archive.name.slot, report.ok, base, report.paths.len()));
+        };
+        let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), progress, &mut on_verdict);
+        (verdict.and_then(|verdict| verdict.require_ok("there")), told)
+    };
+    let all = vec![(3500, true, false, 1), (26, true, false, 1), (40, true, true, 2)];
+    let (verdict, told) = verify_all(&NoProgress);
+    assert!(verdict.is_ok() && told == all, "{verdict:?}, {told:?}");
+    let stop = CancelToken::default();
+    stop.cancel();
+    let (verdict, told) = verify_all(&stop);
+    assert_eq!((verdict.expect_err("stopped").kind(), told), (ErrorKind::Interrupted, vec![]));
+    let mut bytes = fs::read(dir.path().join(FULL_3500)).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(dir.path().join(FULL_3500), bytes).expect("written");
+    let (verdict, told) = verify_all(&NoProgress);
+    assert_eq!(
+        told.iter().map(|(slot, ok, ..)| (*slot, *ok)).collect::<Vec<_>>(),
+        [(3500, false), (26, true), (40, true)]
+    );
+    let error = verdict.expect_err("one is damaged");
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (ErrorKind::Damaged, "1 of 3 archives in there are not valid")
+    );
 }
 
 /// Work can be stopped from elsewhere, and its reports are still told.

@@ -82,6 +82,7 @@ pub use store::work_dir::{
     WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_after, remove_stale_dirs_in,
 };
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
+pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
 pub use verify::ledger::verify_ledger;
 pub use verify::own::{ReadBackReport, read_back_archive, read_back_archive_on, read_back_snapshot};
 pub use verify::report::{CheckResult, VerifyReport};

@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod archive;
+pub mod catalog;
 pub mod ledger;
 pub mod own;
 pub mod report;

@@ -1,0 +1,155 @@
+//! Verifies all archives of a catalog, each incremental one together with its full archive.
+
+use std::path::PathBuf;
+
+use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
+use slotpress_format::ArchiveName;
+
+use crate::catalog::Archive;
+use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyReport, verify_archives};
+
+type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
+
+/// What was found of one archive of a catalog.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ArchiveVerdict<'a> {
+    /// The archive.
+    pub archive: &'a Archive,
+    /// The full archive with which its state was checked.
+    pub base: ArchiveBase<'a>,
+    /// Its report, of an incremental archive together with its full one; or why it could not be verified. An error of the kind
+    /// [`ErrorKind::Damaged`] says that it is no archive.
+    pub report: Result<VerifyReport>,
+}
+
+impl ArchiveVerdict<'_> {
+    /// True if the archive is damaged or is not what its name says.
+    pub fn is_damaged(&self) -> bool {
+        match &self.report {
+            Ok(report) => !report.ok,
+            Err(error) => error.kind() == ErrorKind::Damaged,
+        }
+    }
+}
+
+/// The full archive of an archive in a catalog. Without a good one, only frames and files of an incremental archive are
+/// checked.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum ArchiveBase<'a> {
+    /// It is a full archive itself.
+    Itself,
+    /// This one, in which nothing wrong was found.
+    Good(&'a Archive),
+    /// This one, which is damaged or unusable.
+    Damaged(&'a ArchiveName),
+    /// The catalog does not have it.
+    Missing,
+}
+
+impl<'a> ArchiveBase<'a> {
+    /// Takes a full archive of the slot that is not among the damaged ones, if there is one.
+    fn of(archive: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Self {
+        let Some(slot) = archive.name.base_slot else { return Self::Itself };
+        let is_base = |full: &&Archive| full.is_full() && full.name.slot == slot;
+        let (mut there, unusable) = (catalog.archives().iter().filter(is_base), catalog.unusable().iter());
+        let is_good = |full: &&Archive| !damaged.contains(&full.path());
+        match (there.clone().find(is_good), there.next()) {
+            (Some(good), _) => Self::Good(good),
+            (None, Some(damaged)) => Self::Damaged(&damaged.name),
+            (None, None) => {
+                let mut unusable = unusable.map(|Unusable { archive, .. }| archive).filter(is_base);
+                unusable.next().map_or(Self::Missing, |unusable| Self::Damaged(&unusable.name))
+            }
+        }
+    }
+}
+
+/// What was found of a catalog.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct CatalogVerdict {
+    /// Number of archives, with the unusable ones.
+    pub archives: u64,
+    /// Number of those that are damaged or unusable.
+    pub damaged: u64,
+    /// Why the first archive was not verified that could not be.
+    pub error: Option<Error>,
+}
+
+impl CatalogVerdict {
+    /// Succeeds if all archives were verified and none is damaged. `place` names what the catalog is of.
+    ///
+    /// # Errors
+    /// Archives are damaged, or else the first one that was not verified.
+    pub fn require_ok(self, place: &str) -> Result<()> {
+        let Self { archives, damaged, error } = self;
+        match error {
+            _ if damaged > 0 => {
+                let all = quantity::count_of(archives, "archive");
+                Err(Error::damaged(format!("{damaged} of {all} in {place} are not valid")))
+            }
+            error => error.map_or(Ok(()), Err),
+        }
+    }
+}
+
+/// Verifies the archives of a catalog, a full one before what builds on it, and passes the verdict on each to `on_verdict`,
+/// in their order. Unusable files are counted, but passed to nobody: the catalog says what is wrong with them. `open` opens an
+/// archive, perhaps more than once; with [`CheckMode::State`], parts of it are read again.
+///
+/// # Errors
+/// The run was interrupted, or the options expect a hash, slot or root, which are of one archive.
+pub fn verify_catalog(
+    catalog: &Catalog,
+    open: &dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+    on_verdict: &mut dyn FnMut(&ArchiveVerdict<'_>),
+) -> Result<CatalogVerdict> {
+    let check = &options.check;
+    if check.expect_hash.is_some() || check.expect_slot.is_some() || !options.expect_roots.is_empty() {
+        return Err(Error::usage("an expected hash, slot or root is of one archive, not of a catalog"));
+    }
+    let mut damaged: Vec<PathBuf> = Vec::new();
+    let mut found = CatalogVerdict {
+        archives: (catalog.archives().len() as u64).saturating_add(catalog.unusable().len() as u64),
+        ..CatalogVerdict::default()
+    };
+    for archive in catalog.archives() {
+        let base = ArchiveBase::of(archive, catalog, &damaged);
+        let verdict = ArchiveVerdict { archive, base, report: verify_one(archive, base, open, options, progress) };
+        if verdict.is_damaged() {
+            damaged.push(archive.path());
+        }
+        match &verdict.report {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
+            Err(error) if !verdict.is_damaged() => drop(found.error.get_or_insert_with(|| error.clone())),
+            _ => {}
+        }
+        on_verdict(&verdict);
+    }
+    found.damaged = (damaged.len() as u64).saturating_add(catalog.unusable().len() as u64);
+    Ok(found)
+}
+
+/// Verifies an archive with its full one; without a good one, its frames and files.
+fn verify_one(
+    archive: &Archive,
+    base: ArchiveBase<'_>,
+    open: Open<'_>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let mut options = options.clone();
+    if matches!(base, ArchiveBase::Damaged(_) | ArchiveBase::Missing) {
+        options.check.mode = CheckMode::Frames;
+    }
+    let open = |archive: &Archive| open(archive, options.check.mode);
+    let one = open(archive)?;
+    match base {
+        ArchiveBase::Good(base) => verify_archives(&open(base)?, Some(&one), &options, progress),
+        _ => verify_archives(&one, None, &options, progress),
+    }
+}
