@@ -10,6 +10,7 @@ mod bootstrap;
 mod common;
 mod demo;
 mod doctor;
+mod error_kinds;
 #[cfg(feature = "export")]
 mod export;
 #[cfg(feature = "net")]

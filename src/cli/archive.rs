@@ -143,8 +143,11 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     }
     match preview.has_room() {
         true => Ok(()),
-        false => Err(Error::failed(format!("not enough space in {dir}: about {estimated} needed, {free} free"))
-            .with_hint("free some space, or choose a directory on another disk")),
+        false => {
+            let message = format!("not enough space in {dir}: about {estimated} needed, {free} free");
+            let hint = "free some space, or choose a directory on another disk";
+            Err(Error::new(ErrorKind::NoSpace, message).with_hint(hint))
+        }
     }
 }
 

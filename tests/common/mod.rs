@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file uses a part of it
 
 pub mod browser;
+pub mod disk;
 pub mod draws;
 pub mod faults;
 pub mod firedancer;
@@ -34,6 +35,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
+pub use disk::Disk;
 pub use needs::needs;
 use tempfile::TempDir;
 

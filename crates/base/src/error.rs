@@ -14,25 +14,42 @@ pub use crate::hint::Hint;
 /// Result of fallible functions in this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kind of failure; determines the program's exit code.
+/// Kind of failure: what a caller may do about it, and the program's exit code. Whatever the kind, nothing that is incomplete
+/// has its final name, so the same call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Any other failure (exit code 1).
+    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory is short, a server refuses for good. Message
+    /// and hint are for an operator.
     Failed,
-    /// The arguments contradict each other (exit code 2).
+    /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up, or what is to be written would
+    /// not fit, which is often known before a byte is written. Free some space, or choose another directory; bytes that were
+    /// fetched are kept for the next call.
+    NoSpace,
+    /// Another process uses it (exit code 1): a validator runs on the ledger, another run holds the lock of a directory or of a
+    /// download, something listens at the address. Wait until it has ended, or choose another directory or address.
+    InUse,
+    /// The operating system or a store does not allow it (exit code 1): owner, mode or an attribute of a file, a read-only file
+    /// system, credentials. Call as another user, or give other rights; the same call fails again until then.
+    PermissionDenied,
+    /// The arguments contradict each other, or what they name (exit code 2). The same call always fails.
     Usage,
-    /// An archive or a ledger is damaged, or is not what its name says (exit code 3).
+    /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from another source:
+    /// [`Error::offset_bytes`] says where the damage is, if that is known.
     Damaged,
-    /// The archive is sound, but of no use as it is: only Firedancer loads it (exit code 1).
+    /// The archive is sound, but of no use as it is: only Firedancer loads it (exit code 1). `recompress` makes one for Agave of
+    /// it.
     Unsupported,
-    /// The network failed and trying again may work (exit code 4).
+    /// The network or a server failed (exit code 4). The same call may succeed later, and continues with the bytes that have
+    /// arrived.
     Network,
-    /// The output exists already (exit code 5).
+    /// The output exists already, or another run is making it (exit code 5). Use what is there
+    /// ([`Error::existing_path`]), or ask to replace it.
     Exists,
-    /// The given archive does not exist, or not any more (exit code 6).
+    /// The given archive does not exist, or not any more (exit code 6): validators delete old ones. Look again which there are.
     Missing,
-    /// The user interrupted the run (exit code 130).
+    /// The caller asked to stop, by [`Progress::is_interrupted`](crate::Progress::is_interrupted) or a
+    /// [`CancelToken`](crate::CancelToken) (exit code 130). Bytes that were fetched are kept for the next call.
     Interrupted,
 }
 
@@ -40,13 +57,23 @@ impl ErrorKind {
     /// Exit code of the program for this kind of error.
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Failed | Self::Unsupported => 1,
+            Self::Failed | Self::NoSpace | Self::InUse | Self::PermissionDenied | Self::Unsupported => 1,
             Self::Usage => 2,
             Self::Damaged => 3,
             Self::Network => 4,
             Self::Exists => 5,
             Self::Missing => 6,
             Self::Interrupted => 130,
+        }
+    }
+
+    /// Kind of an error of the operating system.
+    pub fn of_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            io::ErrorKind::AddrInUse => Self::InUse,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::PermissionDenied,
+            _ => Self::Failed,
         }
     }
 }
@@ -106,7 +133,8 @@ impl Error {
         Self::new(ErrorKind::Interrupted, "interrupted")
     }
 
-    /// Makes an error for a failed file operation. `doing` completes the sentence "cannot …".
+    /// Makes an error for a failed file operation, of the [kind](ErrorKind::of_io) that the operating system tells. `doing`
+    /// completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
         // A reader that is not a file returns an error of this library, which names its own place and hint.
         if let Some(inner) = inner(error) {
@@ -114,6 +142,9 @@ impl Error {
         }
         let hint = match error.kind() {
             io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
+            io::ErrorKind::QuotaExceeded => {
+                Some("the quota of this user is used up: raise it, remove files, or choose a directory on another disk")
+            }
             io::ErrorKind::FileTooLarge => Some(
                 "raise the limit on the length of files (ulimit -f, LimitFSIZE= of the service), or choose a file system without one",
             ),
@@ -122,12 +153,15 @@ impl Error {
             _ => None,
         };
         let message = format!("cannot {doing} {}: {}", path.shown(), plain(error));
-        Self { hint: hint.map(Hint::from), ..Self::failed(message).caused_by(same(error)) }
+        Self { hint: hint.map(Hint::from), ..Self::new(ErrorKind::of_io(error), message).caused_by(same(error)) }
     }
 
     /// Makes an error for an archive of unknown path that cannot be read.
     pub fn of_reading(error: &io::Error) -> Self {
-        inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")).caused_by(same(error)))
+        inner(error).unwrap_or_else(|| {
+            let message = format!("cannot read the archive: {}", plain(error));
+            Self::new(ErrorKind::of_io(error), message).caused_by(same(error))
+        })
     }
 
     /// Keeps the underlying error for [`std::error::Error::source`]; the message must contain it already.
@@ -251,5 +285,28 @@ mod tests {
         assert_eq!(source.and_then(io::Error::raw_os_error), Some(13));
         assert_eq!(error.to_string(), "cannot open /x: permission denied");
         assert!(Error::damaged("x").source().is_none());
+    }
+
+    /// What a caller decides by follows from the system's code, whichever way the error came.
+    #[test]
+    fn kinds_follow_from_the_systems_codes() {
+        use rustix::io::Errno;
+        for (code, kind) in [
+            (Errno::NOSPC, ErrorKind::NoSpace),
+            (Errno::DQUOT, ErrorKind::NoSpace),
+            (Errno::ADDRINUSE, ErrorKind::InUse),
+            (Errno::ACCESS, ErrorKind::PermissionDenied),
+            (Errno::PERM, ErrorKind::PermissionDenied),
+            (Errno::ROFS, ErrorKind::PermissionDenied),
+            (Errno::IO, ErrorKind::Failed),
+        ] {
+            let (path, error) = (Path::new("/x"), io::Error::from(code));
+            let made = [Error::io("write", path, &error), Error::of_open(path, &error), Error::of_reading(&error)];
+            assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
+            // Inside of an error that a reader returned.
+            let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
+            assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));
+        }
+        assert_eq!(Error::of_open(Path::new("/x"), &Errno::NOENT.into()).kind(), ErrorKind::Missing);
     }
 }

@@ -33,7 +33,7 @@ pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};
 pub use io::reader::StreamReader;
 pub use io::residency::Cold;
-pub use io::space::{Space, SpaceWatch, free_bytes, has_room, is_full};
+pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::{StreamWriter, WriteBehind};
 pub use io::{IoHint, IoPolicy, Watch};
 pub use kept_dir::{Found, KeptDir, random_name};

@@ -31,8 +31,12 @@ pub enum NetErrorKind {
     TooLong,
     /// The answer makes no sense, or breaks the protocol.
     BadAnswer,
-    /// An address must not be reached, or a redirect must not be followed.
+    /// An address must not be reached, a redirect must not be followed, or a store refuses the request for good.
     Forbidden,
+    /// A store does not know or does not allow the credentials, or there are none.
+    Denied,
+    /// A store takes no more: a quota is used up, or its disks are full.
+    Full,
     /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
     /// Called on a thread of a tokio runtime, which waiting would block.
@@ -183,6 +187,8 @@ impl From<NetError> for Error {
         let kind = match error.kind {
             NetErrorKind::Interrupted => return Self::interrupted(),
             NetErrorKind::Forbidden => ErrorKind::Failed,
+            NetErrorKind::Denied => ErrorKind::PermissionDenied,
+            NetErrorKind::Full => ErrorKind::NoSpace,
             NetErrorKind::InsideRuntime => ErrorKind::Usage,
             _ => ErrorKind::Network,
         };

@@ -55,7 +55,7 @@ use metrics::Metrics;
 /// For commands that report metrics by [`tell`].
 pub use prometheus_client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slotpress_base::{Error, IoHint, Progress, Result, available_threads, cannot_start};
+use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, cannot_start};
 use slotpress_read::Catalog;
 pub use tell::Facts;
 use tls::Certificates;
@@ -244,7 +244,8 @@ pub fn run(
     let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
     let server = Server::new(options, None, sender)?;
-    let (listener, listen) = bind(options.listen)?;
+    let bound = bind(options.listen)?;
+    let listen = bound.1;
     let metrics_listener = options.metrics.map(bind).transpose()?;
     raise_descriptors(options.allowance.connections, progress);
 
@@ -254,11 +255,11 @@ pub fn run(
         let (server, stop) = (server.clone(), stopping.clone());
         Endpoint { server, purpose, certificates, stop }
     };
-    start(&runtime, endpoint(Purpose::Archives, certificates.clone()), listener)?;
+    start(&runtime, endpoint(Purpose::Archives, certificates.clone()), bound)?;
     let mut metrics_address = None;
-    if let Some((listener, address)) = metrics_listener {
-        start(&runtime, endpoint(Purpose::Metrics, None), listener)?;
-        metrics_address = Some(address);
+    if let Some(bound) = metrics_listener {
+        metrics_address = Some(bound.1);
+        start(&runtime, endpoint(Purpose::Metrics, None), bound)?;
     }
     let archives = runtime.block_on(server.look()).0.archives().len();
     on_event(Event::Listening { listen, metrics: metrics_address, archives });
@@ -316,10 +317,10 @@ fn runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| cannot_start(&error))
 }
 
-fn start(runtime: &Runtime, endpoint: Endpoint, listener: TcpListener) -> Result<()> {
+fn start(runtime: &Runtime, endpoint: Endpoint, (listener, address): (TcpListener, SocketAddr)) -> Result<()> {
     let _inside = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener);
-    let listener = listener.map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
+    let listener = listener.map_err(|error| cannot_listen(address, &error))?;
     runtime.spawn(connection::listen(endpoint, listener));
     Ok(())
 }
@@ -336,14 +337,21 @@ fn forward(events: &Receiver<Event>, time: Duration, gathered: &mut Gathered, on
 }
 
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let failed = |error: std::io::Error| {
-        Error::failed(format!("cannot listen on {address}: {error}"))
-            .with_hint("choose another address or port; `ss -ltnp` shows what listens there now")
-    };
+    let failed = |error: std::io::Error| cannot_listen(address, &error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
+    let hint = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "choose a port from 1024 on; or allow lower ones (AmbientCapabilities=CAP_NET_BIND_SERVICE of the service)"
+        }
+        _ => "choose another address or port; `ss -ltnp` shows what listens there now",
+    };
+    Error::new(ErrorKind::of_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
 }
 
 /// Each connection needs a descriptor, and another one for its file.

@@ -46,12 +46,13 @@ impl Drop for Telling {
 /// # Errors
 /// The address is in use; no thread can be started.
 pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
-    let (listener, address) = bind(listen)?;
+    let bound = bind(listen)?;
+    let address = bound.1;
     let runtime = runtime(1, "metrics")?;
     // There is no log of metrics requests; events are dropped.
     let log = sync_channel(1).0;
     let server = Server::new(&ServeOptions::new([], listen), Some(facts), log)?;
     let (stop, stopping) = watch::channel(false);
-    start(&runtime, Endpoint { server, purpose: Purpose::Metrics, certificates: None, stop: stopping }, listener)?;
+    start(&runtime, Endpoint { server, purpose: Purpose::Metrics, certificates: None, stop: stopping }, bound)?;
     Ok(Telling { address, runtime: Some(runtime), _stop: stop })
 }

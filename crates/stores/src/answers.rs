@@ -174,7 +174,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
 fn no_credentials(url: &Url) -> NetError {
     let why =
         "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
-    NetError::new(NetErrorKind::Forbidden, url, why).with_hint(Hint::GiveCredentials)
+    NetError::new(NetErrorKind::Denied, url, why).with_hint(Hint::GiveCredentials)
 }
 
 fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {

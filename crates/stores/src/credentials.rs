@@ -17,7 +17,7 @@ use object_store::{CredentialProvider, StaticCredentialProvider};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use slotpress_base::clock::{now, since_1970};
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, IoContext, Result};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -107,7 +107,7 @@ fn read(path: Option<PathBuf>) -> Result<String> {
     };
     match read() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        read => read.map_err(|error| Error::failed(format!("cannot read {}: {error}", path.shown()))),
+        read => read.or_path("read", &path),
     }
 }
 
@@ -148,7 +148,7 @@ impl CredentialProvider for Program {
 
 fn failed(why: &str) -> slotpress_net::NetError {
     let why = format!("no credentials: the profile's credential_process {why}");
-    slotpress_net::NetError::without_url(slotpress_net::NetErrorKind::Forbidden, &why)
+    slotpress_net::NetError::without_url(slotpress_net::NetErrorKind::Denied, &why)
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 

@@ -141,7 +141,10 @@ impl Directory {
             }
             progress.check()?;
         }
-        Err(Error::failed(format!("the directory {} is in use by another program", self.0.path().shown())))
+        let (dir, waited) = (self.0.path().shown(), LOCK_WAIT.saturating_mul(LOCK_WAITS_MAX).as_secs());
+        let message = format!("the directory {dir} is in use: another program has held its lock for {waited} s");
+        Err(Error::new(ErrorKind::InUse, message)
+            .with_hint("wait until that program has ended, or give another target"))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use slotpress_base::{Error, Hint, one_line};
+use slotpress_base::{Error, ErrorKind, Hint, one_line};
 use slotpress_net::{NetError, NetErrorKind, Url};
 
 use crate::answers::{Failure, Refused};
@@ -41,7 +41,11 @@ fn last_cause(error: &object_store::Error) -> String {
 
 /// Converts an error of preparing a store to a network error.
 pub fn to_net_error(url: &Url, error: &Error) -> NetError {
-    let net_error = NetError::new(NetErrorKind::Forbidden, url, error);
+    let kind = match error.kind() {
+        ErrorKind::PermissionDenied => NetErrorKind::Denied,
+        _ => NetErrorKind::Forbidden,
+    };
+    let net_error = NetError::new(kind, url, error);
     match error.hint() {
         Some(hint) => net_error.with_hint(hint.clone()),
         None => net_error,
@@ -57,6 +61,7 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         (false, false) => format!("{}: {}", refused.code, refused.message),
     };
     let final_error = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
+    let denied = |why: String| NetError::new(NetErrorKind::Denied, url, why);
     match (refused.code.as_str(), status) {
         ("NoSuchUpload", _) => {
             NetError::new(NetErrorKind::Gone, url, "the store has dropped this upload (NoSuchUpload)")
@@ -71,7 +76,7 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         ("RequestTimeTooSkewed" | "RequestExpired", _) => clock_skew(url, refused),
         (_, 403) if refused.clocks_differ_by > CLOCKS_DIFFER_BY => clock_skew(url, refused),
         ("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException", _) => {
-            final_error(format!("the credentials have expired ({description})")).with_hint(
+            denied(format!("the credentials have expired ({description})")).with_hint(
                 "get new ones, then run the same again; those of a credential_process or of the machine are renewed",
             )
         }
@@ -81,7 +86,7 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
             | "XAdminUserNotFound",
             _,
         ) => {
-            final_error(format!("the store does not know the credentials ({description})"))
+            denied(format!("the store does not know the credentials ({description})"))
                 .with_hint("check the key and its secret, and that they belong to this endpoint")
         }
         (
@@ -95,7 +100,7 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         | (_, 301 | 307 | 308) => wrong_region(url, refused, &description),
         ("", 400) if refused.region.is_some() => wrong_region(url, refused, &description),
         (_, 401 | 403) => {
-            final_error(format!("the store does not allow it ({description})")).with_hint(Hint::GiveCredentials)
+            denied(format!("the store does not allow it ({description})")).with_hint(Hint::GiveCredentials)
         }
         ("NoSuchKey" | "NoSuchVersion" | "NotFound", _) | ("", 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({description})")),
         (_, 412) | ("ConditionalRequestConflict", _) => {
@@ -103,8 +108,10 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         }
         (_, 404) => final_error(format!("the store refuses it ({description})")),
         ("NotImplemented", _) | (_, 405 | 501) => final_error(format!("the store cannot do that ({description})")),
-        ("EntityTooLarge" | "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
-            final_error(format!("the store takes no more ({description})"))
+        ("EntityTooLarge", _) => final_error(format!("the store does not take a file of this size ({description})")),
+        ("QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
+            NetError::new(NetErrorKind::Full, url, format!("the store takes no more ({description})"))
+                .with_hint("raise the quota, or delete what is not needed")
         }
         // S3 sends 400 for a request that arrived too slowly, but it can be retried like any overload.
         ("RequestTimeout", _) => NetError::status(url, 503, &description, refused.retry_after.as_deref()),

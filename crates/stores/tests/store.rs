@@ -354,30 +354,36 @@ fn words_for_what_is_refused() {
     let gateway = Gateway::start();
     let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
-    for (of, instead, code, words) in [
+    let denied = ErrorKind::PermissionDenied;
+    for (of, instead, kind, words) in [
         (
             vec!["partNumber=2&"],
             Instead::Refused(500, "InternalError"),
-            4,
+            ErrorKind::Network,
             "the server answers 500 InternalError: said",
         ),
-        (vec!["partNumber=2&"], Instead::Closed, 4, "closed without an answer"),
-        (vec!["POST ", "uploads"], Instead::Refused(403, "AccessDenied"), 1, "the store does not allow it"),
-        (vec!["HEAD "], Instead::Refused(403, ""), 1, "the store does not allow it"),
-        (vec!["partNumber=1&"], Instead::Refused(400, "ExpiredToken"), 1, "the credentials have expired"),
-        (vec!["POST "], Instead::Refused(403, "SignatureDoesNotMatch"), 1, "does not know the credentials"),
-        (vec!["POST "], Instead::RefusedWith(403, "RequestTimeTooSkewed", skewed), 1, "minutes off the store's"),
+        (vec!["partNumber=2&"], Instead::Closed, ErrorKind::Network, "closed without an answer"),
+        (vec!["POST ", "uploads"], Instead::Refused(403, "AccessDenied"), denied, "the store does not allow it"),
+        (vec!["HEAD "], Instead::Refused(403, ""), denied, "the store does not allow it"),
+        (vec!["partNumber=1&"], Instead::Refused(400, "ExpiredToken"), denied, "the credentials have expired"),
+        (vec!["POST "], Instead::Refused(403, "SignatureDoesNotMatch"), denied, "does not know the credentials"),
+        (
+            vec!["POST "],
+            Instead::RefusedWith(403, "RequestTimeTooSkewed", skewed),
+            ErrorKind::Failed,
+            "minutes off the store's",
+        ),
         (
             vec!["HEAD "],
             Instead::RefusedWith(301, "", "x-amz-bucket-region: eu-west-1".to_string()),
-            1,
+            ErrorKind::Failed,
             "is in the region eu-west-1",
         ),
-        (vec!["POST "], Instead::Refused(507, "QuotaExceeded"), 1, "the store takes no more"),
+        (vec!["POST "], Instead::Refused(507, "QuotaExceeded"), ErrorKind::NoSpace, "the store takes no more"),
     ] {
         let error = ended(&gateway, &of, instead);
         assert!(error.to_string().contains(words), "{error}");
-        assert_eq!(error.kind().exit_code(), code, "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
         gateway.fail_no_more();
     }

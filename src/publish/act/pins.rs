@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_base::{Error, ErrorKind, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
 use slotpress_format::{ArchiveName, BankFile, lock_holder};
 use slotpress_read::archive::{Archive as OpenArchive, front};
 use slotpress_read::catalog::Archive;
@@ -81,7 +81,8 @@ impl PinDir {
         check_pins(&top, options)?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
-            return Err(Error::failed(format!("{} is in use by {holder}", path.shown())).with_hint(Hint::OtherPins));
+            let message = format!("{} is in use by {holder}", path.shown());
+            return Err(Error::new(ErrorKind::InUse, message).with_hint(Hint::OtherPins));
         }
         for snapshots in options.validator_dirs() {
             if top.itself()?.device != KeptDir::open(&snapshots)?.itself()?.device {

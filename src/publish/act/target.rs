@@ -7,8 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, free_bytes, has_room, is_full,
-    panic_point,
+    Error, ErrorKind, Found, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, free_bytes, has_room, panic_point,
 };
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX};
@@ -123,7 +122,7 @@ impl<'a> TargetWorker<'a> {
         }
         match uploader.put(ready, sent) {
             // The disk may be full although space is reported free, for example because of a quota.
-            Err(error) if dir.is_some() && is_full(&error) => {
+            Err(error) if dir.is_some() && error.kind() == ErrorKind::NoSpace => {
                 make_room()?;
                 uploader.put(ready, None)?;
             }

@@ -105,7 +105,9 @@ impl<'s, 'e> Workers<'s, 'e> {
 /// missing or insufficient, the directory is gone.
 fn is_lasting(error: &Error, target: &Target) -> bool {
     error.kind() == ErrorKind::Exists
-        || NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Forbidden)
+        || NetError::of(error).is_some_and(|error| {
+            matches!(error.kind(), NetErrorKind::Forbidden | NetErrorKind::Denied | NetErrorKind::Full)
+        })
         || matches!(target, Target::Dir(dir) if !dir.exists())
 }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use slotpress_base::NoProgress;
 use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
@@ -389,10 +388,7 @@ fn values_out_of_range() {
 fn a_full_disk() {
     needs!("sys_admin", "mount", "umount");
     let case = Case::new("ledger-at-26");
-    let disk = temp_dir();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).output();
-    let mount = mount.expect("runs");
-    assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
+    let disk = Disk::mount("size=64k");
     let archived = slotpress().arg("archive").arg(case.ledger.path()).arg("-o").arg(disk.path()).output();
     let left = names(disk.path());
     let recompressed = slotpress().arg("recompress").arg(fixture(FULL_26)).arg("-o").arg(disk.path()).output();
@@ -400,7 +396,6 @@ fn a_full_disk() {
     restore.arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(disk.path().join("ledger"));
     let restored = restore.output();
     let left_by_restore = names(disk.path());
-    assert!(Command::new("umount").arg(disk.path()).status().expect("runs").success());
     check(archived.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     check(recompressed.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     assert_eq!(left, Vec::<String>::new());

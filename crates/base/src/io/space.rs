@@ -2,7 +2,6 @@
 
 #![warn(missing_docs)]
 
-use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -11,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::StatVfs;
 use serde::Serialize;
 
-use crate::{Error, IoContext, KeptDir, Result, ShowPath, quantity, text};
+use crate::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, quantity, text};
 
 /// Needed and free space on a file system.
 #[allow(missing_docs, reason = "the names say it")]
@@ -50,14 +49,14 @@ impl Space {
     /// Checks that the free space suffices.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not: [`ErrorKind::NoSpace`].
     pub fn check(&self) -> Result<()> {
         if self.free_bytes >= self.needed_bytes {
             return Ok(());
         }
         let [needed, free] = [self.needed_bytes, self.free_bytes].map(quantity::bytes);
-        Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", self.dir.shown()))
-            .with_hint("free some space, or choose a directory on another disk"))
+        let message = format!("not enough space under {}: {needed} needed, {free} free", self.dir.shown());
+        Err(no_space(message))
     }
 }
 
@@ -79,7 +78,7 @@ impl SpaceWatch {
     /// Counts bytes before they are written to a file, and checks the space regularly; errors name `dir`.
     ///
     /// # Errors
-    /// The file system is nearly full.
+    /// The file system is nearly full: [`ErrorKind::NoSpace`].
     pub fn before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
         let before = self.written_bytes.fetch_add(bytes, Relaxed);
         if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
@@ -87,17 +86,23 @@ impl SpaceWatch {
         }
         let stat = rustix::fs::fstatvfs(file).or_path("read the free space of", dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if free_bytes >= left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)) {
+        let left_bytes = left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize));
+        if free_bytes >= left_bytes {
             return Ok(());
         }
-        Err(Error::failed(format!(
-            "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and some \
+        Err(no_space(format!(
+            "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and {} \
              must stay free",
             quantity::bytes(free_bytes),
-            dir.shown()
-        ))
-        .with_hint("free some space, or choose a directory on another disk"))
+            dir.shown(),
+            quantity::bytes(left_bytes)
+        )))
     }
+}
+
+/// Error for what does not fit on a disk, which the message names.
+fn no_space(message: String) -> Error {
+    Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
 
 /// Free bytes on a file system; `None` if it does not tell.
@@ -111,12 +116,6 @@ pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
         free_bytes >= bytes.saturating_add(left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)))
     })
-}
-
-/// True if an error is caused by a full disk or a quota.
-pub fn is_full(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 fn left_free_bytes(all_bytes: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Owner, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath};
 
 use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
@@ -44,7 +44,7 @@ impl LedgerLock {
     /// counts as locked.
     ///
     /// # Errors
-    /// A validator or another slotpress holds the lock.
+    /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]).
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
             return Ok(Self::default());
@@ -62,7 +62,11 @@ impl LedgerLock {
                 return Ok(lock);
             }
         }
-        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.path().shown())))
+        let message = format!(
+            "the ledger {} is in use: its lock {LOCK_NAME} was removed by another process {TRIES_MAX} times while it was taken",
+            ledger.path().shown()
+        );
+        Err(Error::new(ErrorKind::InUse, message).with_hint("wait until the other program has ended, then try again"))
     }
 
     /// Removes the lock file on drop if this lock made it, unless [`keep_made`](Self::keep_made) is called later.
@@ -120,8 +124,8 @@ impl LedgerLock {
                 };
                 let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
                 let (ledger, path) = (ledger.path().shown(), path.shown());
-                Err(Error::failed(format!("the ledger {ledger} is in use: its lock {path} is held by {holder}"))
-                    .with_hint(hint))
+                let message = format!("the ledger {ledger} is in use: its lock {path} is held by {holder}");
+                Err(Error::new(ErrorKind::InUse, message).with_hint(hint))
             }
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }

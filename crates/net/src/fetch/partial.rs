@@ -27,7 +27,7 @@ use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{Locked, try_lock};
 
@@ -108,8 +108,8 @@ impl PartialFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
-            return Err(Error::failed(format!("another slotpress is fetching {}", path.shown()))
-                .with_hint("wait for it, or choose another directory"));
+            let message = format!("{} is in use: another slotpress is fetching into it", path.shown());
+            return Err(Error::new(ErrorKind::InUse, message).with_hint("wait for it, or choose another directory"));
         }
         let file = File::from(file);
         let metadata = file.metadata().or_path("read", &path)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, quantity};
+use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, Space, quantity};
 
 /// A temporary file into which many threads write blocks of bytes.
 #[derive(Debug)]
@@ -57,24 +57,13 @@ impl Spill {
     /// Checks that the directory has enough free space and is not in memory, where spilling would free nothing.
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
-            return Err(Error::failed(format!(
-                "finding superseded accounts takes more memory than it may, and {} is in memory too",
-                self.dir.shown()
-            ))
-            .with_hint(Hint::SpillToDisk));
+            let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
+            let message = format!(
+                "finding superseded accounts takes about {room}, more memory than it may, and {dir} is in memory too"
+            );
+            return Err(Error::failed(message).with_hint(Hint::SpillToDisk));
         }
-        let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if free_bytes < self.room_bytes {
-            return Err(Error::failed(format!(
-                "not enough space under {}: about {} needed, {} free",
-                self.dir.shown(),
-                quantity::bytes(self.room_bytes),
-                quantity::bytes(free_bytes)
-            ))
-            .with_hint(Hint::MoreMemory));
-        }
-        Ok(())
+        Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(Hint::MoreMemory))
     }
 
     fn error(&self, doing: &str, error: &io::Error) -> Error {

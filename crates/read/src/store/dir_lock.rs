@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPath};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked {
@@ -48,7 +48,7 @@ impl DirLocks {
     /// Locks one more directory. Does nothing if it is locked by `self` already, even under another path.
     ///
     /// # Errors
-    /// Another process holds or removed it; the disk fails.
+    /// Another process holds or removed it ([`ErrorKind::InUse`]); the disk fails.
     pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
         let added = self.also(dir)?;
         self.0.extend(added.0);
@@ -68,17 +68,16 @@ impl DirLocks {
         match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
             Locked::Ours | Locked::Unsupported => {}
             Locked::Busy => {
-                return Err(Error::failed(format!("the directory {path} is in use: another restore writes into it"))
+                let message = format!("the directory {path} is in use: another restore writes into it");
+                return Err(Error::new(ErrorKind::InUse, message)
                     .with_hint("wait until the other restore has ended, or choose another directory"));
             }
         }
         let held = Held { found, dir: dir.clone() };
         // Another restore that made it may have removed it between opening and locking.
         if rustix::fs::fstat(&**dir).or_path("read", dir.path())?.st_nlink == 0 {
-            return Err(Error::failed(format!(
-                "the directory {path} was removed by another restore, which just ended"
-            ))
-            .with_hint("try again"));
+            let message = format!("the directory {path} was removed by another restore, which just ended");
+            return Err(Error::new(ErrorKind::InUse, message).with_hint("try again"));
         }
         Ok(Self(vec![held]))
     }

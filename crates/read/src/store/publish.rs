@@ -21,6 +21,9 @@ pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 /// Attempts to make a file. An attempt fails if another process interferes between two system calls.
 const ATTEMPTS_MAX: usize = 100;
 
+/// Advice where another process removes what is made in a directory.
+pub(super) const OTHER_PROCESS_HINT: &str = "look which program cleans that directory, or choose another one";
+
 /// A file that does not have its final name yet.
 #[derive(Debug)]
 pub struct Unpublished {
@@ -79,7 +82,9 @@ impl Unpublished {
             }
         }
         let dir = dir.path().shown();
-        Err(Error::failed(format!("{dir}: files that are made there are removed again by another process")))
+        let message =
+            format!("{dir}: the temporary files made there were removed by another process {ATTEMPTS_MAX} times");
+        Err(Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT))
     }
 
     pub fn file(&self) -> &File {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPath};
 
 use super::dir_lock::{Locked, try_lock};
+use super::publish::OTHER_PROCESS_HINT;
 
 /// Limit on the depth of removal: a scratch directory with a ledger in it has five levels.
 const DEPTH_MAX: u32 = 16;
@@ -63,7 +64,9 @@ impl WorkDir {
         }
         let removed = || {
             let parent = parent.path().shown();
-            Error::failed(format!("{parent}: what is made there is removed again by another process"))
+            let message =
+                format!("{parent}: the directories made there were removed by another process {TRIES_MAX} times");
+            Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT)
         };
         Err(last_error.unwrap_or_else(removed))
     }

@@ -1,0 +1,145 @@
+//! Kinds of errors, by which a program that embeds the library decides what to do.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use needs::needs;
+use rustix::fs::FlockOperation;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use slotpress::{
+    ArchiveOptions, ErrorKind, LedgerPaths, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
+    RestoreOptions, RestoreTarget, Result, Sink, VerifyOptions, archive, recompress, restore, verify,
+};
+
+use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    let error = result.err().expect("refused");
+    assert!(error.hint().is_some(), "no advice: {error}");
+    error.kind()
+}
+
+fn recompressed(source: &Path, dir: &Path) -> ErrorKind {
+    let source = RecompressSource::File(source.to_path_buf());
+    kind(recompress(source, Sink::dir(dir), &RecompressOptions::default(), &NoProgress))
+}
+
+fn restored(ledger: &Path) -> ErrorKind {
+    kind(restore(&RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(ledger)), &NoProgress))
+}
+
+/// Before the first byte, by what the plan needs; and in the middle, where the file system has room, but no more files.
+#[test]
+fn no_room() {
+    needs!("sys_admin", "mount", "umount");
+    let ledger = ledger("ledger-at-26");
+    for options in ["size=64k", "size=64m,nr_inodes=8"] {
+        let disk = Disk::mount(options);
+        let new = disk.path().join("ledger");
+        assert_eq!(restored(&new), ErrorKind::NoSpace, "{options}");
+        assert_eq!(names(disk.path()), Vec::<String>::new(), "{options}");
+    }
+    let disk = Disk::mount("size=64k");
+    let archived = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(disk.path()), &NoProgress);
+    assert_eq!(kind(archived), ErrorKind::NoSpace);
+    assert_eq!(recompressed(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
+    assert_eq!(names(disk.path()), Vec::<String>::new());
+}
+
+#[test]
+fn in_use_by_a_validator() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
+    lock.lock().expect("locked");
+    let archived = || archive(&ArchiveOptions::new(ledger.path()), Sink::dir(out.path()), &NoProgress);
+    assert_eq!(kind(archived()), ErrorKind::InUse);
+    assert_eq!(restored(ledger.path()), ErrorKind::InUse);
+    lock.unlock().expect("unlocked");
+    archived().expect("archived");
+}
+
+#[test]
+fn in_use_by_another_restore() {
+    let dir = temp_dir();
+    let accounts = dir.path().join("accounts");
+    fs::create_dir(&accounts).expect("made");
+    let held = fs::File::open(&accounts).expect("opened");
+    rustix::fs::flock(held.as_fd(), FlockOperation::LockExclusive).expect("locked");
+    let mut paths = LedgerPaths::new(dir.path().join("ledger"));
+    paths.accounts = vec![accounts];
+    let target = RestoreTarget::new(paths.ledger.clone()).paths(paths);
+    let options = RestoreOptions::new(fixture(FULL_26), target);
+    assert_eq!(kind(restore(&options, &NoProgress)), ErrorKind::InUse);
+    rustix::fs::flock(held.as_fd(), FlockOperation::Unlock).expect("unlocked");
+    restore(&options, &NoProgress).expect("restored");
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn in_use_by_another_download() {
+    use slotpress::{Client, ClientOptions, FetchOptions, fetch};
+
+    use crate::common::site::{Way, files_in, serve};
+    let (from, dir) = (temp_dir(), temp_dir());
+    fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
+    let server = serve(&files_in(from.path()), Way::Ranges);
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let source = server.url(&format!("/{FULL_26}")).parse().expect("a source");
+    let options = FetchOptions::new([source], dir.path());
+    let partial = fs::File::create(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).expect("made");
+    partial.lock().expect("locked");
+    assert_eq!(kind(fetch(&client, &options, &NoProgress)), ErrorKind::InUse);
+    partial.unlock().expect("unlocked");
+    fetch(&client, &options, &NoProgress).expect("fetched");
+}
+
+#[cfg(feature = "serve")]
+#[test]
+fn in_use_by_another_server() {
+    use slotpress::serve::{ServeOptions, run};
+    let dir = temp_dir();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let options = ServeOptions::new([dir.path().to_path_buf()], taken.local_addr().expect("an address"));
+    assert_eq!(kind(run(&options, &|| false, &mut |_| (), &NoProgress)), ErrorKind::InUse);
+}
+
+/// As a user who does not own the files: also where tests run as root.
+#[test]
+fn files_of_another_user() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let path = dir.path().join(FULL_26);
+    fs::copy(fixture(FULL_26), &path).expect("copied");
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    mode(out.path(), 0o555);
+    without_rights_of_root(|| {
+        assert_eq!(recompressed(&path, out.path()), ErrorKind::PermissionDenied);
+        mode(&path, 0);
+        let verified = verify(&NamedArchive::from_path(&path), None, &VerifyOptions::default(), &NoProgress);
+        assert_eq!(kind(verified), ErrorKind::PermissionDenied);
+    });
+    mode(out.path(), 0o755);
+}
+
+#[test]
+fn a_file_system_that_is_read_only() {
+    needs!("sys_admin", "mount", "umount");
+    let disk = Disk::mount("size=64m");
+    disk.remount("ro");
+    assert_eq!(recompressed(&fixture(FULL_26), disk.path()), ErrorKind::PermissionDenied);
+    assert_eq!(restored(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
+}
+
+/// Runs on a thread, and those that it starts, to which the modes of files apply.
+fn without_rights_of_root(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let dropped = move || {
+            let mut sets = capabilities(None).expect("told");
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).expect("dropped");
+            work();
+        };
+        scope.spawn(dropped).join().expect("no panic");
+    });
+}
