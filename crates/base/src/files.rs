@@ -19,6 +19,12 @@ pub fn open_file(path: &Path) -> Result<File> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
     match file.metadata().or_path("read", path)?.is_file() {
         true => Ok(file),
-        false => Err(Error::failed(format!("{} is not a file", path.shown()))),
+        false => Err(not_a_file(path)),
     }
+}
+
+/// Error for a directory, a pipe or a device where a file is read.
+pub fn not_a_file(path: &Path) -> Error {
+    Error::failed(format!("{} is not a file", path.shown()))
+        .with_hint("a regular file is needed there: no directory, pipe or device")
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 
+use crate::files::not_a_file;
 use crate::{Error, IoContext, Owner, Result, ShowPath};
 
 /// Flags for opening any directory.
@@ -130,7 +131,8 @@ impl KeptDir {
             }
             (found, dir) = (parent_is, Some(parent));
         }
-        Err(Error::failed(format!("{} lies below more than {DEPTH_MAX} directories", self.path.shown())))
+        Err(Error::failed(format!("{} lies below more than {DEPTH_MAX} directories", self.path.shown()))
+            .with_hint("choose a path with fewer directories above it"))
     }
 
     /// Checks that its path still leads to it.
@@ -262,7 +264,7 @@ impl KeptDir {
             .or_path("open", &self.path_of(name))?;
         match file.metadata().or_path("read", &self.path_of(name))?.is_file() {
             true => Ok(file),
-            false => Err(Error::failed(format!("{} is not a file", self.path_of(name).shown()))),
+            false => Err(not_a_file(&self.path_of(name))),
         }
     }
 
