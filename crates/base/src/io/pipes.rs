@@ -127,7 +127,8 @@ impl Write for InterruptibleWriter<'_> {
 mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Relaxed;
-    use std::time::{Duration, Instant};
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
 
@@ -144,23 +145,32 @@ mod tests {
     #[test]
     fn a_full_pipe_is_interrupted() {
         for is_piecewise in [false, true] {
-            let (_read_end, write_end) = std::io::pipe().expect("a pipe");
+            let (read_end, write_end) = std::io::pipe().expect("a pipe");
             let stop = Stop::default();
+            let (told, ended) = mpsc::channel();
             std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(100));
-                    stop.0.store(true, Relaxed);
+                let (stop, end) = (&stop, &write_end);
+                scope.spawn(move || {
+                    let mut writer = InterruptibleWriter::new(end, stop).expect("a writer");
+                    assert_eq!(writer.way, Way::NonBlocking);
+                    if is_piecewise {
+                        let output = File::from(end.as_fd().try_clone_to_owned().expect("a duplicate"));
+                        writer = InterruptibleWriter { output, way: Way::Pieces, progress: stop };
+                    }
+                    told.send(writer.write_all(&[0; 1 << 20]).map_err(|error| error.to_string())).expect("received");
                 });
-                let start = Instant::now();
-                let mut writer = InterruptibleWriter::new(&write_end, &stop).expect("a writer");
-                assert_eq!(writer.way, Way::NonBlocking);
-                if is_piecewise {
-                    let output = File::from(write_end.as_fd().try_clone_to_owned().expect("a duplicate"));
-                    writer = InterruptibleWriter { output, way: Way::Pieces, progress: &stop };
+                let is_full = || {
+                    let mut polled = [PollFd::new(&write_end, PollFlags::OUT)];
+                    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("polled") == 0
+                };
+                while !is_full() {
+                    std::thread::yield_now();
                 }
-                let error = writer.write_all(&[0; 1 << 20]).expect_err("interrupted");
-                assert_eq!(error.to_string(), "interrupted");
-                assert!(start.elapsed() < Duration::from_secs(2));
+                stop.0.store(true, Relaxed);
+                let end = ended.recv_timeout(Duration::from_secs(60));
+                // Ends a writer that still waits.
+                drop(read_end);
+                assert_eq!(end, Ok(Err("interrupted".to_string())), "piecewise: {is_piecewise}");
             });
         }
     }
