@@ -38,7 +38,7 @@ pub enum ErrorKind {
     /// [`Error::offset_bytes`] says where the damage is, if that is known.
     Damaged,
     /// The archive is sound, but of no use as it is: only Firedancer loads it (exit code 1). `recompress` makes one for Agave of
-    /// it.
+    /// it; where that fails so too, take an archive of another validator.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later, and continues with the bytes that have
     /// arrived.

@@ -43,7 +43,12 @@ impl Index {
     }
 
     pub fn to_frame(&self) -> Result<Vec<u8>> {
-        let too_large = || Error::failed("the archive has too many entries for its index");
+        let too_large = || {
+            let entries = self.entries.len();
+            Error::failed(format!(
+                "the archive's index of {entries} entries takes more than the 4 GiB that a frame has"
+            ))
+        };
         let table = write_table(&self.entries);
         let compressed = zstd::bulk::compress(&table, TABLE_LEVEL)
             .map_err(|error| Error::failed(format!("cannot compress the index: {error}")))?;

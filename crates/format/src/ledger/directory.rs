@@ -323,7 +323,8 @@ fn read_layout(path: &Path) -> Result<Layout> {
         _ => Err(Error::failed(format!(
             "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
             path.shown()
-        ))),
+        ))
+        .with_hint("recompress the archives that the validator writes itself")),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use slotpress_base::{Error, Hint, Result, to_usize};
+use slotpress_base::{Error, ErrorKind, Hint, Result, to_usize};
 
 use crate::ledger::activation::StakeHistory;
 use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
@@ -284,5 +284,6 @@ fn put(to: &mut Vec<u8>, numbers: &[u64]) {
 
 /// Error for a part that Agave requires and the archive does not give. `what` names the part, then the reason.
 pub fn cannot(what: &str) -> Error {
-    Error::failed(format!("it cannot be converted for Agave, which needs {what}"))
+    Error::new(ErrorKind::Unsupported, format!("it cannot be converted for Agave, which needs {what}"))
+        .with_hint("take an archive of another validator: of Agave, or of a newer Firedancer")
 }

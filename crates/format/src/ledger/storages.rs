@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -124,10 +124,11 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
                 .to_str()
                 .and_then(parse_storage_name)
                 .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
-                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).shown())))?;
+                .ok_or_else(|| foreign(&root.path.join(&name)))?;
             names.push((storage, index, root));
             if names.len() as u64 > STORAGES_MAX {
-                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.shown())));
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.shown()))
+                    .with_hint("unpack one archive into one empty directory"));
             }
         }
     }
@@ -188,9 +189,17 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
     Ok((found, missing))
 }
 
+fn foreign(path: &Path) -> Error {
+    Error::failed(format!("{} is not a storage, which is named SLOT.ID", path.shown()))
+        .with_hint("move what is not of the archive to another directory")
+}
+
 fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    stat_storage(root, index, slot, id, APPEND_VEC)?
-        .map_err(|_| Error::failed(format!("storage {slot}.{id} has just vanished")))
+    stat_storage(root, index, slot, id, APPEND_VEC)?.map_err(|_| {
+        let path = root.path.join(format!("{slot}.{id}"));
+        Error::failed(format!("{} was there a moment ago, and has vanished", path.shown()))
+            .with_hint("something changes the directory: stop it, then run this again")
+    })
 }
 
 /// Reads the metadata of a storage's files in one directory; the inner error names a missing one.
