@@ -6,7 +6,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize}
 use zstd_safe::DCtx;
 
 use crate::archive::streams::StreamPieces;
-use crate::archive::walk::{FrameStatistics, FrameWalker, OnFrame, Piece, undecodable};
+use crate::archive::walk::{FrameStatistics, FrameWalker, OnFrame, Piece, no_memory, undecodable};
 use crate::{Compression, Recycler};
 
 /// Decodes a stream in order; the first undecodable frame is an error.
@@ -105,7 +105,7 @@ pub struct FrameDecoder {
 
 impl FrameDecoder {
     pub fn new() -> Result<Self> {
-        let context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
+        let context = DCtx::try_create().ok_or_else(no_memory)?;
         Ok(Self { context })
     }
 

@@ -106,7 +106,11 @@ pub fn shares_slots(archive: &Archive) -> Result<bool> {
 pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
     match in_order(archive, FIREDANCER_BANK_BYTES_MAX)? {
         Some((entry, _)) if entry.content_bytes > FIREDANCER_BANK_BYTES_MAX as u64 => {
-            Err(Error::failed(format!("a bank file of more than {FIREDANCER_BANK_BYTES_MAX} bytes")))
+            let has = entry.content_bytes;
+            let message =
+                format!("its bank file has {has} bytes, more than the {FIREDANCER_BANK_BYTES_MAX} that are read");
+            Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("take an archive of another validator: of Agave, or of a newer Firedancer"))
         }
         found => Ok(found.map(|(_, bank_file)| bank_file)),
     }

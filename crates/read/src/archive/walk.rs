@@ -205,10 +205,10 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
             };
         }
-        let mut context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
-        context
-            .set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX))
-            .map_err(|code| Error::failed(zstd_safe::get_error_name(code)))?;
+        let mut context = DCtx::try_create().ok_or_else(no_memory)?;
+        context.set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX)).map_err(|code| {
+            Error::failed(format!("zstd takes no limit of windows: {}", zstd_safe::get_error_name(code)))
+        })?;
         self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
         Ok(None)
     }
@@ -259,11 +259,15 @@ impl<R: Read> Iterator for FrameWalker<'_, R> {
     }
 }
 
+pub fn no_memory() -> Error {
+    Error::failed("not enough memory to decompress")
+        .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
+}
+
 pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
     // The bindings tell `ZSTD_error_memory_allocation` only by its message.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
-        return Error::failed("not enough memory to decompress")
-            .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads");
+        return no_memory();
     }
     Error::damaged(format!(
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",

@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use slotpress_base::bytes::count;
+use slotpress_base::files::not_a_file;
 use slotpress_base::{Error, Hint, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
@@ -143,8 +144,11 @@ impl Plan {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
         let files = plan_files(&snapshot)?;
-        if files.len().saturating_add(planned.storages.len()) as u64 > ENTRIES_MAX {
-            return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
+        let entries = files.len().saturating_add(planned.storages.len()) as u64;
+        if entries > ENTRIES_MAX {
+            let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
+            return Err(Error::failed(message)
+                .with_hint("recompress the archives that the validator writes itself: it merges small storages"));
         }
         let io_hint = options.io_policy.io_hint;
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
@@ -304,7 +308,7 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
             // A pipe has the length 0: nothing of it would be read.
-            return Err(Error::failed(format!("{} is not a file", path.shown())));
+            return Err(not_a_file(path));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         let entry = Entry { kind, content_bytes: metadata.len() };

@@ -102,8 +102,12 @@ impl Plan {
 
     pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
         let root = self.roots.get(usize::from(file.root));
-        root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
+        root.ok_or_else(|| not_planned(file))
     }
+}
+
+pub(super) fn not_planned(file: &StorageFile) -> Error {
+    Error::failed(format!("{}: its directory is not in the plan", file.file_name()))
 }
 
 enum Content<'a> {

@@ -19,6 +19,7 @@ use slotpress_format::{
 };
 
 use crate::plan::file::{StorageSource, changed};
+use crate::plan::source::not_planned;
 use crate::plan::storage_length::StorageLength;
 
 /// Distance of checkpoints in an entry; more if an account is longer. A frame starts reading at most this far before
@@ -57,7 +58,7 @@ pub(super) fn scan_splits<'a>(
     let scan_one = |(storage, own): &(&StorageFile, ObsoleteSummary), window: &mut Vec<u8>| {
         let items = obsolete.map(|lists| lists.read_items(own.list_offset, own.count, true)).transpose()?;
         let items = items.unwrap_or_default();
-        let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
+        let root = roots.get(usize::from(storage.root)).ok_or_else(|| not_planned(storage))?;
         let opened = SplitStorage::open(root, storage, io_policy.io_hint)?;
         let on_read = &mut |bytes| {
             progress.check()?;

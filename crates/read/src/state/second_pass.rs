@@ -112,12 +112,13 @@ impl SupersededMarks {
         });
         let starts: Vec<u64> = starts.collect();
         let words = end / 64 + 1;
-        if words * 8 > bytes_max.max(BYTES_MAX_MIN) {
-            let needed = quantity::bytes(words * 16);
-            return Err(Error::failed(format!(
-                "showing the newest accounts takes {needed} of memory, more than it may"
-            ))
-            .with_hint(Hint::MoreMemory));
+        let bytes_max = bytes_max.max(BYTES_MAX_MIN);
+        if words * 8 > bytes_max {
+            // A half of the memory is for the marks.
+            let [needed, may] = [words * 8, bytes_max].map(|half| quantity::bytes(half.saturating_mul(2)));
+            let message =
+                format!("showing the newest accounts takes {needed} of memory, more than the {may} that it may");
+            return Err(Error::failed(message).with_hint(Hint::MoreMemory));
         }
         let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
         Ok(Self { bits, starts, accounts: 0, superseded: 0 })

@@ -270,7 +270,7 @@ fn try_archives(
 fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
-        return Err(Error::failed("there is no archive to verify"));
+        return Err(Error::usage("there is no archive to verify"));
     };
     if let Some(base) = base {
         refuse_swapped(newest, base)?;
