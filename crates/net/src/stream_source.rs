@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::threads::{guarded, panic_point};
-use slotpress_base::{CancelToken, Error, IoContext, Result, copy_at_most, to_usize};
+use slotpress_base::{CancelToken, Error, ErrorKind, Hint, IoContext, Result, ShowPath, copy_at_most, to_usize};
 use slotpress_read::Source;
 
 use super::url_source::{TRIES_MAX, Transferred, pause};
@@ -135,7 +135,8 @@ impl Reading {
         match within.and_then(|within| self.piece.get(to_usize(within)..)) {
             Some(bytes) => Ok(copy_at_most(bytes, to)),
             None if self.is_over && within.is_some() => Ok(0),
-            None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")),
+            None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")
+                .with_hint(Hint::UseFetch)),
         }
     }
 
@@ -156,7 +157,12 @@ impl Source for StreamSource {
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.reading.lock().read(to, offset_bytes).map_err(io::Error::other)
+        let read = self.reading.lock().read(to, offset_bytes);
+        // Those of the network name the server already.
+        read.map_err(|error| match error.kind() {
+            ErrorKind::Failed => io::Error::other(error.within(self.path.shown())),
+            _ => io::Error::other(error),
+        })
     }
 
     fn is_stream(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Arriving, Error, ErrorKind, Progress, ProgressEvent, Result, panic_point, range_bytes};
+use slotpress_base::{Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, panic_point, range_bytes};
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
@@ -70,8 +70,8 @@ impl Download {
         let mut download = Self { client, file, mirrors, limits, kept_bytes: 0 };
         let (file, limits) = (&download.file, &download.limits);
         let first = &download.first()?.remote;
-        if let Some(length_bytes) = first.length_bytes.filter(|length| *length > limits.max_bytes) {
-            return Err(in_order::too_long(first, limits.max_bytes).within(bytes(length_bytes)));
+        if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
+            return Err(in_order::too_long(first, limits.max_bytes));
         }
         let before = file.identity();
         let now = Identity {
@@ -108,7 +108,10 @@ impl Download {
     }
 
     fn first(&self) -> Result<&Mirror> {
-        self.mirrors.first().ok_or_else(|| Error::failed("no server to fetch from"))
+        self.mirrors.first().ok_or_else(|| {
+            let message = format!("{}: no server is known that has it", self.file.archive_name());
+            Error::new(ErrorKind::Network, message).with_hint(Hint::UseFind)
+        })
     }
 
     /// Returns the server whose archive is the wanted one.
@@ -181,7 +184,8 @@ impl Download {
             (Err(error), Some(damage)) if matches!(Fault::of(&error), None | Some(Fault::Failed)) => Err(damage),
             (Err(_), _) if stopping.too_slow.load(Relaxed) => {
                 let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
-                let message = format!("slower than the least rate, {rate}/s, for {} s", RATE_WINDOW.as_secs());
+                let (name, time) = (self.file.archive_name(), RATE_WINDOW.as_secs());
+                let message = format!("{name} came slower than the least rate, {rate}/s, for {time} s");
                 Err(Error::new(ErrorKind::Network, message))
             }
             (other, _) => other,

@@ -62,7 +62,10 @@ impl Download {
         }
         let transfer = transfer?;
         if !transfer.is_complete {
-            return Err(Error::failed("the transfer was ended"));
+            let got_bytes = transfer.got_bytes;
+            let length = mirror.remote.length_bytes.map_or(String::new(), |length| format!(" of {}", bytes(length)));
+            let why = format!("the transfer was ended after {}{length}", bytes(got_bytes));
+            return Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &mirror.remote.url, why).into());
         }
         // Bytes of an earlier run beyond the end belong to another archive.
         file.forget_from(transfer.got_bytes)?;
@@ -109,7 +112,13 @@ fn put(
 /// Error for an archive that is longer than the operator allows. It counts as a fault of the
 /// server, since another source may have a shorter archive.
 pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
-    let why = format!("the archive is longer than {}, which is the limit", bytes(max_bytes));
-    let error = NetError::new(NetErrorKind::TooLong, &remote.url, &why);
-    Error::failed(why).with_hint(Hint::RaiseMaxBytes).caused_by(error)
+    let limit = bytes(max_bytes);
+    let why = match remote.length_bytes {
+        Some(length) if length > max_bytes => {
+            format!("the archive has {}, more than the limit of {limit}", bytes(length))
+        }
+        _ => format!("the archive is longer than the limit of {limit}"),
+    };
+    let error = NetError::new(NetErrorKind::TooLong, &remote.url, why);
+    Error::failed(error.to_string()).with_hint(Hint::RaiseMaxBytes).caused_by(error)
 }

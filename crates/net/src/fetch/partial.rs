@@ -27,6 +27,7 @@ use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::count;
+use slotpress_base::files::not_a_file;
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{Locked, try_lock};
@@ -114,7 +115,7 @@ impl PartialFile {
         let file = File::from(file);
         let metadata = file.metadata().or_path("read", &path)?;
         if !metadata.is_file() {
-            return Err(Error::failed(format!("{} is not a file", path.shown())));
+            return Err(not_a_file(&path));
         }
         let mut journal = Journal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.
