@@ -11,6 +11,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::time_provider::TimeProvider;
+use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, IoContext, Result, ShowPath, clock};
 
 /// PEM files of a certificate chain and its private key.
@@ -67,12 +68,17 @@ impl Certificates {
 }
 
 fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
-    let no_certificate = || Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()));
+    let no_certificate = || {
+        Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()))
+            .with_hint("give the file in which a line -----BEGIN CERTIFICATE----- is")
+    };
     let certificates: std::result::Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(cert).collect();
     let certificates = certificates.ok().filter(|found| !found.is_empty()).ok_or_else(no_certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|_| Error::failed(format!("{} holds no private key in PEM", files.key.shown())))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+        Error::failed(format!("{} holds no private key in PEM", files.key.shown()))
+            .with_hint("give the file in which a line -----BEGIN PRIVATE KEY----- is, without a password")
+    })?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
@@ -102,7 +108,9 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     let file = slotpress_base::files::open_file(path)?;
     file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
-        return Err(Error::failed(format!("{} is too large for a certificate or a key", path.shown())));
+        let (path, limit) = (path.shown(), bytes(PEM_BYTES_MAX));
+        return Err(Error::failed(format!("{path} has more than the {limit} that a certificate or a key may have"))
+            .with_hint("give a file in PEM, with this certificate and those of who signed it, or this key alone"));
     }
     Ok(pem)
 }
