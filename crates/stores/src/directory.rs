@@ -78,7 +78,8 @@ impl Directory {
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         match bytes.len() as u64 > bytes_max {
-            true => Err(Error::failed(format!("{} has more than the {bytes_max} bytes that are read", path.shown()))),
+            true => Err(Error::failed(format!("{} has more than the {bytes_max} bytes that are read", path.shown()))
+                .with_hint("another program wrote it: move it away, or give another target")),
             false => Ok(Some(Small { bytes, e_tag })),
         }
     }

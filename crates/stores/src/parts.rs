@@ -32,7 +32,12 @@ impl Parts {
     pub fn new(bytes_max: u64, memory_bytes: u64) -> Result<Self> {
         let part_bytes = bytes_max.div_ceil(PARTS_MAX).next_multiple_of(UNIT_BYTES).max(PART_BYTES_MIN);
         if part_bytes > PART_BYTES_MAX {
-            return Err(Error::failed(format!("{} do not fit into {PARTS_MAX} parts of a store", bytes(bytes_max))));
+            let message = format!(
+                "an upload of {} takes more than the {PARTS_MAX} parts of {} that a store allows",
+                bytes(bytes_max),
+                bytes(PART_BYTES_MAX)
+            );
+            return Err(Error::failed(message).with_hint("write into a directory instead"));
         }
         Self::of_size(part_bytes, memory_bytes)
     }

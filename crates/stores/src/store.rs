@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use derive_setters::Setters;
-use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result};
+use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::Patience;
 use slotpress_net::{Client, NetError, Url, UrlSource, below, shown};
@@ -251,7 +251,11 @@ impl Store {
     ) -> Result<Put> {
         check_name(name)?;
         if bytes.len() as u64 > SMALL_BYTES_MAX {
-            return Err(Error::failed(format!("{} would have {} bytes: too many", self.shown(name), bytes.len())));
+            let (name, has, limit) = (self.shown(name), bytes.len(), quantity::bytes(SMALL_BYTES_MAX));
+            let message =
+                format!("{name} would have {has} bytes, more than the {limit} of a file that is written at once");
+            return Err(Error::failed(message)
+                .with_hint("split what is written: fewer archives in a target, fewer files of an export"));
         }
         let put = match &self.backend {
             Backend::Dir(dir) => dir.put_small(name, bytes, condition, progress)?,
@@ -361,6 +365,9 @@ fn check_name(name: &str) -> Result<()> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-=+".contains(char);
     match !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {
         true => Ok(()),
-        false => Err(Error::failed(format!("{name:?} cannot be the name of a file in a store"))),
+        false => {
+            let message = format!("{name:?} cannot be the name of a file in a store");
+            Err(Error::failed(message).with_hint("names have 1 to 255 letters, digits, and . _ - = +"))
+        }
     }
 }

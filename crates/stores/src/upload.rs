@@ -306,7 +306,7 @@ impl PartsUpload {
         if self.started_parts >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
             let message = format!("{}: longer than the {whole} that it was to have", shown(&self.shared.url));
-            return Err(Error::failed(message));
+            return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
         let mut next = (self.started_parts as usize, PutPayload::from(mem::take(&mut self.filling)));
         self.started_parts = self.started_parts.saturating_add(1);
@@ -361,7 +361,9 @@ impl PartsUpload {
         self.check(progress)?;
         let state = self.state();
         if state.tags.len() as u64 != self.started_parts {
-            return Err(Error::failed(format!("{}: not all parts have arrived", shown(&self.shared.url))));
+            let (url, arrived, sent) = (shown(&self.shared.url), state.tags.len(), self.started_parts);
+            let message = format!("{url}: {arrived} of {sent} parts have arrived");
+            return Err(Error::new(ErrorKind::Network, message).with_hint("run this again"));
         }
         let tag = self.complete(&state.tags, progress)?;
         self.is_closed = true;
@@ -384,7 +386,8 @@ impl PartsUpload {
         };
         completed.and_then(|_| {
             let message = format!("{}: the store says it is complete, and has {has}", shown(url));
-            Err(Error::new(ErrorKind::Network, message))
+            Err(Error::new(ErrorKind::Network, message)
+                .with_hint("run this again; if it stays so, look at the store's own log"))
         })
     }
 
