@@ -88,12 +88,13 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     fn refuse_other_roots(&self, left: &mut Left) -> Result<()> {
         let offers = &mut left.found.offers;
         let Some(expected) = self.context.limits.expect_root.filter(|_| !offers.is_empty()) else { return Ok(()) };
+        let offered = offers.len();
         offers.retain(|(offer, ..)| offer.root.is_none_or(|root| root == expected));
-        match offers.is_empty() {
-            true => Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
-                .with_hint(Hint::UseFind)),
-            false => Ok(()),
+        if !offers.is_empty() {
+            return Ok(());
         }
+        let message = format!("no source has the archive of root {expected}: all {offered} on offer have other roots");
+        Err(Error::new(ErrorKind::Network, message).with_hint(Hint::UseFind))
     }
 
     /// Uses an existing file. Returns `None` if the file is cut off and was turned into a partial

@@ -121,7 +121,10 @@ impl ObtainedArchive {
                 Ok(Supplied::Arriving { source, name: Some(self.archive.name.clone()), file })
             }
             (None, Some(path)) => Ok(Supplied::File(path.clone())),
-            (None, None) => Err(Error::failed("an archive is nowhere")),
+            (None, None) => {
+                let message = format!("{}: neither a file nor a download of it is there", self.archive.name);
+                Err(Error::failed(message).with_hint("run the same command again"))
+            }
         }
     }
 }
