@@ -283,7 +283,8 @@ impl IndexedStore {
             "{shown}: what is written there is another file a moment later, again and again: another program writes it, or the store \
              keeps the old one"
         );
-        Err(Error::new(ErrorKind::Network, message))
+        Err(Error::new(ErrorKind::Network, message)
+            .with_hint("let one program write there; look at the store's own log"))
     }
 
     pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<()> {

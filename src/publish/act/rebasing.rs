@@ -49,7 +49,7 @@ pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken)
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
     let (progress, options) = (&cancel.with(run.progress), run.options);
-    let gone = || Error::failed("its full archives are not there any more");
+    let gone = || Error::failed(format!("its full archives are not in {target} any more"));
     let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::of(&store, "", false)?.ok_or_else(gone)?.read(progress)?;
     let open = |is_it: &dyn Fn(&Key) -> bool| {

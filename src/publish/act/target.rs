@@ -144,7 +144,10 @@ impl<'a> TargetWorker<'a> {
     }
 
     fn made(&self, store: &Store, is_kept: bool) -> Result<IndexedStore> {
-        let gone = || Error::failed(format!("{} is not there any more", self.target));
+        let gone = || {
+            Error::failed(format!("{} is not there any more", self.target))
+                .with_hint("make the directory again, or mount what belongs there")
+        };
         IndexedStore::of(store, dir_of(is_kept), true)?.ok_or_else(gone)
     }
 

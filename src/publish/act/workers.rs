@@ -129,7 +129,8 @@ fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making
     if making.state == StateCheck::Unchecked {
         how.check.mode = CheckMode::Frames;
     } else if name.base_slot.is_some() && base.is_none() {
-        return Err(Error::failed(format!("the full archive below {name} is not there any more")));
+        return Err(Error::failed(format!("the full archive below {name} is not there any more"))
+            .with_hint("it is made again when the validator writes the next full archive"));
     }
     let path = pins.pinned_path(name);
     let pinned = File::open(&path).or_path("open", &path)?;

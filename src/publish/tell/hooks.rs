@@ -66,7 +66,10 @@ fn run_hook(
     let failed = |why: String| Error::failed(format!("{}: {why}", program.shown()));
     let mut command = Command::new(program);
     command.envs(facts.iter().cloned()).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
-    let mut child = command.spawn().map_err(|error| failed(format!("cannot be started: {error}")))?;
+    let mut child = command.spawn().map_err(|error| {
+        Error::io("start", program, &error)
+            .with_hint("give a program with its full path that this user may run (chmod +x)")
+    })?;
     let start = Instant::now();
     loop {
         match child.try_wait() {
@@ -78,7 +81,11 @@ fn run_hook(
                 let _ = child.wait();
                 return Err(failed(match ended {
                     Err(error) => format!("cannot be waited for: {error}"),
-                    _ => format!("it was killed after {} s", start.elapsed().as_secs()),
+                    _ => format!(
+                        "it was killed after {} s: it may take {} s",
+                        start.elapsed().as_secs(),
+                        timeout.as_secs()
+                    ),
                 }));
             }
         }
