@@ -127,8 +127,7 @@ impl FrameCompressor {
             Format::Lz4 => return Ok(Self(Encoder::Lz4)),
             Format::None => return Ok(Self(Encoder::Plain)),
         };
-        let mut context =
-            CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
+        let mut context = CCtx::try_create().ok_or_else(no_memory)?;
         for parameter in
             [CParameter::CompressionLevel(level), CParameter::ContentSizeFlag(true), CParameter::ChecksumFlag(true)]
         {
@@ -159,6 +158,11 @@ impl FrameCompressor {
     pub fn context_bytes(&self) -> usize {
         if let Encoder::Zstd(context) = &self.0 { context.sizeof() } else { 0 }
     }
+}
+
+fn no_memory() -> Error {
+    Error::failed("not enough memory for a compression context")
+        .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
 }
 
 fn zstd_error(doing: &str, code: usize) -> Error {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, Result};
+use slotpress_base::{Error, IoContext, Result, ShowPath};
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
@@ -100,7 +100,11 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
 
     /// Writes frame hashes, index and seek table; returns the root hash.
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
-        let too_many = || Error::failed("more frames than a seek table can list").with_hint("choose larger frames");
+        let frames = self.frames.len();
+        let too_many = || {
+            let message = format!("{}: a seek table lists no {frames} frames, which are too many", self.path.shown());
+            Error::failed(message).with_hint("choose larger frames")
+        };
         let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
         let index = index.to_frame()?;
         for frame in [&hashes, &index] {

@@ -60,7 +60,10 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
 /// # Errors
 /// There is nothing.
 pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<Choice<'a>> {
-    let none = || Error::failed(format!("{} has no archive that a node would choose", place.shown()));
+    let none = || {
+        Error::failed(format!("{} has no archive that a node would choose", place.shown()))
+            .with_hint("`slotpress list` shows what is there, and why it is not usable")
+    };
     catalog.choice().ok_or_else(none)
 }
 
@@ -174,7 +177,8 @@ pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option
     };
     match catalog.archives().is_empty() && catalog.unusable().is_empty() {
         true if place.is_dir() => Ok(None),
-        true => Err(Error::failed(format!("no archives in {}", place.shown()))),
+        true => Err(Error::failed(format!("no archives in {}", place.shown()))
+            .with_hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst")),
         false => Ok(Some(catalog)),
     }
 }

@@ -11,7 +11,7 @@ use slotpress::catalog::{
     Archive, Catalog, Fault, Keep, LATEST, PATH, Unusable, find_partials, parse_list, plan_prune, remove, unix_ns,
 };
 use slotpress::machine::{KeptDir, clock};
-use slotpress::{Error, IoContext, Progress, Result, Space, catalog};
+use slotpress::{Error, ErrorKind, IoContext, Progress, Result, Space, catalog};
 use slotpress_base::text::ShowPath;
 
 use super::list::{line_of_unusable, print_partial};
@@ -161,11 +161,11 @@ fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
     };
     read().map_err(|error| {
         let error = error.within(format!("{} may be a target of `slotpress publish`", dir.shown()));
-        match error.hint() {
-            Some(_) => error,
-            None => {
+        match error.kind() {
+            ErrorKind::Failed => {
                 error.with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
             }
+            _ => error,
         }
     })
 }

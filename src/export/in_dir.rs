@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
-use slotpress_base::{Error, Found, IoContext, KeptDir, Progress, Result, ShowPath, text};
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Found, IoContext, KeptDir, Progress, Result, ShowPath, text};
 use slotpress_read::{Unpublished, WorkDir, remove_stale_dirs_after};
 
 use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back, text_of};
@@ -107,8 +108,7 @@ impl Journal {
         let partition = partition(self.slot);
         for Partition { table, .. } in &self.partitions {
             let of_table = dir.open_or_make_dir(table, &mut || {})?;
-            let found =
-                work.found(table)?.ok_or_else(|| Error::failed(format!("{} is gone", work.path_of(table).shown())))?;
+            let found = work.found(table)?.ok_or_else(|| changed(&work.path_of(table)))?;
             work.move_found(table, &found, &of_table, &partition)?;
             of_table.sync()?;
         }

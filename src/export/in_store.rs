@@ -209,7 +209,7 @@ pub fn check_free(store: &Store, tables: &[Table], slot: u64, progress: &dyn Pro
 }
 
 fn below(store: &Store, table: &str, slot: u64) -> Result<Store> {
-    let none = || Error::failed("a store has no place for the table");
+    let none = || Error::failed(format!("{} has no place for the table {table}", store.shown("")));
     let of_table = store.below(table, true)?.ok_or_else(none)?;
     of_table.below(&partition(slot), true)?.ok_or_else(none)
 }

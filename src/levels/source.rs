@@ -204,7 +204,8 @@ fn load_stream(
         Ok(())
     })?;
     if frames.len() < chosen.len() {
-        return Err(Error::failed(format!("{} changed while it was read", archive.path().shown())));
+        return Err(Error::failed(format!("{} changed while it was read", archive.path().shown()))
+            .with_hint("something writes to it: run this again when it is whole"));
     }
     Ok(frames)
 }

@@ -112,14 +112,14 @@ impl Changes {
         let marks = 2 * accounts_changed + accounts_new + 2 * accounts_closed;
         let overhead_bytes: u64 = [&self.written, &self.outdated, &self.closed].map(Marks::overhead_bytes).iter().sum();
         let needed_bytes = marks * MARK_BYTES + overhead_bytes;
-        match needed_bytes > memory_bytes.max(MARKS_BYTES_MIN) {
-            true => Err(Error::failed(format!(
-                "marking what changed takes more than {} of memory, more than it may",
-                quantity::bytes(needed_bytes)
-            ))
-            .with_hint(Hint::MoreMemory)),
-            false => Ok(()),
+        let memory_bytes = memory_bytes.max(MARKS_BYTES_MIN);
+        if needed_bytes <= memory_bytes {
+            return Ok(());
         }
+        let [needed, may] = [needed_bytes, memory_bytes].map(quantity::bytes);
+        let message =
+            format!("marking what changed takes more than {needed} of memory, more than the {may} that it may");
+        Err(Error::failed(message).with_hint(Hint::MoreMemory))
     }
 }
 

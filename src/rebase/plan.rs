@@ -123,7 +123,8 @@ impl Job<'_> {
     }
 
     fn reopened(&self, archive: &NamedArchive) -> Result<Archive> {
-        let source = archive.source.clone().ok_or_else(|| Error::failed("an archive is not open"))?;
+        let source =
+            archive.source.clone().ok_or_else(|| Error::failed(format!("{} is not open", archive.path.shown())))?;
         Archive::of_source(source, archive.name.clone(), IndexPolicy::Hint, &self.options.encoding.io_policy)
     }
 

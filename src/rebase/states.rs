@@ -165,7 +165,12 @@ impl StateWorker for LoggingWorker<'_> {
         let number = storage.number;
         if self.storage != Some(number) {
             let slots = self.log.slots.get(self.reading as usize).filter(|_| number < 1 << (32 - STORAGE_SHIFT));
-            let mut slots = slots.ok_or_else(|| Error::failed("more storages than can be told apart"))?.lock();
+            let too_many = || {
+                let limit = 1u32 << (32 - STORAGE_SHIFT);
+                Error::failed(format!("a state of more than {limit} storages: they cannot be told apart"))
+                    .with_hint("rebase an archive that the validator wrote itself: it merges small storages")
+            };
+            let mut slots = slots.ok_or_else(too_many)?.lock();
             if slots.len() <= number as usize {
                 slots.resize(number as usize + 1, 0);
             }

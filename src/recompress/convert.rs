@@ -4,10 +4,10 @@
 //! source is read twice: here for what they tell, and then as ever, with the entries changed on their way.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Hint, Result, ShowPath, to_usize};
+use slotpress_base::{Error, ErrorKind, Hint, Result, ShowPath, to_usize};
 use slotpress_format::{Entry, EntryKind, Genesis, RebuiltBank, RentEpochs};
 use slotpress_read::archive::visit::NoEntrySink;
 use slotpress_read::archive::{Archive, front};
@@ -55,6 +55,7 @@ impl Treatment {
 
 #[derive(Debug)]
 pub struct Conversion {
+    path: PathBuf,
     source: Vec<Entry>,
     treatments: Vec<Treatment>,
     pub rent_epochs: RentEpochPlaces,
@@ -90,7 +91,7 @@ impl Conversion {
     pub fn treatment(&self, number: u32, entry: &Entry) -> Result<Treatment> {
         let known = self.source.get(number as usize).zip(self.treatments.get(number as usize));
         let known = known.filter(|(surveyed, _)| *surveyed == entry);
-        known.map(|(_, treatment)| *treatment).ok_or_else(has_changed)
+        known.map(|(_, treatment)| *treatment).ok_or_else(|| has_changed(&self.path))
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -98,8 +99,9 @@ impl Conversion {
     }
 }
 
-fn has_changed() -> Error {
-    Error::failed("the archive has changed while it was read")
+fn has_changed(path: &Path) -> Error {
+    Error::failed(format!("{} changed while it was read", path.shown()))
+        .with_hint("something writes to it: run this again when it is whole")
 }
 
 /// Error for a source that cannot be read twice, or whose state is not checked.
@@ -117,11 +119,15 @@ impl Job<'_> {
     /// The source is damaged; something that Agave asks for cannot be had of it.
     pub fn survey(self, input: &Input<'_>, written: Option<&Path>, is_convertible: bool) -> Result<Option<Conversion>> {
         let Input::File { archive, .. } = input else { return Ok(None) };
+        let placed = |error: Error| match error.kind() {
+            ErrorKind::Unsupported => error.within(input.place()),
+            _ => error.within_damaged(input.place()),
+        };
         let is_to_convert = match self.options.for_agave {
             true => is_to_convert(archive, self.options.genesis.as_deref()),
             false => Ok(is_convertible && lacks_stakes(archive)?),
         };
-        if !is_to_convert.map_err(|error| error.within_damaged(input.place()))? {
+        if !is_to_convert.map_err(placed)? {
             return Ok(None);
         }
         if self.base_slot.is_some() && self.base.is_none() {
@@ -129,7 +135,7 @@ impl Job<'_> {
             return Err(Error::usage(why).with_hint(Hint::GiveFullArchive));
         }
         let result = self.read_accounts(archive, input, written);
-        result.map(Some).map_err(|error| error.within_damaged(input.place()))
+        result.map(Some).map_err(placed)
     }
 
     fn read_accounts(self, archive: &Archive, input: &Input<'_>, written: Option<&Path>) -> Result<Conversion> {
@@ -161,6 +167,7 @@ impl Job<'_> {
             let treatments = treatments(&entries, vec![None; entries.len()], None, &front);
             let rent_epochs = RentEpochPlaces::default();
             return Ok(Conversion {
+                path: archive.path_buf(),
                 source: entries,
                 treatments,
                 rent_epochs,
@@ -171,7 +178,7 @@ impl Job<'_> {
         }
         let bank_file = front::bank_file_of_firedancer(archive)?.unwrap_or_default();
         if bank_file.len() as u64 != bank.length_bytes {
-            return Err(has_changed());
+            return Err(has_changed(archive.path()));
         }
         let known = options.incremental.as_deref().map(|path| self.rent_epochs_of(path, bank.slot)).transpose()?;
         let is_storage = |(_, entry): &(u32, &Entry)| matches!(entry.kind, EntryKind::Storage { .. });
@@ -193,7 +200,8 @@ impl Job<'_> {
         let parts = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
         let treatments = treatments(&entries, parts, Some(&bank_file), &status_cache_front);
         let (rent_epochs, bank) = (RentEpochPlaces(rent_epochs), Some(bank_file));
-        Ok(Conversion { source: entries, treatments, rent_epochs, bank, status_cache_front, outcome })
+        let path = archive.path_buf();
+        Ok(Conversion { path, source: entries, treatments, rent_epochs, bank, status_cache_front, outcome })
     }
 
     /// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none

@@ -129,7 +129,7 @@ impl Opened {
                 return placed(file.publish(&name_there)?, true);
             }
             Way::Made(made, download) => (made, download),
-            Way::Nowhere | Way::ToMake(_) => return Err(Error::failed("an archive was not made")),
+            Way::Nowhere | Way::ToMake(_) => return Err(Error::failed(format!("{name_there} was not made"))),
             Way::Cloned(copy) => (copy, None),
             Way::Copied(copy, source) => {
                 let length_bytes = archive.length_bytes();

@@ -19,7 +19,7 @@ use slotpress_read::{
 use crate::restore::copies::{Origin, Way};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
-use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget};
+use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, no_archive};
 
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
 
@@ -293,7 +293,7 @@ impl Inputs {
                     let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
                     (archive, kept.take().map(Origin::Arriving))
                 }
-                (None, None) => return Err(Error::failed("no archive")),
+                (None, None) => return Err(no_archive()),
             };
             let origin = origin.filter(|_| options.target.layout == RestoreLayout::Boot);
             feed.add(archive, origin, &target.snapshots_dir, number < count)?;

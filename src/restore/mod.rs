@@ -201,7 +201,7 @@ impl Run<'_> {
             let one = unpack_one().map_err(|error| FailedRead::of(number, error))?;
             unpacked.push(one);
         }
-        let newest = unpacked.last().ok_or_else(|| Error::failed("no archive"))?;
+        let newest = unpacked.last().ok_or_else(no_archive)?;
         let assurance = unpacker.check_state(newest, feed)?;
         if let [full, newest] = &mut unpacked[..]
             && full.bank.storage_count == 0
@@ -235,7 +235,7 @@ impl Run<'_> {
         let base_slot = restored.base_slot();
         let newer = target.archives_in_the_way(slots)?;
         let Restored { mut unpacked, storages, assurance } = restored;
-        let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(Error::failed("no archive")) };
+        let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(no_archive()) };
         drop(unpacked);
         let written = Written { roots, bank_snapshot };
         let (path, archives) = match options.layout {
@@ -294,6 +294,11 @@ fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     archives.iter().map(of).fold(0, u64::saturating_add)
 }
 
+fn no_archive() -> Error {
+    Error::failed("there is no archive to restore")
+        .with_hint("give a full archive, or a full one and an incremental one on it")
+}
+
 /// Unpacked and checked contents of all archives.
 struct Restored {
     unpacked: Vec<Unpacked>,
@@ -305,7 +310,7 @@ struct Restored {
 impl Restored {
     /// The archive whose bank file, status cache and version stay.
     fn newest(&self) -> Result<&Unpacked> {
-        self.unpacked.last().ok_or_else(|| Error::failed("no archive"))
+        self.unpacked.last().ok_or_else(no_archive)
     }
 
     /// The slot of the full archive below an incremental one.

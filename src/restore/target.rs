@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
+use slotpress_base::kept_dir::changed;
 use slotpress_base::{
     Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space, clock,
 };
@@ -284,7 +285,7 @@ impl OldState {
         let Some(name) = &self.name else {
             return Err(holds_a_state(&path, Hint::ReplaceState));
         };
-        let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.shown()))) };
+        let Some(found) = dir.found(part)? else { return Err(changed(&path)) };
         check_same_file_system(&path, &found, parent)?;
         if parent.found(name)?.is_some() {
             let path = parent.path_of(name);
