@@ -3,24 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::common::{FULL_26, fixture, slotpress};
-
-/// For one release, what an old script asks for is answered by what replaces it.
-#[test]
-fn removed_flags_name_their_replacement() {
-    for (arguments, words) in [
-        (["--end-to-end", "--json"], "`levels` no longer has --end-to-end"),
-        (["--scratch", "/tmp"], "hint: leave it out"),
-        (["--markdown=t.md", "--quiet"], "hint: --csv writes the rows"),
-    ] {
-        let assert = slotpress().args(["levels", "/nowhere"]).args(arguments).assert().code(2).stdout("");
-        let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-        assert!(said.contains(words) && !said.contains("Usage"), "{arguments:?}: {said}");
-        assert!(!arguments.contains(&"--json") || serde_json::from_str::<Value>(&said).is_ok(), "{said}");
-    }
-}
 
 #[test]
 fn what_makes_no_sense_is_refused() {
