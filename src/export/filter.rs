@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use slotpress_base::{Error, Result, to_usize};
+use slotpress_format::ledger::names::decode_base58;
 use slotpress_format::{Address, RecordHeader, TokenAccount};
 
 /// Limit on the number of data filters, the same as for `getProgramAccounts`.
@@ -40,7 +41,7 @@ impl FromStr for Memcmp {
         let value = Some(value).filter(|value| value.len() <= 2 * COMPARED_BYTES_MAX + 2).ok_or_else(wrong)?;
         let bytes = match value.strip_prefix("0x") {
             Some(digits) => of_hex(digits),
-            None => bs58::decode(value).into_vec().ok(),
+            None => decode_base58(value),
         };
         let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(wrong)?;
         Ok(Self { offset: offset.parse().map_err(|_| wrong())?, bytes })

@@ -60,6 +60,11 @@ base58! {
     Address, "address"
 }
 
+/// Decodes base58 of any length, which the caller bounds: it takes quadratic time.
+pub fn decode_base58(text: &str) -> Option<Vec<u8>> {
+    bs58::decode(text).into_vec().ok()
+}
+
 fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     // 32 bytes have at most 44 base58 digits; longer text is not decoded.
