@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::stage::Scene;
 use crate::common::http::{Request, Then, answer, file, head};
+use crate::common::wait_for;
 
 const ETAG: &str = "\"the-same\"";
 
@@ -146,10 +147,17 @@ pub fn other_ranges(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
     answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
 }
 
-/// The first long range: 600 kB, then a pause until another connection has fetched the rest, then rubbish.
+/// The first long range: 600 kB, then nothing until the client has the rest from another connection, then rubbish.
 pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;
+    // The client has closed this connection, or reads no more from it.
+    let is_closed = |stream: &TcpStream| {
+        stream.set_nonblocking(true).expect("set");
+        let end = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("set");
+        end.is_ok_and(|bytes| bytes == 0)
+    };
     // Not the end of the file, which comes first, over one connection.
     let last = scene.archive.right.len() as u64 * 3 / 4;
     let is_long =
@@ -171,11 +179,12 @@ pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
     let Some(range) = range_head(scene, request, stream)? else { return Ok(Then::Close) };
     stream.write_all(&scene.archive.right[range.start..range.start + FIRST_BYTES])?;
     stream.flush()?;
-    let begun = Instant::now();
-    while scene.own.load(Relaxed) != FETCHED_ELSEWHERE && begun.elapsed() < Duration::from_secs(12) {
-        thread::sleep(Duration::from_millis(20));
-    }
-    thread::sleep(Duration::from_millis(300));
+    wait_for("another connection to send the rest", || {
+        scene.own.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
+    });
+    // It asks for more, or has all.
+    let gets = scene.gets.load(Relaxed);
+    wait_for("the client to have the rest", || scene.gets.load(Relaxed) > gets + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
     Ok(Then::Close)
 }
