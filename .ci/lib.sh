@@ -14,5 +14,8 @@ has() {
     return 1
 }
 
+# Runs a program as root.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
 # The last release, where there is one.
 release() { git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true; }
