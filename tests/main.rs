@@ -10,7 +10,7 @@ mod bootstrap;
 mod common;
 mod demo;
 mod doctor;
-mod error_kinds;
+mod errors;
 #[cfg(feature = "export")]
 mod export;
 #[cfg(feature = "net")]

@@ -1,0 +1,59 @@
+//! Words of errors that few ever see: name, value, limit and advice.
+
+use std::fs;
+use std::sync::Arc;
+
+use slotpress::net::{FetchLimits, NetErrorKind};
+use slotpress::stores::{Condition, Metadata, Store, StoreOptions, Target};
+use slotpress::{Client, ClientOptions, Error, ErrorKind, Hint, NetError, NoProgress};
+use slotpress_net::{Download, PartialFile, Remote};
+
+use crate::common::site::{Way, files_in, serve};
+use crate::common::{FULL_26, fixture, temp_dir};
+
+fn client() -> Client {
+    Client::new(&ClientOptions::default()).expect("a client")
+}
+
+fn begun(remotes: Vec<Remote>, max_bytes: u64) -> Error {
+    let dir = temp_dir();
+    let file = Arc::new(PartialFile::open(dir.path(), FULL_26).expect("opened"));
+    let limits = FetchLimits::default().max_bytes(max_bytes);
+    Download::begin(client(), file, remotes, limits, &NoProgress).expect_err("refused")
+}
+
+#[test]
+fn a_download_from_nobody() {
+    let error = begun(Vec::new(), u64::MAX);
+    assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
+    // Of the network: another source is asked.
+    assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(&Hint::UseFind)));
+}
+
+#[test]
+fn an_archive_that_is_too_long() {
+    let from = temp_dir();
+    fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
+    let length = fs::metadata(fixture(FULL_26)).expect("metadata").len();
+    let server = serve(&files_in(from.path()), Way::Ranges);
+    let url = server.url(&format!("/{FULL_26}"));
+    let remote = client().head(&url.parse().expect("a URL"), &NoProgress).expect("asked");
+    let error = begun(vec![remote], 1024);
+    let length = slotpress_base::quantity::bytes(length);
+    assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
+    assert_eq!(error.hint(), Some(&Hint::RaiseMaxBytes));
+    assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
+}
+
+#[test]
+fn a_small_file_that_is_too_large() {
+    let dir = temp_dir();
+    let target: Target = dir.path().to_str().expect("a path").parse().expect("a target");
+    let store = Store::open(&target, &StoreOptions::default(), &client()).expect("a store");
+    let put = |bytes: &[u8]| store.put_small("list", bytes, &Metadata::default(), &Condition::Always, &NoProgress);
+    let error = put(&vec![b' '; (8 << 20) + 1]).expect_err("refused");
+    let said = error.to_string();
+    assert!(said.contains("/list would have 8388609 bytes, more than the 8 MiB"), "{said}");
+    assert!(error.hint().is_some() && !dir.path().join("list").exists());
+    put(&vec![b' '; 8 << 20]).expect("written");
+}
