@@ -145,7 +145,7 @@ impl Left {
     }
 
     /// True if a newer state of a source was given up, and all archives of the candidate are on
-    /// this node only. Such a state needs no fetching, so its use must not look like a success.
+    /// this node only. The run then ends with an error, rather than use an older state unasked.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
         let is_here = |offer: &Offer| {
             let mut all = self.found.offers.iter().map(|(offer, ..)| offer).filter(|other| other.name == offer.name);

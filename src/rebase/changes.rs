@@ -1,4 +1,4 @@
-//! Compares two states, partition by partition of their accounts.
+//! Compares two states, one partition of their accounts at a time.
 
 use roaring::RoaringBitmap;
 use serde::Serialize;
@@ -7,21 +7,22 @@ use slotpress_format::RECORD_HEADER_BYTES;
 
 use super::states::{StateItem, StateLog};
 
-/// Accounts of the new state, compared with the old one.
+/// Number of accounts by how they differ between the old and the new state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ChangeCounts {
-    /// Accounts that the old state has otherwise, and all vote accounts of both.
+    /// Accounts in both states that differ. Vote accounts always count as different.
     pub accounts_changed: u64,
-    /// Accounts that the old state does not have.
+    /// Accounts that only the new state has.
     pub accounts_new: u64,
     /// Accounts that only the old state has.
     pub accounts_closed: u64,
-    /// Accounts that are the same in both, and are left out.
+    /// Accounts that are equal in both states, and so are not written.
     pub accounts_unchanged: u64,
 }
 
-/// A set of records: a bitmap for each storage, with a bit for each 136 bytes, since no two records start closer to each other.
+/// A set of records: a bitmap for each storage, with one bit per 136 bytes, since a record takes at
+/// least that much.
 #[derive(Debug, Default)]
 pub struct Marks(Vec<RoaringBitmap>);
 
@@ -34,12 +35,12 @@ impl Marks {
         self.0[storage].insert(at);
     }
 
-    /// The records of one storage; `None` if there are none.
+    /// Marked records of one storage; `None` if there are none.
     pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
         self.0.get(storage as usize).filter(|marks| !marks.is_empty())
     }
 
-    /// Memory beside the marks themselves, in bytes.
+    /// Memory of the bitmaps besides the marks themselves, in bytes.
     fn overhead_bytes(&self) -> u64 {
         self.0.len() as u64 * STORAGE_MARKS_BYTES
     }
@@ -50,7 +51,7 @@ pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
     marks.is_some_and(|marks| marks.contains(bit_of(offset_bytes)))
 }
 
-/// Storages are at most 16 GiB long, so it fits.
+/// Bit of a record in its storage's bitmap. A storage is at most 16 GiB long, so it fits.
 fn bit_of(offset_bytes: u64) -> u32 {
     (offset_bytes / RECORD_HEADER_BYTES as u64) as u32
 }
@@ -58,26 +59,31 @@ fn bit_of(offset_bytes: u64) -> u32 {
 /// Storage number, and bit in its bitmap.
 type Mark = (u32, u32);
 
-/// Most bytes of a mark: one of few in a bitmap is a `u16`, in an array that may be twice as long as needed.
+/// Largest memory of a mark: in a sparse bitmap it is a `u16`, in an array that may have twice the
+/// needed capacity.
 const MARK_BYTES: u64 = 4;
 
-/// Bytes of the bitmap of a storage with a few marks, beside these.
+/// Memory of a storage's bitmap besides its marks.
 const STORAGE_MARKS_BYTES: u64 = 128;
 
-/// What makes the new state of the old one.
+/// Differences between the old and the new state.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Records of the new state to write.
     pub written: Marks,
-    /// Records of the old state that no longer count: those of accounts that changed, and of those that were closed.
+    /// Records of the old state that no longer count, because their accounts changed or were
+    /// closed.
     pub outdated: Marks,
-    /// Among them, those of accounts that were closed.
+    /// Outdated records of accounts that were closed.
     pub closed: Marks,
     pub counts: ChangeCounts,
 }
 
 impl Changes {
-    /// Compares the states of two readings, and empties the log. Marks take at most `memory_bytes`.
+    /// Compares the states of two readings, and empties the log.
+    ///
+    /// # Errors
+    /// Marks take more than `memory_bytes`, or reading the log fails.
     pub fn of(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
         let slots = [old, new].map(|reading| log.slots(reading));
         let mut changes = Self::default();
@@ -123,10 +129,10 @@ impl Changes {
     }
 }
 
-/// Marks may always take this much memory.
+/// Memory that marks may always take.
 const MARKS_BYTES_MIN: u64 = 64 << 20;
 
-/// Changes among the accounts of one partition.
+/// Differences among the accounts of one partition.
 #[derive(Default)]
 struct PartitionChanges {
     written: Vec<Mark>,
@@ -136,13 +142,14 @@ struct PartitionChanges {
 }
 
 impl PartitionChanges {
-    /// Compares accounts; `sorted` has all records of an account together.
+    /// Compares accounts. All records of an account are next to each other in `sorted`.
     fn among(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
         let mut found = Self::default();
         for records in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
             let newest = |side: usize| {
                 let slot_of = |item: &StateItem| slots[side].get(item.storage() as usize).copied();
-                // Of storages of one slot, as Firedancer writes them, the later one in the archive counts.
+                // Firedancer writes several storages of one slot. The last one in the archive
+                // counts.
                 let of_state = records.iter().filter(|item| item.reading() == readings[side]);
                 of_state.max_by_key(|item| (slot_of(item), item.storage())).filter(|item| !item.is_tombstone())
             };
@@ -172,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of the account in a state and its lamports; 0 closes it. By the storage, which follows its slot.
+    /// Lamports by storage and account number. With 0 lamports, the account is closed.
     type State = BTreeMap<(u32, u8), u64>;
 
     const DATA: [u8; 16] = [1; 16];
@@ -190,7 +197,7 @@ mod tests {
         log.end_state().expect("logged")
     }
 
-    /// The newest version of each account: the storage and lamports.
+    /// Storage and lamports of the newest version of each account.
     fn newest(state: &State) -> BTreeMap<u8, (u32, u64)> {
         let mut newest: BTreeMap<u8, (u32, u64)> = BTreeMap::new();
         for ((number, account), lamports) in state {

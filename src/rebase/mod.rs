@@ -1,18 +1,22 @@
-//! Two states to an incremental archive: what makes the newer one of a full archive that somebody still has.
+//! Makes an incremental archive that turns an older full archive, which some nodes still have, into
+//! a newer state.
 //!
-//! Validators make incremental archives on their newest full archive only: on an older one, accounts that were closed since
-//! would come back. Both states are read here, so all closed accounts are known.
+//! Validators make incremental archives on their newest full archive only: on an older one,
+//! accounts that were closed since then would come back. This module reads both states, so it knows
+//! all closed accounts.
 //!
 //! # Method
-//! Each state is verified, and its records are logged ([`states`]). The log is sorted by accounts, which tells what changed
-//! ([`changes`]). Then both are read once more: records of the new state that changed are copied, accounts that only the
-//! old one has get a tombstone, and what is outdated of the old state is subtracted from its sums ([`output`]). The result
-//! gets its name only if these sums are then those of the new state.
+//! Each state is verified while its records are logged ([`states`]). Sorting the log by account
+//! shows what differs ([`changes`]). Then both states are read once more ([`output`]): new and
+//! changed records are copied, accounts that only the old state has get a tombstone, and outdated
+//! records are subtracted from the old state's sums. The result gets its name only if the sums are
+//! then those of the new state.
 //!
 //! # Memory
-//! Half of the memory is for the log, half for verifying one state after the other, and then for marks of what changed: at
-//! most 4 bytes for each, and 128 for each storage. The log takes 36 bytes for each record of both states (76 GB for two
-//! states of mainnet), and is spilled if it does not fit.
+//! Half of the memory is for the log. The other half is for verifying one state after the other,
+//! and then for marks of differing records: at most 4 bytes per record, and 128 per storage. The
+//! log takes 36 bytes for each record of both states (76 GB for two states of mainnet). It is
+//! spilled to disk if it does not fit.
 
 pub mod changes;
 mod output;
@@ -34,14 +38,14 @@ use crate::archive::writer::FrameTotals;
 use crate::rebase::changes::ChangeCounts;
 use crate::rebase::plan::Plan;
 
-/// Options for [`rebase`]. The default is zstd level 1, all cores, 1 GiB for comparing states.
+/// Options for [`rebase`]. The default is zstd level 1, all cores, and 1 GiB for comparing states.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 pub struct RebaseOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
-    /// How both states are checked, and the memory for comparing them. Expected values are those of the new state. The mode is
-    /// always [`CheckMode::State`](slotpress_read::CheckMode::State).
+    /// Checks of both states, and the memory for comparing them. Expected slot and hash are those
+    /// of the new state. The mode is always [`CheckMode::State`](slotpress_read::CheckMode::State).
     pub check: CheckOptions,
 }
 
@@ -52,46 +56,47 @@ pub struct RebaseInput<'a> {
     pub new: &'a NamedArchive,
     /// The incremental archive on it, if the new state has one.
     pub incremental: Option<&'a NamedArchive>,
-    /// The full archive that the result goes on.
+    /// The older full archive on which the result builds.
     pub onto: &'a NamedArchive,
 }
 
-/// What was rebased.
+/// Result of [`rebase`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RebaseReport {
-    /// The new archive; `None` when it went into a stream.
+    /// Path of the new archive; `None` if it was written to a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Its name.
+    /// Name of the new archive.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Snapshot hash of the full archive that it goes on.
+    /// Snapshot hash of the full archive on which it builds.
     pub base_hash: Hash,
-    /// What changed between the states.
+    /// Differences between the states.
     #[serde(flatten)]
     pub changes: ChangeCounts,
-    /// Storages inside.
+    /// Number of storages in the new archive.
     pub storages: u64,
-    /// Length of all archives that were read.
+    /// Size of all archives that were read.
     pub input_bytes: u64,
-    /// Length of the archives of the new state: what a node fetches without this one. Of a ledger, that of its uncompressed tar.
+    /// Size of the archives of the new state, which a node would fetch without the new archive. For
+    /// a ledger, the size of its uncompressed tar.
     pub new_bytes: u64,
-    /// Bytes of tar.
+    /// Size of the uncompressed tar.
     pub tar_bytes: u64,
-    /// Length of the new archive in bytes.
+    /// Size of the new archive.
     pub output_bytes: u64,
-    /// Bytes that did not fit in memory, and were spilled.
+    /// Number of bytes that did not fit in memory, and were spilled to disk.
     pub spilled_bytes: u64,
-    /// Frames inside, without skippable ones.
+    /// Frames of the new archive, without skippable ones.
     #[serde(flatten)]
     pub frames: FrameTotals,
-    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.
     pub root: Option<Root>,
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// How it was compressed.
+    /// Codec of the new archive.
     #[serde(flatten)]
     pub codec: Codec,
 }
@@ -99,9 +104,9 @@ pub struct RebaseReport {
 /// Makes an incremental archive that turns the full archive `onto` into the new state.
 ///
 /// # Errors
-/// An archive is not sound, or does not match its name; the states are of different clusters, or in the wrong order; memory
-/// or disk space do not suffice; there are too few slots between them. Nothing gets an archive's name then; a stream may have
-/// got a part of it.
+/// An archive is damaged, or does not match its name. The states are of different clusters, in the
+/// wrong order, or have too few slots between them. There is not enough memory or disk space. After
+/// an error, nothing gets an archive's name; a stream may have received a part of the archive.
 pub fn rebase<'a>(
     input: RebaseInput<'_>,
     sink: Sink<'a>,

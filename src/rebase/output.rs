@@ -1,5 +1,6 @@
-//! Writes what changed: documents of the new state, records of it in the order of its archives, then tombstones of closed
-//! accounts in the order of the old archive. Sums up what the two archives together hold.
+//! Writes the differences between two states: documents of the new state, its marked records in the
+//! order of its archives, then tombstones of closed accounts in the order of the old archive. Sums
+//! up the written and the outdated records, to check that they make up the new state.
 
 use std::ops::Range;
 
@@ -18,10 +19,11 @@ use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, Sto
 use super::changes::{Changes, Marks, is_marked};
 use crate::archive::reframe::FramesOut;
 
-/// A storage is no longer than this, unless one record is: its length stands before it, so that it is held in memory.
+/// Limit on the length of a storage, unless a single record is longer. A storage is collected in
+/// memory, because its length is written before it.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Lattice hash and lamports of some accounts.
+/// Sum of the lattice hashes and lamports of some accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateSum {
     pub lattice: LatticeHash,
@@ -40,33 +42,33 @@ impl StateSum {
     }
 }
 
-/// What was written, beside the frames.
+/// Result of the writing, besides frames.
 #[derive(Debug, Default)]
 pub struct Written {
     pub entries: Vec<Entry>,
-    /// Records and tombstones of the new archive, as they were written.
+    /// Sum of all records and tombstones in the new archive, computed from its bytes.
     pub written: StateSum,
-    /// Records of the old state that these replace.
+    /// Sum of the old state's records that they replace.
     pub outdated: StateSum,
-    /// Accounts that were written, and tombstones.
+    /// Number of records, without tombstones.
     pub records: u64,
     pub tombstones: u64,
 }
 
-/// The reading side of the writing.
+/// Input of the writing.
 pub struct Writing<'a> {
     /// Archives of the new state, newest first.
     pub new: &'a [Archive],
     pub old: &'a Archive,
     pub slots: SlotsBetween,
-    /// Where the storage map is in the new bank file.
+    /// Place of the storage map in the new bank file.
     pub places: BankPlaces,
     pub changes: &'a Changes,
     pub threads: usize,
     pub progress: &'a dyn Progress,
 }
 
-/// Slots for storages: above that of the old state, up to that of the new one.
+/// Range of slots for storages: above the old state's slot, up to that of the new one.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotsBetween {
     pub old: u64,
@@ -74,7 +76,7 @@ pub struct SlotsBetween {
 }
 
 impl Writing<'_> {
-    /// Reads and writes everything.
+    /// Reads the archives again, and writes all entries.
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<Written> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
@@ -111,7 +113,8 @@ fn read(
     read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }
 
-/// Collects records into storages, the first of which is of the new state's slot, each following one of the slot below.
+/// Collects records into storages. The first storage has the new state's slot, and each following
+/// one has the slot below.
 struct Storages<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
     slots: SlotsBetween,
@@ -159,9 +162,9 @@ impl Storages<'_, '_> {
         Ok(())
     }
 
-    /// Sums up the bytes that are going to be written.
+    /// Sums up the records in the buffer.
     fn sum(&self) -> StateSum {
-        /// Enough that several accounts are hashed at a time.
+        /// Number of records per task: enough to hash several accounts at a time.
         const RECORDS: usize = 1024;
         let records: Vec<_> = Records::new(&self.buffer).collect();
         let sums = || {
@@ -195,9 +198,9 @@ fn is_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. })
 }
 
-/// Visits an archive again, after all of it was found to be sound.
+/// Visits an archive again, after it was verified.
 struct Reread<'a> {
-    /// Records for the sink.
+    /// Records that the sink gets.
     wanted: &'a Marks,
     outdated: Option<&'a Outdated<'a>>,
     has_documents: bool,
@@ -215,7 +218,7 @@ impl<'a> Reread<'a> {
         Self { wanted, outdated, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
     }
 
-    /// Marked records of the storage that was begun last.
+    /// Marked records of the current storage.
     fn marks(&self) -> Option<&'a RoaringBitmap> {
         self.wanted.of_storage(self.state.lock().next_storage.checked_sub(1)?)
     }
@@ -244,7 +247,7 @@ impl Visitor for Reread<'_> {
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
             problem @ Problem::LostRecords { .. } => Err(problem.into_error()),
-            _ => Ok(()), // The first reading judged it.
+            _ => Ok(()), // The first reading has judged it.
         }
     }
 
@@ -257,7 +260,7 @@ impl Visitor for Reread<'_> {
     }
 }
 
-/// Sums up records of the old state that no longer count.
+/// Sums up outdated records of the old state.
 struct Outdated<'a> {
     marks: &'a Marks,
     sum: Mutex<StateSum>,
@@ -299,7 +302,7 @@ impl Drop for OutdatedWorker<'_> {
     }
 }
 
-/// Walks over the records of a storage, and passes those on that are marked.
+/// Walks over the records of a storage, and passes on those that are marked.
 #[derive(Default)]
 struct Walk<'a> {
     walker: RecordWalker,
@@ -335,7 +338,8 @@ impl RecordSink for Marked<'_, '_> {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-/// Copies documents and marked records of the new state; of marked records of the old one, writes tombstones.
+/// Copies documents and marked records of the new state. For marked records of the old state,
+/// writes tombstones instead.
 struct Wanted<'a, 'o, 'p, 'f> {
     output: &'o mut Storages<'p, 'f>,
     visitor: &'a Reread<'a>,
@@ -344,8 +348,8 @@ struct Wanted<'a, 'o, 'p, 'f> {
     walk: Walk<'a>,
 }
 
-/// A storage map without storages: their count. A bank file gets this one: that of the new state names storages that this archive
-/// does not have.
+/// An empty storage map, which consists of a count only. It replaces the new state's map, which
+/// names storages that the result does not have.
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
 impl Wanted<'_, '_, '_, '_> {
@@ -355,7 +359,7 @@ impl Wanted<'_, '_, '_, '_> {
         Some(places.storage_map..places.storage_map_end)
     }
 
-    /// The entry as it is written.
+    /// The entry as it will be written.
     fn entry_of(&self, entry: &Entry) -> Entry {
         let map_bytes = self.map_of(entry.kind).map_or(0, |map| map.end - map.start);
         let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);

@@ -1,4 +1,5 @@
-//! What a rebase will do, and the steps that do it: check, read both states, write, read back.
+//! Plans and executes a rebase: checks the input, reads both states, writes the archive, reads it
+//! back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
-/// A rebase whose archives are open, and make a pair as far as their bank files tell.
+/// A rebase whose archives are open, and fit together as far as their bank files tell.
 pub struct Plan<'a> {
     job: Job<'a>,
     sink: Sink<'a>,
     stopwatch: Stopwatch,
 }
 
-/// What all steps of rebasing need.
+/// Input of all steps.
 struct Job<'a> {
     options: &'a RebaseOptions,
     full: NamedArchive,
@@ -40,7 +41,7 @@ struct Job<'a> {
     progress: &'a dyn Progress,
 }
 
-/// Both states, read and checked, and what differs between them.
+/// Both states, read and checked, and their differences.
 struct Compared {
     old: BankFile,
     new: BankFile,
@@ -137,7 +138,7 @@ impl Job<'_> {
 
     fn announce(&self, input_bytes: u64) -> Result<()> {
         let mut steps: Vec<Step> = self.new_archives().rev().chain([&self.onto]).map(step_of).collect::<Result<_>>()?;
-        // How long the result becomes, nobody knows yet.
+        // The length of the result is not known yet.
         let read_back_bytes = 0;
         steps.extend([
             Step::new("Comparing", Some(0)),
@@ -171,7 +172,7 @@ impl Job<'_> {
         Ok(Compared { old, new, changes, spilled_bytes })
     }
 
-    /// Writes what changed, and checks that the old state and it add up to the new one.
+    /// Writes the differences, and checks that they and the old state add up to the new one.
     fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::Written)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
@@ -194,7 +195,7 @@ impl Job<'_> {
     }
 }
 
-/// Checks that the old state and what was written add up to the new one.
+/// Checks that the old state and the written records add up to the new state.
 fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &Written) -> Result<()> {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
     let mut sum = sum_of(old);
@@ -208,7 +209,7 @@ fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &Wr
         .with_hint("try again; if it happens again, suspect the disk or the memory"))
 }
 
-/// Opens a file once for all readings: what takes its path meanwhile does not count.
+/// Opens a file once for all readings, so that another file at its path is never read.
 fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
     match &archive.source {
         Some(_) => Ok(archive.clone()),
@@ -220,13 +221,13 @@ fn step_of(archive: &NamedArchive) -> Result<Step> {
     Ok(Step::new("Verifying", Some(archive.length_bytes()?)))
 }
 
-/// About how long the tar inside is.
+/// Estimated size of the uncompressed tar.
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.extension == Extension::Tar);
     Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
-/// Refuses states of which the second does not come after the first.
+/// Refuses a new state that does not come after the old one, or that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
@@ -246,13 +247,13 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Error for a new state whose documents, or rent epochs of vote accounts, Agave would not take.
+/// Error for a new state whose documents, or vote accounts' rent epochs, Agave would refuse.
 fn of_firedancer() -> Error {
     Error::usage("the new state is Firedancer's: what Agave needs for it is not in the archive")
         .with_hint("convert it with `recompress` first")
 }
 
-/// Verifies a state while its records are logged. Returns its bank file, and the number of the reading.
+/// Verifies a state and logs its records. Returns its bank file, and the number of the reading.
 fn read_state(
     log: &StateLog,
     full: &NamedArchive,
@@ -278,7 +279,7 @@ fn sum_of(bank: &BankFile) -> StateSum {
     StateSum { lattice: bank.lattice_hash.clone(), lamports: u128::from(bank.capitalization) }
 }
 
-/// Reads a written file before it gets its name. Its state was checked already, as a sum.
+/// Reads the written file back before it gets its name. Its state was checked before, by sums.
 fn read_back(sink: &OpenSink<'_>, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);

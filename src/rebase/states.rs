@@ -1,7 +1,8 @@
-//! Logs the accounts of two states, in 36 bytes for each record, while each state is verified.
+//! Logs the accounts of two states, in 36 bytes per record, while each state is verified.
 //!
-//! An item has the account's fingerprint, a hash of its contents and the place of its record. Both are keyed at random, so
-//! that nobody can make accounts up that share one; nothing of the result depends on them.
+//! An item has the account's fingerprint, a hash of its content, and the place of its record.
+//! Fingerprint and hash have random keys, so that nobody can make up accounts that share them. The
+//! result does not depend on the keys.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,10 +18,12 @@ use slotpress_read::{Batch, Fingerprint, Fingerprinter, LogItem, StateVisitor, S
 
 pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
-/// Two states of two archives at most, each read anew where an index turns out to be wrong.
+/// Limit on the number of readings: there are two states of at most two archives, and each is read
+/// again if an index turns out to be wrong.
 const READINGS_MAX: usize = 8;
 
-/// Bits of a place beside the storage's number: the number of the reading, and whether it is a tombstone.
+/// Number of bits in a place below the storage number: for the number of the reading, and the
+/// tombstone flag.
 const STORAGE_SHIFT: u32 = READINGS_MAX.ilog2() + 1;
 
 /// Records start at multiples of 8 bytes.
@@ -84,11 +87,12 @@ impl LogItem for StateItem {
 /// The log of both states.
 pub struct StateLog {
     printer: Fingerprinter,
-    /// A keyed hash of long standing, in a quarter of blake3's time for accounts. Hashes are never shown, so the key cannot be
-    /// learned, and an account that hashes like its predecessor cannot be made up.
+    /// Keyed hash of an account's content. HighwayHash is well tried, and takes a quarter of
+    /// blake3's time for accounts. Hashes are never shown, so nobody can learn the key, and nobody
+    /// can make up an account with the hash of its predecessor.
     content_hasher: HighwayHasher,
     pub items: VersionLog<StateItem>,
-    /// Number of the reading under way.
+    /// Number of the current reading.
     reading: AtomicU32,
     /// Slot of each storage, by reading and number.
     slots: [Mutex<Vec<u64>>; READINGS_MAX],
@@ -96,7 +100,8 @@ pub struct StateLog {
 }
 
 impl StateLog {
-    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free.
+    /// Creates a log that uses at most `memory_bytes`, and then spills to `spill_dir`, where
+    /// `room_bytes` must be free.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
         let mut key = [[0; 8]; 4];
         let random = Path::new("/dev/urandom");
@@ -113,7 +118,8 @@ impl StateLog {
         })
     }
 
-    /// Ends a state: what was read last is all of it. Returns the number of its reading.
+    /// Ends a state, all of which was read in the current reading. Returns the number of this
+    /// reading.
     pub fn end_state(&self) -> Result<usize> {
         if let Some(error) = self.error.lock().clone() {
             return Err(error);
@@ -126,8 +132,9 @@ impl StateLog {
         self.slots.get(reading).map(|slots| slots.lock().clone()).unwrap_or_default()
     }
 
-    /// Hashes what counts of an account. Clients compare vote accounts whole, also with a rent epoch that no hash covers: they
-    /// are the same in no two states.
+    /// Hashes the content of an account. Vote accounts get different hashes in the two states:
+    /// clients compare them whole, including a rent epoch that no hash covers, so they must always
+    /// be written.
     fn content_of(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
         let header = record.header;
         let difference = if header.owner == VOTE { reading + 1 } else { 0 };
@@ -155,7 +162,7 @@ impl StateVisitor for StateLog {
 struct LoggingWorker<'a> {
     log: &'a StateLog,
     reading: u32,
-    /// The last storage whose slot is noted.
+    /// Last storage whose slot was recorded.
     storage: Option<u32>,
     batch: Batch<StateItem>,
 }

@@ -1,7 +1,9 @@
-//! The full archive below an incremental one that is recompressed: it is read only to check the state that the two make up.
+//! The full archive below an incremental one that is recompressed. It is read only to check the
+//! state that the two make up.
 //!
-//! It is read after the incremental one, so that accounts which that holds need not be hashed again. Its index is not
-//! followed: what contradicts an index in the middle of the reading would have to be taken out of the sum again.
+//! It is read after the incremental one, so that accounts in both are not hashed twice. Its index
+//! is not used: if the content contradicted the index half-way, the accounts read so far would have
+//! to be subtracted again.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,18 +20,22 @@ use slotpress_read::{
 
 use super::plan::Job;
 
+/// The open full archive.
 pub struct Base {
     archive: Archive,
-    /// The slot on which the incremental archive builds.
+    /// Slot on which the incremental archive builds.
     slot: u64,
-    /// True if its bank file holds no stakes, as Firedancer wrote it: what goes on it in Agave goes on what is converted from it.
+    /// True if Firedancer wrote the archive, so that its bank file has no stakes. In Agave,
+    /// incremental archives then build on the archive that is converted from it.
     pub lacks_stakes: bool,
-    /// Dropped last: what looking at the first bytes brought into the page cache.
+    /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
+    /// before.
     _watch: Watch,
 }
 
 impl Base {
-    /// Opens it. The incremental archive, which builds on `base_slot`, must build on it, as far as names tell.
+    /// Opens the full archive, and checks by names that the incremental one, whose base is
+    /// `base_slot`, builds on it.
     pub fn open(path: &Path, base_slot: u64, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
         let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
@@ -43,7 +49,8 @@ impl Base {
         self.archive.length_bytes()
     }
 
-    /// Adds its accounts to the state, and judges it, and what the incremental archive's storage map says of its storages.
+    /// Adds its accounts to the state check, applies the rules to it, and checks the incremental
+    /// archive's storage map against its storages.
     pub fn add_to(&self, state: &StateCheck, newest: &Newest<'_>, job: Job<'_>) -> Result<()> {
         self.read(state, newest, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
@@ -62,11 +69,12 @@ impl Base {
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
-        // Where the full archive has no map, its storages may be others than those that the newer map names: Firedancer's are.
+        // If the full archive has no map, its storages may differ from those in the newer map:
+        // Firedancer's do.
         judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
     }
 
-    /// Reads those of its storages again that are wanted, the first of which has the number `first_storage`.
+    /// Reads wanted storages again. The archive's first storage has the number `first_storage`.
     pub fn read_again(
         &self,
         first_storage: u32,
@@ -81,6 +89,7 @@ impl Base {
     }
 }
 
+/// Content of the incremental archive.
 pub struct Newest<'a> {
     pub bank: &'a BankFile,
     pub storages: &'a [(u64, u64)],

@@ -1,7 +1,8 @@
-//! An archive of Firedancer's into one that Agave loads: what becomes of each entry.
+//! Converts an archive of Firedancer to one that Agave loads: decides how each entry is changed.
 //!
-//! What its accounts tell ([`conversion`](slotpress_read::conversion)) goes into the bank file, which comes before them. So the
-//! source is read twice: here for what they tell, and then as ever, with the entries changed on their way.
+//! The bank file needs facts from the accounts ([`conversion`](slotpress_read::conversion)), but
+//! comes before them. So the source is read twice: here to collect these facts, and then to write
+//! the result with changed entries.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -25,20 +26,22 @@ use super::input::Input;
 use super::plan::Job;
 use super::reading::Decoded;
 
-/// What becomes of an entry.
+/// How an entry is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     Keep,
-    /// An empty storage, which is left out.
+    /// Leave out an empty storage.
     Omit,
+    /// Write the content as a part of another storage.
     Storage(StoragePart),
+    /// Write a new bank file.
     BankFile(Entry),
-    /// The status cache gets slots in front.
+    /// Insert slots at the beginning of the status cache.
     StatusCache(Entry),
 }
 
 impl Treatment {
-    /// The entry of the result in which the content of `entry` goes.
+    /// Entry of the result that gets the content of `entry`.
     pub fn entry(self, entry: &Entry) -> Option<Entry> {
         match self {
             Self::Keep => Some(*entry),
@@ -47,31 +50,33 @@ impl Treatment {
         }
     }
 
-    /// The same, if it begins with that content.
+    /// Same as [`Self::entry`], but only if the content is the beginning of that entry.
     pub fn begun(self, entry: &Entry) -> Option<Entry> {
         self.entry(entry).filter(|_| !matches!(self, Self::Storage(StoragePart { begins: false, .. })))
     }
 }
 
+/// Treatment of all entries of an archive.
 #[derive(Debug)]
 pub struct Conversion {
     path: PathBuf,
     source: Vec<Entry>,
     treatments: Vec<Treatment>,
     pub rent_epochs: RentEpochPlaces,
-    /// `None` if the archive is to stay Firedancer's.
+    /// New bank file; `None` if the result is for Firedancer too.
     pub bank: Option<RebuiltBank>,
-    /// Bytes that replace the first 8 of the status cache, a count of slots.
+    /// Replacement for the first 8 bytes of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
     pub outcome: StateOutcome,
 }
 
-/// The rent epochs that vote accounts get, in ascending order; the number of a storage is that of its entry.
+/// Rent epochs for vote accounts, in the order of their places. Storages have the numbers of their
+/// entries.
 #[derive(Debug, Default)]
 pub struct RentEpochPlaces(Vec<RentEpochPlace>);
 
 impl RentEpochPlaces {
-    /// Puts the rent epochs of vote accounts into a piece of an entry's content.
+    /// Writes rent epochs into a piece of an entry's content.
     pub fn put<'b>(&self, number: u32, offset_bytes: u64, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         let mut bytes = Cow::Borrowed(bytes);
         let end = offset_bytes + bytes.len() as u64;
@@ -87,7 +92,10 @@ impl RentEpochPlaces {
 }
 
 impl Conversion {
-    /// Returns the treatment of an entry; an error if the survey saw another entry with this number.
+    /// Returns the treatment of an entry.
+    ///
+    /// # Errors
+    /// The first reading saw another entry with this number.
     pub fn treatment(&self, number: u32, entry: &Entry) -> Result<Treatment> {
         let known = self.source.get(number as usize).zip(self.treatments.get(number as usize));
         let known = known.filter(|(surveyed, _)| *surveyed == entry);
@@ -111,12 +119,13 @@ pub fn not_possible() -> Error {
 }
 
 impl Job<'_> {
-    /// Reads a source of Firedancer's for what its accounts tell, and checks its state; `None` for an archive that is not
-    /// Firedancer's, or that is to stay as it is. One that stays Firedancer's gets the slots that newer versions want, if it
-    /// `is_convertible`: source and result are files, and the state is checked.
+    /// Reads an archive of Firedancer, checks its state, and decides how its entries are changed.
+    /// Returns `None` if the archive is not Firedancer's, or need not be changed. An archive that
+    /// stays Firedancer's gets the slots that newer versions need, if it `is_convertible`: source
+    /// and result are files, and the state is checked.
     ///
     /// # Errors
-    /// The source is damaged; something that Agave asks for cannot be had of it.
+    /// The source is damaged, or lacks something that Agave needs.
     pub fn survey(self, input: &Input<'_>, written: Option<&Path>, is_convertible: bool) -> Result<Option<Conversion>> {
         let Input::File { archive, .. } = input else { return Ok(None) };
         let placed = |error: Error| match error.kind() {
@@ -150,7 +159,8 @@ impl Job<'_> {
             records: Some(&records),
             contents: Surveyed::default(),
         };
-        // In order, and not by an index: what contradicts it in the middle would have to be taken out of the sums again.
+        // Reads in order, without the index: if the content contradicted the index half-way, the
+        // accounts read so far would have to be subtracted again.
         let pass = Pass::new(options.encoding.threads, progress);
         let mut read = read_in_order(archive.stream(progress), &pass, &reader, &mut NoEntrySink)?;
         let judged = reader.rules.finish(archive, &mut read)?;
@@ -204,8 +214,8 @@ impl Job<'_> {
         Ok(Conversion { path, source: entries, treatments, rent_epochs, bank, status_cache_front, outcome })
     }
 
-    /// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
-    /// of one of Firedancer's.
+    /// Rent epochs of the vote accounts in an incremental archive of Agave that builds on the full
+    /// one of `base_slot`; empty for an archive of Firedancer.
     fn rent_epochs_of(self, path: &Path, base_slot: u64) -> Result<RentEpochs> {
         let (options, progress) = (self.options, self.progress);
         let read = || {
@@ -218,7 +228,8 @@ impl Job<'_> {
     }
 }
 
-/// What becomes of each entry; of a storage, what part of which it is, if it is not kept.
+/// Decides how each entry is changed. `parts` has an item per entry: the part that a storage
+/// becomes, `None` if it is kept or is another entry.
 fn treatments(
     entries: &[Entry],
     parts: Vec<Option<StoragePart>>,
@@ -259,7 +270,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However a content comes in pieces.
+        /// The result does not depend on how the content is cut into pieces.
         #[test]
         fn rent_epochs_are_put_in_their_places(
             gaps in proptest::collection::vec(1u64..4, 0..6),

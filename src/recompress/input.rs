@@ -1,4 +1,4 @@
-//! Source of a recompression: a file, or a stream without a name.
+//! The source of a recompression: a file, or a stream without a name.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -15,7 +15,8 @@ use super::{RecompressOptions, Source};
 pub enum Input<'a> {
     File {
         archive: Box<Archive>,
-        /// Dropped last. Removes pages of the first bytes from the page cache if they were not there before.
+        /// Dropped last. Removes pages of the first bytes from the page cache if they were not
+        /// there before.
         _watch: Watch,
     },
     Stream {
@@ -32,7 +33,7 @@ impl<'s> Input<'s> {
         match source {
             Source::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
-                // The file is read in order; the index tells what it must contain.
+                // The file is read in order. The index tells what it must contain.
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -57,7 +58,7 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// What it is in a pair.
+    /// Path and name for the check of a pair.
     pub fn member(&self) -> Member<'_> {
         match self {
             Self::File { archive, .. } => (archive.path(), archive.name.as_ref()),
@@ -65,7 +66,7 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// The end of a file that slotpress made.
+    /// Index and hashes of a file, if it has them.
     pub fn tail(&self) -> Option<&Tail> {
         match self {
             Self::File { archive, .. } => archive.tail.as_ref(),

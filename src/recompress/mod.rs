@@ -1,8 +1,9 @@
-//! Archive to archive, in one pass over a stream: decode, check, cut into frames anew, compress, publish.
+//! Recompresses an archive in one pass: decodes it, checks it, cuts it into new frames, compresses
+//! them, and publishes the result.
 //!
-//! A running validator's state cannot be read from outside, but the archives that it writes can. The result is, byte
-//! for byte, what archiving the same entries in the same order would give. Nothing gets its name unless the whole
-//! source was sound and is what its name says.
+//! The state of a running validator cannot be read from outside, but the archives that it writes
+//! can. The result is, byte for byte, what archiving the same entries in the same order would give.
+//! It gets its name only if the whole source is valid and matches its own name.
 
 mod base;
 mod convert;
@@ -33,43 +34,46 @@ use crate::recompress::plan::Plan;
 #[derive(Debug)]
 pub enum Source {
     File(PathBuf),
-    /// A pipe, a terminal or a file, which has no name to check its content against. A wait for its bytes ends when
-    /// the reader has ended.
+    /// A pipe, a terminal or a file. It has no name with which its content could be compared. A
+    /// wait for its bytes ends when the reader has ended.
     Stream(File),
 }
 
-/// Options for [`recompress()`]. The default is zstd level 1, all cores, the state checked.
+/// Options for [`recompress()`]. The default is zstd level 1, all cores, and a check of the state.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 pub struct RecompressOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
-    /// The base slot of an incremental archive that comes without a name.
+    /// Base slot of an incremental archive that has no name.
     #[setters(into)]
     pub base_slot: Option<u64>,
-    /// The full archive below an incremental one. It is read only to check the state that the two make up.
+    /// The full archive below an incremental one. It is read only to check the state that the two
+    /// make up.
     #[setters(into)]
     pub base: Option<PathBuf>,
-    /// Make of an archive of Firedancer's one that Agave loads. It is read twice, and so must be a file; so must the result,
-    /// which is verified before it gets its name. Others are recompressed as ever.
+    /// Converts an archive of Firedancer to one that Agave loads. The source must be a file,
+    /// because it is read twice. The result must be one, because it is verified before it gets its
+    /// name. Other archives are recompressed as usual.
     pub for_agave: bool,
-    /// The incremental archive of Agave's that is to go on a full one of Firedancer's, for that: vote accounts get the rent
-    /// epochs that it expects. Without it, they get those of mainnet.
+    /// For a conversion: Agave's incremental archive that will be used with the converted full one.
+    /// Vote accounts get the rent epochs that it expects; without it, they get those of mainnet.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// The chain's `genesis.bin`, for that: Firedancer does not keep the time of a slot of a cluster that began with another
-    /// than the known ones have.
+    /// For a conversion: the chain's `genesis.bin`. Needed if the cluster began with another time
+    /// per slot than the known clusters, because Firedancer does not keep it.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// Checks made while the archive is read.
+    /// Checks that are made while the archive is read.
     pub check: CheckOptions,
 }
 
+/// Result of [`recompress()`].
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {
-    /// The new archive; `None` when it went into a stream.
+    /// Path of the new archive; `None` if it was written to a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     #[serde(flatten, serialize_with = "name_and_parts")]
@@ -80,7 +84,7 @@ pub struct RecompressReport {
     pub output_bytes: u64,
     #[serde(flatten)]
     pub frames: FrameTotals,
-    /// Root over the frame hashes; `None` for other formats than zstd, which have none.
+    /// Root of the frame hashes; `None` for other formats than zstd, which have none.
     pub root: Option<Root>,
     #[serde(flatten)]
     pub assurance: Assurance,
@@ -93,9 +97,12 @@ pub struct RecompressReport {
 /// Recompresses an archive into a sink.
 ///
 /// # Errors
-/// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; of
-/// [`ErrorKind::Usage`] for a stream into a stream, unless [`CheckMode::Frames`](slotpress_read::CheckMode::Frames) asks to go without the state; an incremental
-/// archive without its full one, with the same exception; a disk that fails or is full. Nothing gets an archive's name then; a stream may have got a part of it.
+/// [`ErrorKind::Damaged`] if the source is not valid to its end, or does not match its name.
+/// [`ErrorKind::Usage`] for a stream into a stream, or an incremental archive without its full one,
+/// unless
+/// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames) skips the check of the state. Also
+/// fails if the disk fails or is full. After an error, nothing gets an archive's name; a stream may
+/// have received a part of the archive.
 pub fn recompress<'a>(
     source: Source,
     sink: Sink<'a>,
@@ -106,7 +113,7 @@ pub fn recompress<'a>(
     let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
     let recompressed = Plan::new(source, sink, options, &wish, progress).and_then(|plan| plan.execute(&is_unwanted));
     recompressed.map_err(|error| match error.kind() {
-        // A wait that the user ended is not a fault of the pipe.
+        // If the user ended a wait, the pipe is not at fault.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,
     })

@@ -1,4 +1,4 @@
-//! What a recompression will do, and the steps that do it: check, plan, write, read back.
+//! Plans and executes a recompression: checks the input, writes the archive, reads it back.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -24,10 +24,12 @@ use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Place, Sink};
 use crate::archive::writer::{ArchiveWriter, Written, storages_and_tar_bytes};
 
-/// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
+/// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
+/// their tar at best.
 const RATIO_MAX: u64 = 8;
 
-/// A recompression whose sources are open, and of which is known that it may be made.
+/// A recompression whose sources are open, and have passed all checks that can be made before
+/// reading.
 pub struct Plan<'a, 's> {
     options: &'a RecompressOptions,
     input: Input<'a>,
@@ -35,17 +37,18 @@ pub struct Plan<'a, 's> {
     base: Option<Base>,
     base_slot: Option<u64>,
     checks_state: bool,
-    /// True if an archive of Firedancer's may be changed: source and result are files, and the state is checked.
+    /// True if an archive of Firedancer may be changed: source and result are files, and the state
+    /// is checked.
     is_convertible: bool,
     sink: Sink<'s>,
-    /// The name of the result; that of a stream is known at its end.
+    /// Name of the result; `None` for a source without a name, until it was read.
     name: Option<ArchiveName>,
     workers: usize,
     stopwatch: Stopwatch,
     progress: &'s dyn Progress,
 }
 
-/// What all steps of recompressing need.
+/// Input of all steps.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     pub options: &'a RecompressOptions,
@@ -54,7 +57,7 @@ pub struct Job<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// What was written.
+/// Result of the writing.
 struct Made {
     decoded: Decoded,
     storages: u64,
@@ -63,7 +66,8 @@ struct Made {
 }
 
 impl<'a, 's> Plan<'a, 's> {
-    /// Checks what can be checked before the source is read. `wish` can interrupt waiting for a stream.
+    /// Checks what can be checked before the source is read. `wish` can interrupt waiting for a
+    /// stream.
     pub fn new(
         source: Source,
         sink: Sink<'s>,
@@ -105,8 +109,8 @@ impl<'a, 's> Plan<'a, 's> {
         })
     }
 
-    /// Writes the archive, reads it back where it was converted, and gives it its name. `is_unwanted` becomes true once the rest
-    /// of a stream is not wanted.
+    /// Writes the archive, reads it back if it was converted, and gives it its name. Sets
+    /// `is_unwanted` once the rest of a stream is not needed.
     pub fn execute(self, is_unwanted: &AtomicBool) -> Result<RecompressReport> {
         let Self { options, mut input, base, base_slot, checks_state, is_convertible, progress, workers, .. } = self;
         let job = Job { options, base: base.as_ref(), base_slot, progress };
@@ -115,7 +119,7 @@ impl<'a, 's> Plan<'a, 's> {
         let conversion = job.survey(&input, sink.file_path(), is_convertible)?;
         let conversion = conversion.as_ref();
         job.announce(&input, workers);
-        // What is made anew is verified as a whole.
+        // A converted archive is verified as a whole instead.
         let state = (checks_state && conversion.is_none())
             .then(|| job.new_state_check(&input, sink.file_path(), false))
             .transpose()?;
@@ -194,7 +198,10 @@ impl Job<'_> {
         Ok(Made { decoded, storages, tar_bytes, written })
     }
 
-    /// Warns of what no client, or not every one, loads; fails if Agave was asked for and does not.
+    /// Warns if some or all clients would not load an archive or entry.
+    ///
+    /// # Errors
+    /// The result should be for Agave, but only Firedancer loads it.
     fn judge_kind(self, decoded: &Decoded, conversion: Option<&Conversion>, input: &Input<'_>) -> Result<()> {
         let Self { options, progress, .. } = self;
         if decoded.left_out > 0 {
@@ -220,8 +227,8 @@ impl Job<'_> {
     }
 }
 
-/// Refuses a source and a sink between which the checks that are asked for cannot be made. Returns whether an archive of
-/// Firedancer's may be changed on the way.
+/// Refuses a source and sink with which the requested checks cannot be made. Returns true if an
+/// archive of Firedancer may be changed.
 fn check_ways(
     source: &Source,
     place: &Place<'_>,
@@ -248,8 +255,8 @@ fn check_ways(
     Ok(is_convertible)
 }
 
-/// Refuses a directory that has no room for half of the source, and warns of one that has none for all of it: how long the
-/// result becomes is known at the end.
+/// Refuses a directory that has no room for half of the source, and warns if it has no room for all
+/// of it. The length of the result is known only at the end.
 fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
     Space::new(dir, source_bytes / 2)?.check()?;
     if let Err(error) = Space::new(dir, source_bytes)?.check() {
@@ -258,8 +265,8 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
     Ok(())
 }
 
-/// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it, or the
-/// newest Firedancer.
+/// Verifies a converted archive before it gets its name. All versions of Agave that run today must
+/// load it or, if it stays Firedancer's, the newest Firedancer.
 fn verify_converted(
     sink: &OpenSink<'_>,
     name: &ArchiveName,
@@ -276,7 +283,7 @@ fn verify_converted(
     read_back_archive_on(&check, &archive, base.as_ref(), clients, options.encoding.threads, progress).map(drop)
 }
 
-/// The slot that the source builds on, as its name or the options tell.
+/// Slot on which the source builds, from its name or the options.
 fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u64>> {
     let name = match source {
         Source::File(path) => ArchiveName::from_path(path),

@@ -1,4 +1,4 @@
-//! The decoding side: the source is decoded, checked, and put into frames anew.
+//! Decodes the source, checks it, and cuts it into new frames.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,24 +19,26 @@ use super::input::Input;
 use super::plan::Job;
 use crate::archive::reframe::FramesOut;
 
+/// Facts of a source that was read to its end.
 pub struct Decoded {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
     pub map: Vec<StorageMapItem>,
     pub input_bytes: u64,
+    /// Number of empty storages that were left out.
     pub left_out: u64,
-    /// True if Firedancer wrote it, or what it was recompressed from.
+    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_of_firedancer: bool,
 }
 
-/// The decoding side: turns the source into frames of tar.
+/// Turns the source into frames of tar.
 pub struct Reading<'a> {
     pub job: Job<'a>,
     pub threads: usize,
     pub state: Option<&'a StateCheck>,
-    /// Treatment of each entry if the archive is converted; else entries are kept.
+    /// Treatment of each entry; `None` to keep all entries.
     pub conversion: Option<&'a Conversion>,
-    /// Counts what is read.
+    /// Progress of the reading.
     pub reads: &'a dyn Progress,
 }
 
@@ -57,7 +59,8 @@ impl Reading<'_> {
             }
             Some(event)
         });
-        // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
+        // Decoding is two to three times as fast as compressing. So half of the workers can keep
+        // up, and need only half of the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let mut reframing = Reframing { frames, conversion: self.conversion, treatment: Treatment::Omit, number: 0 };
         let stream = input.stream(&options.encoding.io_policy, self.job.progress);
@@ -73,7 +76,7 @@ impl Reading<'_> {
         Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
     }
 
-    /// Without the state, the index is what tells that nothing is missing.
+    /// Checks that no entry is missing, by the index. If the state is checked, that shows it.
     fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
@@ -102,8 +105,8 @@ impl Reading<'_> {
     }
 }
 
-/// The entries, in their order, without empty storages, which no client loads. Their contents go to the one sink of the loop
-/// that reads in order.
+/// Entries in their order, without empty storages, which no client loads. Their contents go to the
+/// sink of the loop that reads in order.
 #[derive(Default)]
 struct KeptEntries(Mutex<Vec<Entry>>);
 

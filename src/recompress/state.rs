@@ -1,4 +1,4 @@
-//! The state of what is recompressed: when it is checked, and where superseded records are read again.
+//! Checks the state of a recompressed archive, and chooses where superseded records are read again.
 
 use std::path::Path;
 
@@ -14,8 +14,9 @@ use super::plan::Job;
 use super::reading::Decoded;
 
 impl Job<'_> {
-    /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
-    /// programs put what is temporary. Firedancer's archives lack rent epochs.
+    /// Prepares a check of the state. What does not fit in memory is spilled beside the output, or
+    /// to the system's temporary directory if the output is a stream. Archives of Firedancer lack
+    /// rent epochs.
     pub fn new_state_check(
         self,
         input: &Input<'_>,
@@ -30,8 +31,9 @@ impl Job<'_> {
         Ok(check.without_rent_epochs(is_of_firedancer || self.base.is_some_and(|base| base.lacks_stakes)))
     }
 
-    /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
-    /// `written_file` where there is one, from the source where only that is one; and compares.
+    /// Finishes the check after the source was read. Reads the full archive, if there is one. Reads
+    /// superseded records again, from the written file or, if there is none, from the source. Then
+    /// compares the state with the bank file.
     pub fn finish_state(
         self,
         mut state: StateCheck,
@@ -47,7 +49,7 @@ impl Job<'_> {
             state.everything_so_far_is_newer(threads)?;
             base.add_to(&state, &Newest { bank: &decoded.bank, storages: &storages, map: &decoded.map }, self)?;
         }
-        // Storages that were left out shift the numbers of the others.
+        // If storages were left out, those in the written file have other numbers.
         let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
@@ -57,13 +59,13 @@ impl Job<'_> {
             progress.stage("Subtracting", None);
             let records = state.pass(task);
             if wanted.iter().any(|number| *number < first_of_base) {
-                // Index and superseded records are read by pieces that share pages.
+                // Pieces of the index and of superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
                     Some(file) => {
                         Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.encoding.io_policy)?
                     }
-                    // A source is not known to be indexed rightly; what was just written is.
+                    // The index of the written file is right; that of a source may be wrong.
                     None => Archive::open(&path, IndexPolicy::Ignore, &options.encoding.io_policy)?,
                 };
                 read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
@@ -81,7 +83,8 @@ fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
     }
 }
 
-/// Refuses what could not be checked before it is too late: bytes in a pipe cannot be read again, or taken back.
+/// Error for a stream into a stream: its state could be checked only when the bytes have left
+/// through the pipe, where they can neither be read again nor taken back.
 pub fn pipe_to_pipe() -> Error {
     Error::usage("a stream into a stream cannot be checked: what was written to a pipe cannot be taken back")
         .with_hint(Hint::WriteIntoDirectory)
