@@ -1,14 +1,15 @@
-//! Assigns each entry of one or two archives to an accounts path and a name, without touching files.
+//! Assigns each entry of one or two archives to an accounts path and a name. Pure.
 
 use std::collections::HashSet;
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
 
-/// Ids at and above this are given anew: a validator counts up from the largest id that it finds, and must not reach
-/// 2^32.
+/// Storages with this id or a larger one get a new id: a validator counts up from the largest id
+/// that it finds, and must not reach 2^32.
 const ID_MAX: u32 = 1 << 31;
 
+/// Where an entry goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     Nothing,
@@ -18,11 +19,15 @@ pub enum Destination {
     Storage(AssignedStorage),
 }
 
+/// A storage with its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedStorage {
     pub slot: u64,
+    /// Id on disk.
     pub id: u32,
+    /// Id in the archive.
     pub archive_id: u32,
+    /// Number of the accounts path.
     pub root: u16,
     pub content_bytes: u64,
 }
@@ -33,7 +38,8 @@ impl AssignedStorage {
     }
 }
 
-/// Assigns every entry, archive after archive; the rules have checked that the entry may be in an archive.
+/// Assigns entries, archive after archive. The rules must have checked that the entry may be in an
+/// archive.
 #[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
@@ -44,7 +50,8 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    /// Spreads storages over `roots` accounts paths, and makes ids unique; or, with `keeps_ids`, leaves ids alone.
+    /// Creates an assigner that spreads storages over `roots` accounts paths. It makes ids unique,
+    /// unless `keeps_ids` is set.
     pub fn new(roots: u16, keeps_ids: bool) -> Self {
         Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
@@ -84,7 +91,7 @@ impl Assigner {
         id
     }
 
-    /// Every storage so far, in the order of the archives.
+    /// All storages so far, in the order of the archives.
     pub fn storages(&self) -> &[AssignedStorage] {
         &self.storages
     }
@@ -105,7 +112,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever ids the archives hold, those on disk are unique, small, and kept where possible.
+        /// Ids on disk are unique and small, whatever ids the archives have. Ids are kept where
+        /// possible.
         #[test]
         fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), roots in 1u16..4) {
             let mut assigner = Assigner::new(roots, false);
@@ -116,7 +124,7 @@ mod tests {
                 prop_assert!(root < roots && id < ID_MAX);
                 prop_assert!(seen.insert(id));
                 if *archive_id < ID_MAX && !ids[..slot].contains(archive_id) && id != *archive_id {
-                    // Only an id that was given to another storage before may be refused.
+                    // An id is changed only if another storage has got it before.
                     prop_assert!(ids[..slot].iter().any(|other| *other >= ID_MAX || ids[..slot].iter().filter(|id| *id == other).count() > 1));
                 }
             }

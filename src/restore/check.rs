@@ -1,4 +1,4 @@
-//! What is checked of an archive when it is unpacked, and of the state when all are.
+//! Checks of each archive after it was unpacked, and of the state after all were.
 
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::{BankFile, Genesis, StorageMapItem};
@@ -14,7 +14,8 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 use crate::restore::{RestoreLayout, RestoreTarget};
 
 impl Opened {
-    /// Checks whether it goes on the full archive that was unpacked before it. Returns the slot of that.
+    /// Checks that it builds on the full archive that was unpacked before it. Returns the slot of
+    /// the latter.
     pub fn check_base(&self, full: Option<&Unpacked>) -> Result<Option<u64>> {
         let base_slot = full.map(|full| full.bank.slot).or(self.archive.base_slot());
         check_base(self.archive.base_slot(), base_slot)?;
@@ -26,7 +27,7 @@ impl Opened {
 }
 
 impl Unpacked {
-    /// Checks what is known of an archive when all of it has been read; `next` is the one that was given after it.
+    /// Checks an archive after all of it was read. `next` is the archive that was given after it.
     pub fn check(
         &self,
         opened: &Opened,
@@ -47,7 +48,7 @@ impl Unpacked {
 }
 
 impl Unpacker<'_> {
-    /// Checks the state that all archives make up, where it is to be checked.
+    /// Checks the combined state of all archives, if that was requested.
     pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
         let (options, progress) = (self.run.options, self.run.progress);
         let outcome = match &self.state {
@@ -68,8 +69,8 @@ impl Unpacker<'_> {
     }
 }
 
-/// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
-/// ends. One that cannot be read is the validator's to judge.
+/// Refuses an archive of another chain than that of the ledger's genesis, if the ledger has one:
+/// Agave compares the two, and would end. A genesis that cannot be read is left to the validator.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
     match Genesis::read(&path) {
@@ -81,18 +82,19 @@ fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     }
 }
 
-/// Checks an archive's storages, with those of the full one below it, against its storage map.
+/// Checks the storage map of an archive against its storages and those of the full archive below
+/// it.
 fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // Such a map may name these storages; not Firedancer's, whose ids differ.
+    // The map can name storages of the full archive, unless that is Firedancer's, whose ids differ.
     let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
     judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }
 
-/// True if an archive without a telling name is incremental: all storages that its map names but it lacks are older
-/// than those it holds.
+/// True if an archive whose name does not tell is incremental: all storages that its map names and
+/// that it lacks are older than those that it has.
 fn is_incremental(archive: &Unpacked) -> bool {
     let Some((_, map)) = &archive.judged.bank else { return false };
     let held = archive.judged.entries.storages();

@@ -1,4 +1,4 @@
-//! Archives in formats that Agave does not read: from what was unpacked, one is made that it does.
+//! Makes an archive that Agave reads from an unpacked one whose format Agave does not read.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ use crate::restore::unpack::Unpacked;
 use crate::restore::{RestoreTarget, Run};
 
 impl Run<'_> {
-    /// Makes the archive that Agave reads, where that is not the one that was unpacked; still without its name. Returns it with
-    /// the format of its name.
+    /// Makes an archive that Agave reads, if the unpacked one is not. It has no name yet. Returns
+    /// it with the extension for its name.
     pub fn make(
         self,
         opened: Opened,

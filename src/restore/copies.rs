@@ -1,4 +1,5 @@
-//! The archives' ways into the archives directory: cloned, copied, made, downloaded there, or there already.
+//! Brings archives into the archives directory: by cloning, copying, making or downloading them, or
+//! by leaving them there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,36 +15,40 @@ use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
 
 use crate::restore::input::Opened;
 
+/// Where an archive comes from.
 #[derive(Debug)]
 pub enum Origin {
     File,
-    /// Being downloaded to a file in the archives directory, which stays there even if the restore fails.
+    /// A download to a file in the archives directory, which stays there even if the restore fails.
     Fetched(Arc<dyn Publishable>),
-    /// Being written to a temporary file there.
+    /// Standard input, which is saved to a temporary file in the archives directory.
     Arriving(Unpublished),
 }
 
-/// The way of an archive into the archives directory.
+/// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum Way {
-    /// A tree is unpacked, beside which no archive is kept.
+    /// Not at all: beside an unpacked tree, no archive is kept.
     Nowhere,
     /// It lies there already.
     Stays,
-    /// Cloned by the file system, or arrived there.
+    /// It was cloned by the file system, or saved there from standard input.
     Cloned(Unpublished),
-    /// Downloaded into the archives directory, where it stays whatever happens.
+    /// It was downloaded there, and stays whatever happens.
     Fetched(Arc<dyn Publishable>),
-    /// Copied, when everything else is written.
+    /// It will be copied after everything else was written.
     Copied(Unpublished, File),
-    /// To be made of what is unpacked, in a format that Agave reads; the download goes afterwards.
+    /// It will be made from the unpacked files, in a format that Agave reads. A download is removed
+    /// then.
     ToMake(Option<Arc<dyn Publishable>>),
+    /// It was made, and has no name yet.
     Made(Unpublished, Option<Arc<dyn Publishable>>),
 }
 
 impl Way {
-    /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
-    /// hard link: Firedancer aborts on one, and reuses the inode later.
+    /// Chooses the way of an archive into `dir`. Clones it if the file system can; otherwise it
+    /// will be copied later. Never makes a hard link: Firedancer aborts on one, and reuses the
+    /// inode later.
     pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>) -> Result<Self> {
         let path = archive.path();
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
@@ -65,22 +70,26 @@ impl Way {
         })
     }
 
-    /// True for a download, which a failed restore leaves in place, so that it is not fetched again.
+    /// True for a download. A failed restore leaves it in place, so that it is not fetched again.
     pub fn is_download(&self) -> bool {
         matches!(self, Self::Fetched(_))
     }
 }
 
 impl Opened {
+    /// Number of bytes that will be written to the archives directory for it.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             Way::Nowhere | Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
-            // Made anew, it is hardly larger than it was.
+            // An archive that is made is hardly larger than its source.
             Way::Copied(..) | Way::ToMake(_) | Way::Made(..) => self.archive.length_bytes(),
         }
     }
 
-    /// Copies what was not cloned, and gives the archive its name and its owner.
+    /// Copies the archive if that is left to do, and gives it its name and owner.
+    ///
+    /// # Errors
+    /// There is another archive of this name, or the disk fails.
     pub fn place(
         self,
         name: &ArchiveName,
@@ -98,7 +107,7 @@ impl Opened {
             }
             Ok(PlacedArchive { path, name: file_name, new, made_of: None })
         };
-        // Another archive of this name is not replaced.
+        // An existing archive of this name is never replaced.
         let is_there = |source: File, source_path: &Path| {
             if dir.found(&name_there)?.is_none() {
                 return Ok(false);
@@ -147,21 +156,24 @@ impl Opened {
     }
 }
 
+/// An archive under its final name.
 pub struct PlacedArchive {
     pub path: PathBuf,
     pub name: String,
+    /// The file, if it did not exist under this name before.
     pub new: Option<Found>,
-    /// The download that it was made of, which is of no use when the ledger is complete.
+    /// Download from which it was made. It is of no use once the ledger is complete.
     pub made_of: Option<Arc<dyn Publishable>>,
 }
 
-/// True if Agave reads this compression: it needs such an archive to boot.
+/// True if Agave reads this compression. It needs such an archive to boot.
 fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
 
+/// Compares two files byte for byte.
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
-    /// Large enough for disks, small enough for a buffer.
+    /// Length of a read: large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
     let (mut piece, mut of_other, mut offset_bytes) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES], 0);
     loop {
@@ -209,7 +221,7 @@ fn is_dir(path: &Path, dir: &Found) -> bool {
     fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (dir.device, dir.inode))
 }
 
-/// Finds the subdirectory `remote`, where Agave puts downloads.
+/// Finds the subdirectory `remote`, to which Agave downloads archives.
 fn remote(dir: &KeptDir) -> Option<Found> {
     rustix::fs::statat(dir, "remote", rustix::fs::AtFlags::empty()).ok().map(Found::from)
 }

@@ -1,8 +1,8 @@
-//! Preview of a restore: all checks that precede writing, and the bytes that it would write, by the index or by a
-//! sample.
+//! Previews a restore: makes all checks that precede writing, and tells how many bytes it would
+//! write, from the index or from a sample.
 //!
-//! Missing directories are made for the checks and removed again. Remains of a killed restore are removed, as by a
-//! restore.
+//! Missing directories are created for the checks, and removed again. Remains of a killed restore
+//! are removed, as a restore would do.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,11 @@ use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judg
 
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
-/// Size of the sample in bytes of archive: beyond bank file and status cache of any cluster, and quick to read.
+/// Size of the sample in compressed bytes: longer than bank file and status cache of any cluster,
+/// and quick to read.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// What a restore would read and write.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -25,6 +27,7 @@ pub struct RestorePreview {
     pub archives: Vec<ArchiveToRestore>,
     /// Bytes that would be written, and free bytes, per file system.
     pub space: Vec<Space>,
+    /// Paths of an existing state and of archives that would be moved aside or deleted.
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
 }
@@ -36,27 +39,29 @@ pub struct RestorePreview {
 pub struct ArchiveToRestore {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// Slot and hash, if the file has an archive's name; those of a file with another name are known when it is read.
+    /// Slot and hash, if the file has an archive's name. Otherwise they are known only when it is
+    /// read.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
     pub length_bytes: u64,
     pub unpacked_bytes: u64,
-    /// True if that is known from the index; false if it is estimated from a sample.
+    /// True if `unpacked_bytes` is known from the index; false if it is estimated from a sample.
     pub is_exact: bool,
 }
 
 impl RestorePlan {
-    /// Returns what executing the plan would read and write. Archives without an index are sampled.
+    /// Returns what executing the plan would read and write. Samples archives without an index.
     ///
     /// # Errors
-    /// An archive comes from standard input, where a sample would consume it; its root is not the expected one; it
-    /// cannot be read. A lack of space is no error: see [`RestorePreview::space`].
+    /// An archive comes from standard input, which a sample would consume; it has another root than
+    /// the expected one; or it cannot be read. A lack of space is no error: see
+    /// [`RestorePreview::space`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<RestorePreview> {
         let (options, target) = (&self.options, &self.target);
         if options.paths().any(|path| is_standard_input(path)) {
             return Err(Error::usage("standard input cannot be previewed without consuming it"));
         }
-        // An archive without an index is compared with its root when all of it has been read.
+        // Without an index, the root is known only when the whole archive was read.
         let compared = self.inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
         for (archive, root) in compared.zip(&options.expect_roots) {
             judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
@@ -78,9 +83,12 @@ impl RestorePlan {
 }
 
 #[cfg(feature = "net")]
-/// Estimates the bytes to write per file system for archives of `archives_bytes` in all, of which `added_bytes` are yet to
-/// be downloaded or copied. Also returns the paths that would be replaced. Refuses what
-/// [`restore_supplied`](super::restore_supplied) refuses.
+/// Estimates the bytes to write per file system, for archives of `archives_bytes` in total, of
+/// which `added_bytes` still have to be downloaded or copied. Also returns the paths that would be
+/// replaced.
+///
+/// # Errors
+/// [`restore_supplied`](super::restore_supplied) would refuse the target.
 pub fn preview_fetched(
     options: &super::RestoreTarget,
     archives_bytes: u64,
@@ -91,7 +99,7 @@ pub fn preview_fetched(
     Ok((space, target.existing().collect()))
 }
 
-/// True if an archive is in the directory already, and is not copied.
+/// True if an archive lies in the directory or in its `remote`, so that it is not copied.
 pub fn lies_in(path: &Path, dir: &Path) -> bool {
     let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
     [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
@@ -107,7 +115,7 @@ fn look_at(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result
     Ok(ArchiveToRestore { path, name: archive.name.clone(), length_bytes, unpacked_bytes, is_exact: exact.is_some() })
 }
 
-/// Estimates the unpacked size of an archive without an index in bytes, from the ratio at its beginning.
+/// Estimates the unpacked size of an archive without an index, from the ratio at its beginning.
 fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<u64> {
     let length_bytes = archive.length_bytes();
     let sample_bytes = length_bytes.min(SAMPLE_BYTES);
@@ -122,7 +130,8 @@ fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Resul
     match decoded {
         Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().shown())),
         Ok(_) if sample_bytes == length_bytes => Ok(content_bytes),
-        // The sample ends inside a frame. If that frame is longer than the sample, nothing was decoded.
+        // The sample ends within a frame. If the frame is longer than the sample, nothing was
+        // decoded.
         _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),
         _ => Ok((length_bytes as f64 * (content_bytes as f64 / sample_bytes.max(1) as f64)) as u64),
     }

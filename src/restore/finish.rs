@@ -1,4 +1,5 @@
-//! The end of a restore: what a fast boot needs, each piece on disk before the next (docs/snapshot-format.md#fast-boot).
+//! Finishes a restore: writes what a fast boot needs, and moves everything into place. Each step is
+//! on disk before the next one begins (docs/snapshot-format.md#fast-boot).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,23 +17,25 @@ use crate::restore::journal::{Journal, Kind, Location};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 
-/// The layout that is written: Agave 4.2 and later boot from it.
+/// Version of the written layout: Agave 4.2 and later boot from it.
 const FASTBOOT_VERSION: &str = "3.0.0";
 
 /// File that holds the version, written last: it marks a bank snapshot as complete.
 pub const MARK: &str = "fastboot_version";
 
-/// Its name until it is whole.
+/// Name of the mark until it is complete.
 const MARK_PARTIAL: &str = "slotpress-partial-mark";
 
-/// The mark of the tree of an archive.
+/// File that marks an archive's tree as complete.
 const VERSION: &str = "version";
 
-/// The lists that Agave makes of a bank snapshot.
+/// List of a bank snapshot's storages, which Agave reads.
 const STORAGES_LIST: &str = "storages_list";
+/// List of obsolete records, which Agave reads. It is empty after a restore.
 const OBSOLETE_ACCOUNTS: &str = "obsolete_accounts";
 const STATUS_CACHE: &str = "status_cache";
 
+/// Directories that were written.
 pub struct Written {
     pub roots: Vec<PartialDir>,
     pub bank_snapshot: PartialDir,
@@ -47,8 +50,8 @@ impl Written {
         self.roots.into_iter().chain([self.bank_snapshot]).for_each(PartialDir::keep);
     }
 
-    /// Counts what was restored, where it lies: every storage with its length, and the files of the bank snapshot; nothing
-    /// else.
+    /// Checks that all storages with their lengths and all files of the bank snapshot are in place,
+    /// and nothing else.
     fn count(&self, storages: &[AssignedStorage], bank_files: &[(&KeptDir, &str)]) -> Result<()> {
         let mut counts = vec![0; self.roots.len()];
         for storage in storages {
@@ -67,7 +70,7 @@ impl Written {
     }
 }
 
-/// Makes sure that a file that was written is still there.
+/// Checks that a written file still exists.
 fn check_file(dir: &KeptDir, name: &str, length_bytes: Option<u64>) -> Result<()> {
     let is_it = dir
         .found(name)?
@@ -75,7 +78,7 @@ fn check_file(dir: &KeptDir, name: &str, length_bytes: Option<u64>) -> Result<()
     if is_it { Ok(()) } else { Err(changed(&dir.path_of(name))) }
 }
 
-/// Makes sure that a name stands for a directory that was moved there.
+/// Checks that a name leads to the directory that was moved there.
 fn check_placed(dir: &PartialDir, parent: &KeptDir, name: &str) -> Result<()> {
     match parent.found(name)?.is_some_and(|found| found.is_same(dir.found())) {
         true => Ok(()),
@@ -83,7 +86,8 @@ fn check_placed(dir: &PartialDir, parent: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Completes a ledger that boots, beside which no newer archives stay; returns its bank snapshot directory and its archives.
+/// Completes a ledger from which a validator boots, and moves newer archives aside. Returns the
+/// paths of its bank snapshot and of its archives.
 pub fn finish_boot_layout(
     target: &Target,
     slot: u64,
@@ -98,7 +102,8 @@ pub fn finish_boot_layout(
     boot.write_lists(storages)?;
     let mark = Location::new_below(bank_snapshots, vec![boot.slot.clone().into()], MARK);
     let mut journal = Journal::new(&target.snapshots_dir, mark);
-    // Without a full archive in its directory, Agave does not look at bank snapshots at all.
+    // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
+    // first.
     let (mut placed, mut used) = (Vec::new(), Vec::new());
     for (archive, name) in archives {
         let stays = archive.way.is_download();
@@ -114,7 +119,7 @@ pub fn finish_boot_layout(
         progress.check()?;
         dir.sync()?;
     }
-    // From here on everything is on disk; only names are missing.
+    // Everything is on disk now; only names are missing.
     slotpress_base::threads::panic_point("placing");
     boot.record(&mut journal)?;
     journal.write(&placed)?;
@@ -123,12 +128,12 @@ pub fn finish_boot_layout(
     write_mark(boot.written.bank_snapshot.dir(), &target.owner)?;
     journal.finish();
     boot.written.keep();
-    // Best effort: the ledger is complete, and no validator looks at what stays.
+    // Errors are ignored: the ledger is complete, and no validator looks at these files.
     used.into_iter().for_each(|download: Arc<dyn Publishable>| drop(download.remove()));
     Ok((bank_snapshots.path_of(&boot.slot), placed))
 }
 
-/// A ledger that boots, in the making.
+/// A bootable ledger that is being completed.
 struct BootLayout<'a> {
     target: &'a Target,
     bank_snapshots: &'a Arc<KeptDir>,
@@ -138,7 +143,7 @@ struct BootLayout<'a> {
 }
 
 impl BootLayout<'_> {
-    /// Writes the lists that Agave makes of a bank snapshot.
+    /// Writes the lists that Agave needs beside a bank snapshot.
     fn write_lists(&self, storages: &[AssignedStorage]) -> Result<()> {
         let (bank_snapshot, owner) = (&self.written.bank_snapshot, &self.target.owner);
         let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
@@ -147,7 +152,7 @@ impl BootLayout<'_> {
         bank_snapshot.rename_within(BANK_FILE_PARTIAL, bank_snapshot.dir(), &self.slot)
     }
 
-    /// What is moved aside: the state that was there, and archives that are newer than the restored one.
+    /// Objects to move aside: the existing state, and archives that a validator must not find.
     fn moved(&self) -> impl Iterator<Item = &Replaced> {
         self.target.moved().iter().chain(self.newer)
     }
@@ -183,7 +188,8 @@ impl BootLayout<'_> {
             to.sync()?;
             one.from.dir.sync()?;
         }
-        // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
+        // Both are needed: a starting validator deletes everything in an accounts path that lacks
+        // one of them.
         for (accounts, root) in self.target.accounts.iter().zip(&mut self.written.roots) {
             if accounts.found(SNAPSHOT)?.is_none() {
                 let snapshot = accounts.make_dir(SNAPSHOT)?;
@@ -197,7 +203,8 @@ impl BootLayout<'_> {
         self.target.snapshots_dir.sync()
     }
 
-    /// The mark says that everything is there: looks, through the same directories.
+    /// Checks through the same open directories that everything is in place, before the mark says
+    /// so.
     fn check(&self, storages: &[AssignedStorage]) -> Result<()> {
         let dir = self.written.bank_snapshot.dir();
         let files = [VERSION, STATUS_CACHE, &self.slot, STORAGES_LIST, OBSOLETE_ACCOUNTS].map(|name| (dir, name));
@@ -210,7 +217,7 @@ impl BootLayout<'_> {
     }
 }
 
-/// Writes the mark into the directory that was restored, wherever that lies.
+/// Writes the mark to the restored directory, wherever that was moved.
 fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     let path = dir.path_of(MARK);
     let mut file = dir.create_file(MARK_PARTIAL, 0o644)?;
@@ -223,6 +230,7 @@ fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     dir.sync()
 }
 
+/// Completes the tree of an archive. Returns its path.
 pub fn finish_archive_layout(
     target: &Target,
     slot: u64,
@@ -256,7 +264,7 @@ pub fn finish_archive_layout(
         return Err(changed(&snapshots.path_of(&slot)));
     }
     target.check_paths()?;
-    // Last, since without it nothing takes the tree for an archive's.
+    // The version comes last: without it, no program takes the tree for that of an archive.
     snapshots.move_found(VERSION, &version, dir, VERSION)?;
     snapshots.sync()?;
     dir.sync()?;

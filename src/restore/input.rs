@@ -1,5 +1,5 @@
-//! The archives of a restore: which they are, whether they belong together, and how they come to the archives
-//! directory.
+//! Opens the archives of a restore: from files, standard input, or a supply. Checks that they
+//! belong together, and chooses how each gets into the archives directory.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -23,10 +23,10 @@ use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, no_archive};
 
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
 
-/// Archives that come from elsewhere than files, one after the other.
+/// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
-    /// The next archive; `None` after the last. Asked for when the one before has been read to its end, so that the choice of
-    /// an incremental archive can wait until then.
+    /// Returns the next archive; `None` after the last one. Called when the previous one was read
+    /// to its end, so that an incremental archive can be chosen as late as possible.
     fn next(&mut self) -> Result<Option<Supplied>>;
 }
 
@@ -38,19 +38,20 @@ pub enum Supplied {
     File(PathBuf),
 }
 
-/// An archive that is open.
+/// An open archive.
 pub struct Opened {
     pub archive: Archive,
     pub way: Way,
-    /// The root that was asked for.
+    /// Root that the archive must have.
     pub expect_root: Option<Root>,
-    /// True if the root is compared while it is read: it is still arriving, or its index is ignored.
+    /// True if frames are hashed while they are read, and the root is compared at the end: the
+    /// archive is still arriving, or its index is ignored.
     pub is_hashed_in_passing: bool,
 }
 
 impl Opened {
-    /// Refuses an archive that is not the one that was asked for. Of one that is hashed as it passes, nothing is known before its
-    /// end.
+    /// Refuses an archive with another root than the expected one, unless the root is known only at
+    /// the end.
     pub fn check_root(&self) -> Result<()> {
         match self.is_hashed_in_passing {
             true => Ok(()),
@@ -79,8 +80,8 @@ impl<'a> Feed<'a> {
         Self { opened: Vec::new(), more: Some(supply), index: IndexPolicy::Hint, expect_roots: expect_roots.to_vec() }
     }
 
-    /// Adds an archive; `None` as its origin if its tree is to be unpacked. `dir` is the archives directory. Of a pair, the full
-    /// one `is_below`.
+    /// Adds an archive. Its `origin` is `None` if its tree is unpacked. `dir` is the archives
+    /// directory. `is_below` is true for the full archive of a pair.
     fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
         let way = match origin {
             None => Way::Nowhere,
@@ -95,7 +96,7 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Opens one more archive, if there is one; `dir` is the archives directory.
+    /// Opens the next archive. Returns false if there is none. `dir` is the archives directory.
     pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
         let (archive, origin) = match supply.next()? {
@@ -109,7 +110,7 @@ impl<'a> Feed<'a> {
             Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
         };
         archive.warn_of_index(progress);
-        // Whether an incremental one follows is not known yet.
+        // It is not known yet whether an incremental archive follows.
         self.add(archive, Some(origin), dir, false)?;
         Ok(true)
     }
@@ -118,14 +119,14 @@ impl<'a> Feed<'a> {
         self.opened.iter().try_for_each(Opened::check_root)
     }
 
-    /// Refuses an end before every archive has come whose root was asked for.
+    /// Fails if fewer archives have come than roots are expected.
     pub fn check_count(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
         Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
             .with_hint(Hint::UseFind))
     }
 
-    /// Bytes of each archive; `None` of one that is still arriving.
+    /// Size of each archive; `None` if it is still arriving.
     pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         self.archives().map(|archive| archive.source.length_bytes())
     }
@@ -134,15 +135,17 @@ impl<'a> Feed<'a> {
         self.opened.iter().map(|one| &one.archive)
     }
 
-    /// Bytes of each archive that must be copied into the archives directory.
+    /// Number of bytes of each archive that must be copied to the archives directory.
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.opened.iter().map(Opened::bytes_to_copy)
     }
 
-    /// Goes on after a failure where an index was wrong: the tar stream is the truth, the index a hint.
+    /// Prepares another attempt without the index of an archive, if that was wrong. Only the tar
+    /// stream counts; the index is a hint.
     ///
     /// # Errors
-    /// The failure, if the index is not to blame; what is of all archives is told of the newest.
+    /// The failure itself, if no index is to blame. A failure that concerns all archives names the
+    /// newest one.
     pub fn go_on_without_index(&mut self, failed: FailedRead, progress: &dyn Progress) -> Result<()> {
         let number = failed.archive.unwrap_or(self.opened.len().saturating_sub(1));
         let Some(Opened { archive, expect_root, .. }) = self.opened.get_mut(number) else {
@@ -163,7 +166,7 @@ pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opened archives; `None` stands for standard input.
+/// Open archives; `None` stands for standard input.
 pub struct Inputs(Vec<Option<Archive>>);
 
 impl Inputs {
@@ -187,7 +190,7 @@ impl Inputs {
         self.0.iter().flatten()
     }
 
-    /// Slots of what is restored, as far as names and indexes tell.
+    /// Slots of the state, as far as names and indexes tell.
     pub fn slots(&self) -> Option<RestoredSlots> {
         let archive = self.0.last()?.as_ref()?;
         let ArchiveName { slot, base_slot, .. } = *archive.name.as_ref()?;
@@ -198,8 +201,8 @@ impl Inputs {
         Some(RestoredSlots { newest: slot, rebased_on: base_slot.filter(|_| is_rebased(slot, storages)) })
     }
 
-    /// Refuses archives that cannot make up what is to be restored, or whose state cannot be checked although it is to be,
-    /// as far as their names tell.
+    /// Refuses archives that, by their names, cannot make up the wanted layout, or whose state
+    /// cannot be checked although that is requested.
     pub fn check_pair(&self, options: &RestoreOptions) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
         let base_slot = name_of(0).and_then(|name| name.base_slot);
@@ -230,8 +233,8 @@ impl Inputs {
         })
     }
 
-    /// Calls `work` with all archives open, and their ways into the archives directory. One that comes from standard input
-    /// is kept in a file there while it is read, or, for a tree, in a file without a name.
+    /// Calls `work` with all archives open. Standard input is saved to a file in the archives
+    /// directory while it is read; for a tree, to a file without a name.
     pub fn with_archives<R>(
         self,
         target: &Target,
@@ -259,7 +262,7 @@ impl Inputs {
                 Some(arriving) => Some(spawn(scope, || receive(arriving, progress))?),
                 None => None,
             };
-            // The receiver must be told to stop, whatever breaks.
+            // The receiver must be told to stop even after a panic.
             let result = guarded(|| work(self.open_all(arriving.as_ref(), target, options, kept)?));
             if let Some(arriving) = &arriving {
                 arriving.stop();
@@ -267,7 +270,7 @@ impl Inputs {
             let received = receiver
                 .map_or(Ok(()), |receiver| receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             match (result, received) {
-                // Why bytes did not come says more than that they were missed.
+                // The receiver's error says why bytes did not come, which says more.
                 (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
                 (result, _) => result,
             }
@@ -289,7 +292,8 @@ impl Inputs {
                 (Some(archive), _) => (archive, Some(Origin::File)),
                 (None, Some(arriving)) => {
                     let source: SharedSource = arriving.clone();
-                    // A stream is read in order: whether its end is there already must not make a difference.
+                    // A stream is always read in order. How fast it arrives must not make a
+                    // difference.
                     let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
                     (archive, kept.take().map(Origin::Arriving))
                 }
@@ -304,17 +308,17 @@ impl Inputs {
 
 fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
     let place = Path::new("standard input");
-    // Not through the standard library's buffer, which a wait for bytes would not see.
+    // Bypasses the standard library's buffer: a wait for bytes would not see buffered ones.
     let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned().or_path("open", place)?);
     arriving.receive(&mut input, progress)
 }
 
-/// An archive of a pair; standard input has no name.
+/// Path and name for the check of a pair. Standard input has no name.
 fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
     archive.map_or((Path::new("standard input"), None), |archive| (archive.path(), archive.name.as_ref()))
 }
 
-/// Refuses an archive that Firedancer loads and Agave does not: only `recompress` makes one for Agave of it.
+/// Refuses an archive that only Firedancer loads. `recompress` converts it for Agave.
 fn refuse_for_firedancer_only(archive: &Archive, is_below: bool, hint: impl FnOnce() -> Hint) -> Result<()> {
     let Some(why) = for_firedancer_only(archive, is_below)? else { return Ok(()) };
     let message = format!("{}: only Firedancer loads it: {why}", archive.path().shown());

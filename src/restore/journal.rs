@@ -1,8 +1,10 @@
-//! Journal of the renames at the end of a restore, written before the first one. If a run finds the journal of a killed
-//! one, it undoes the renames; if the mark of completeness exists, it removes only the journal.
+//! Journal of the renames at the end of a restore. It is written before the first rename. A run
+//! that finds the journal of a killed one undoes the renames; if the mark of completeness exists,
+//! it removes only the journal.
 //!
-//! Entries are identified by path and inode: other files at these paths are not touched. The run itself undoes by its
-//! open directories; a later run opens those that the journal names.
+//! Objects are identified by path and inode, so other files at these paths are not touched. The run
+//! itself undoes renames through its open directories. A later run opens the directories that the
+//! journal names.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -15,23 +17,23 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_moved_dir};
 
-/// Prefix of the directories into which a former state is moved. They are made when something is moved there.
+/// Prefix of the directories to which a former state is moved. They are created when needed.
 pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
 
-/// First field of the file. The format before this one was not JSON.
+/// Value of the file's first field. The format before this one was not JSON.
 const FORMAT: &str = "slotpress-restore-journal-2";
 
 /// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the size of a journal: two paths of at most 4 KiB for each of at most 65,535 accounts paths, four digits
-/// per byte.
+/// Limit on the size of a journal: it has two paths of at most 4 KiB for each of at most 65,535
+/// accounts paths, with four digits per byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "remove what an unfinished restore left in";
 
-/// A place for a file or directory: a name in an open directory, or in one some levels below it. Only the open
-/// directory must exist.
+/// Place of a file or directory: a name in an open directory, or some levels below it. Only the
+/// open directory must exist.
 #[derive(Clone, Debug)]
 pub struct Location {
     pub dir: Arc<KeptDir>,
@@ -70,11 +72,13 @@ impl Location {
         parent.join(&self.name)
     }
 
+    /// Path of the first level below the open directory.
     pub fn top(&self) -> PathBuf {
         self.dir.path_of(self.below.first().unwrap_or(&self.name))
     }
 
-    /// Opens the directory `levels` below. If it is missing, makes it or returns `None`.
+    /// Opens the directory `levels` below. If one is missing, creates it if `makes` is set, or
+    /// returns `None`.
     fn down(&self, levels: usize, makes: bool) -> Result<Option<Arc<KeptDir>>> {
         let mut dir = self.dir.clone();
         for name in self.below.iter().take(levels) {
@@ -96,26 +100,29 @@ impl Location {
         self.down(self.below.len(), false)
     }
 
-    /// Opens the directory that holds the name, and makes missing ones on the way.
+    /// Opens the directory that holds the name, and creates missing ones on the way.
     pub fn make_parent(&self) -> Result<Arc<KeptDir>> {
         self.down(self.below.len(), true)?.ok_or_else(|| changed(&self.path()))
     }
 }
 
+/// What is placed, and how that is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// A directory with restored files.
     Dir,
-    /// A directory with restored files, moved onto an empty one.
+    /// A directory with restored files that replaces an empty one.
     DirInEmpty,
-    /// A directory that is made and stays empty.
+    /// A new directory that stays empty.
     Empty,
     File,
-    /// A part of a former state, which is moved aside.
+    /// A part of a former state that is moved aside.
     Moved,
 }
 
-/// A journal entry: an object that gets its final name. `P` is a [`Location`], or a path in the file.
+/// A journal entry: an object that gets its final name. `P` is a [`Location`], or a path in the
+/// file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Placed<P = Location> {
     kind: Kind,
@@ -148,7 +155,7 @@ impl Placed {
                     let stays = *kind == Kind::DirInEmpty;
                     remove_moved_dir(&parent, &at.name, *inode, stays, mark, UNDOING)?;
                 }
-                // Fails if the directory is in use and no longer empty: it stays.
+                // A directory that is no longer empty is in use, and stays.
                 Kind::Empty => {
                     let _ = parent.remove_dir(&at.name);
                 }
@@ -167,7 +174,7 @@ impl Placed {
                 Kind::File | Kind::Moved => {}
             }
         }
-        // Removes the directories made for it, if they are empty.
+        // Removes directories that were created for it, if they are empty.
         for level in (0..at.below.len()).rev() {
             if let Ok(Some(dir)) = at.down(level, false) {
                 let _ = dir.remove_dir(&at.below[level]);
@@ -185,7 +192,7 @@ struct Document {
     placed: Vec<Placed<OsString>>,
 }
 
-/// Journal of a run. Dropped before [`Journal::finish`], it undoes its entries.
+/// Journal of a run. Unless it is finished, dropping it undoes its entries.
 #[derive(Debug)]
 pub struct Journal {
     dir: Arc<KeptDir>,
@@ -196,12 +203,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes an empty journal in `dir`. The restore is complete as soon as `mark` exists.
+    /// Creates an empty journal for `dir`. The restore is complete as soon as `mark` exists.
     pub fn new(dir: &Arc<KeptDir>, mark: Location) -> Self {
         Self { dir: dir.clone(), mark, placed: Vec::new(), is_written: false, is_finished: false }
     }
 
-    /// Adds an object that will be moved into place or has been, in the order of the moves.
+    /// Adds an object that is or will be moved into place. Objects must be added in the order of
+    /// the moves.
     pub fn add(&mut self, kind: Kind, inode: u64, at: Location) {
         self.placed.push(Placed { kind, inode, at, from: None });
     }
@@ -210,8 +218,8 @@ impl Journal {
         self.placed.push(Placed { kind: Kind::Moved, inode, at, from: Some(from) });
     }
 
-    /// Writes the journal to disk, before the first rename. `lasting` archives, which have their final names already,
-    /// are left out: they are complete, and useful to a later run.
+    /// Writes the journal to disk, before the first rename. Leaves out `lasting` archives: they
+    /// have their final names already, are complete, and are useful to a later run.
     pub fn write(&mut self, lasting: &[PathBuf]) -> Result<()> {
         let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
         let mut placed = Vec::new();
@@ -235,7 +243,7 @@ impl Journal {
     /// Removes the journal: everything is in place, with its mark.
     pub fn finish(mut self) {
         self.is_finished = true;
-        // If that fails, the next restore removes it.
+        // If this fails, the next restore removes the journal.
         let _ = self.dir.remove_file(JOURNAL_NAME);
     }
 }
@@ -245,7 +253,7 @@ impl Drop for Journal {
         if self.is_finished {
             return;
         }
-        // Best effort; the mark is removed first. A journal whose entries could not be undone stays for the next run.
+        // Removes the mark first. If undoing fails, the journal stays for the next run.
         let undone = undo(&self.mark.name, &self.placed);
         if undone.is_ok() && self.is_written {
             let _ = self.dir.remove_file(JOURNAL_NAME);
@@ -257,8 +265,8 @@ fn undo(mark: &OsStr, placed: &[Placed]) -> Result<()> {
     placed.iter().rev().try_for_each(|placed| placed.undo(mark))
 }
 
-/// Undoes the renames of a killed run, or removes the journal of a complete one. The caller holds the locks of `dir`
-/// and of its target directories; others are locked here.
+/// Undoes the renames of a killed run, or removes the journal of a complete one. The caller must
+/// hold the locks of `dir` and of its target directories; other directories are locked here.
 pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let path = dir.path_of(JOURNAL_NAME);
     match dir.remove_file(JOURNAL_NAME_PARTIAL) {
@@ -293,7 +301,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     dir.sync()
 }
 
-/// Refuses a journal of another user: it names files to remove, anywhere.
+/// Refuses a journal of another user, because it can name any file to be removed.
 fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     let is_of = |user: rustix::process::Uid| journal.uid() == user.as_raw();
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {
@@ -324,7 +332,7 @@ mod tests {
         serde_json::to_vec(&document).expect("written")
     }
 
-    /// Otherwise, a user who may write to the target directory could have any file removed.
+    /// Following it, a user who may write to the target directory could have any file removed.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -349,7 +357,8 @@ mod tests {
         assert!(!victim.exists() && !journal.exists());
     }
 
-    /// An incomplete journal, one of an earlier version, or another file: it stays, and so do the files that it names.
+    /// An incomplete journal, one of an earlier version, and any other file stay, and so do the
+    /// files that they name.
     #[test]
     fn what_is_not_a_journal_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! The directories that a restore makes for itself, and the locks on those it writes into. When it does not finish, those that it
-//! made go again, unless another restore has begun to use them.
+//! Directories that a restore creates, and locks on those that it writes. If the restore does not
+//! finish, the created directories are removed, unless another restore has begun to use them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -8,21 +8,22 @@ use std::sync::Arc;
 use slotpress_base::{IoContext, KeptDir, Owner, Result};
 use slotpress_read::DirLocks;
 
-/// Directories that were made for the restore, which go again when it does not finish.
+/// Directories that were created for a restore. Dropping it removes them, unless they are kept.
 #[derive(Debug, Default)]
 pub struct MadeDirs {
     made: Vec<(Arc<KeptDir>, OsString)>,
-    /// Locks on the directories that are written. Given back after what was made is removed.
+    /// Locks on the written directories. They are released after the created directories were
+    /// removed.
     pub locks: DirLocks,
 }
 
 impl MadeDirs {
-    /// Opens a directory; makes it, and those above it that are missing.
+    /// Opens a directory. Creates it and its parents if they are missing.
     pub fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
         KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))
     }
 
-    /// The same, given to `owner` where it was made.
+    /// Same as [`Self::open_or_make`]. A new directory belongs to `owner`.
     pub fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
         let before = self.made.len();
         let dir = self.open_or_make(path)?;
@@ -46,7 +47,7 @@ impl MadeDirs {
         self.made.clear();
     }
 
-    /// Removes a directory that was made, where it is empty and no other restore has locked it: that one goes on in it.
+    /// Removes a created directory, if it is empty and no other restore has locked it to use it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
             let _lock = self.locks.also(&dir)?;
@@ -68,7 +69,8 @@ impl Drop for MadeDirs {
 mod tests {
     use super::*;
 
-    /// Makes `accounts` in a directory as two restores at the same time do: both open it, one made it.
+    /// Opens `accounts` in a directory as two restores at the same time do: one creates it, both
+    /// open it.
     fn two_restores(dir: &Path) -> [(MadeDirs, Arc<KeptDir>); 2] {
         [(), ()].map(|()| {
             let mut dirs = MadeDirs::default();

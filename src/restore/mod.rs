@@ -1,8 +1,9 @@
-//! Archive to ledger: check the target, unpack beside it, check what came out, move it into place.
+//! Restores archives to a ledger: checks the target, unpacks beside it, checks the result, and
+//! moves it into place.
 //!
-//! Everything is written under temporary directories, and synced, before anything gets its final name; the mark of
-//! completeness, `fastboot_version`, comes last of all. A restore that fails, or is killed, leaves nothing that a
-//! validator would take for a ledger.
+//! Everything is written to temporary directories, and synced, before anything gets its final name.
+//! The mark of completeness, `fastboot_version`, is written last. A restore that fails or is killed
+//! leaves nothing that a validator would take for a ledger.
 
 pub mod assign;
 mod check;
@@ -44,19 +45,20 @@ use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
 use crate::restore::unpack::{Unpacked, Unpacker, refused};
 
-/// Restores one archive, or a full and an incremental one: plans it, and executes the plan.
+/// Restores one archive, or a full and an incremental one: makes a plan, and executes it.
 ///
 /// # Errors
-/// Of [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
-/// that is in use or holds a state already, a disk that fails or is full. The ledger is then as it was before.
+/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if an archive is damaged, or does not match
+/// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
+/// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     plan_restore(options, progress)?.execute(progress)
 }
 
-/// Opens the archives and the target, and checks whether they fit together.
+/// Plans a restore: opens the archives and the target, and checks that they fit together.
 ///
 /// # Errors
-/// As of [`restore()`], but for what is found in the archives' contents.
+/// See [`restore()`]. The content of archives is not checked yet.
 pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePlan> {
     let stopwatch = Stopwatch::start();
     let io_hint = options.target.io_policy.io_hint;
@@ -69,23 +71,23 @@ pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result
     Ok(RestorePlan { options: options.clone(), inputs, target, newer, stopwatch, _watch: watch })
 }
 
-/// A restore that is planned, and has written nothing. It holds the target ledger's lock, and directories that were missing; they
-/// go when it is dropped.
+/// Plan of a restore. Holds the lock of the target ledger. Dropping it gives the lock back, and
+/// removes directories that were created for it.
 pub struct RestorePlan {
     options: RestoreOptions,
     inputs: Inputs,
     target: Target,
-    /// Archives in the target's archives directory that a validator must not find beside the state.
+    /// Archives in the archives directory that a validator must not find beside the restored state.
     newer: Vec<PathBuf>,
     stopwatch: Stopwatch,
     _watch: Watch,
 }
 
 impl RestorePlan {
-    /// Unpacks, checks and moves everything into place.
+    /// Unpacks and checks the archives, and moves everything into place.
     ///
     /// # Errors
-    /// As of [`restore()`].
+    /// See [`restore()`].
     pub fn execute(self, progress: &dyn Progress) -> Result<RestoreReport> {
         let Self { options, inputs, mut target, stopwatch, _watch, .. } = self;
         let report = inputs.with_archives(&target, &options, progress, &mut |feed| {
@@ -94,7 +96,7 @@ impl RestorePlan {
             Run { target: &target, options: &options.target, progress }.restore(feed)
         })?;
         target.keep();
-        // Read back to check it, or written by the way.
+        // Starts writeback of what is still in the page cache.
         options.target.io_policy.io_hint.write_out_dir(&report.path);
         Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
     }
@@ -103,7 +105,7 @@ impl RestorePlan {
 fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {
-        // Reading back is of unpacked storages; as long as nothing better is known, as much as the archives.
+        // The size of the unpacked storages is not known yet: the size of the archives has to do.
         steps.push(Step::new("Verifying", feed.lengths().sum()));
     }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
@@ -125,6 +127,7 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
     )
 }
 
+/// Restores archives that a [`Supply`] opens one after the other.
 #[cfg(feature = "net")]
 pub fn restore_supplied(
     supply: &mut dyn Supply,
@@ -140,7 +143,7 @@ pub fn restore_supplied(
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// A restore that runs: what all its steps need.
+/// Input of all steps of a restore.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     target: &'a Target,
@@ -149,7 +152,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Unpacks archives beside their place, checks them, and moves everything into place.
+    /// Unpacks archives beside their final place, checks them, and moves everything into place.
     fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
         let Self { target, options, progress } = self;
         if feed.opened.is_empty() {
@@ -173,7 +176,7 @@ impl Run<'_> {
         Ok(RestoreReport { read_back, ..report })
     }
 
-    /// Unpacks all archives, and checks the state that they make up.
+    /// Unpacks all archives, and checks their combined state.
     fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
         let Self { target, options, progress } = self;
         let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
@@ -212,15 +215,15 @@ impl Run<'_> {
         Ok(Restored { storages: unpacker.assigner.into_storages(), unpacked, assurance })
     }
 
-    /// Verifies what was unpacked, as a bank snapshot.
+    /// Verifies the unpacked files as a bank snapshot.
     fn read_back(self, restored: &Restored, roots: &[PartialDir], check: &CheckOptions) -> Result<ReadBackReport> {
         let (threads, newest) = (self.options.threads, restored.newest()?);
-        // An incremental archive alone is restored as its tree only.
+        // An incremental archive alone can be restored only as a tree.
         let base_slot = newest.base_slot.filter(|_| restored.unpacked.len() == 1);
         read_back_snapshot(check, newest.snapshot(roots, threads)?, base_slot, threads, self.progress)
     }
 
-    /// Moves everything into place, with the archives.
+    /// Moves the unpacked files and the archives into place.
     fn place(self, opened: Vec<Opened>, mut restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
         let Self { target, options, progress } = self;
         let input_bytes = opened.iter().map(|one| one.archive.length_bytes()).sum();
@@ -261,7 +264,7 @@ impl Run<'_> {
         })
     }
 
-    /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
+    /// Prepares a check of the state. What does not fit in memory is spilled beside the output.
     fn new_state_check(self, archives: &[Opened]) -> Result<StateCheck> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
@@ -269,10 +272,10 @@ impl Run<'_> {
         StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, refused(options.layout))
     }
 
-    /// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
-    /// hold: without an index, that is all that is known before the end.
+    /// Refuses to restore if there is no room for the least that archives can hold, and warns if
+    /// there is none for what they usually hold. Without an index, the exact size is known only at
+    /// the end.
     fn check_space(self, archives: &[Opened], bytes_to_copy: u64) -> Result<()> {
-        // Where no index tells, as many as an archive of this length and ratio holds.
         let check = |ratio: u64| {
             let unpacked = unpacked_bytes(archives, ratio);
             self.target.space_for(unpacked, bytes_to_copy)?.iter().try_for_each(Space::check)
@@ -285,7 +288,8 @@ impl Run<'_> {
     }
 }
 
-/// Bytes that archives unpack to, as their indexes tell, or as many as those of such a length and ratio hold.
+/// Unpacked size of archives, from their indexes. Without an index, it is estimated from the
+/// archive's length and `ratio`.
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     let of = |Opened { archive, .. }: &Opened| match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
@@ -302,18 +306,18 @@ fn no_archive() -> Error {
 /// Unpacked and checked contents of all archives.
 struct Restored {
     unpacked: Vec<Unpacked>,
-    /// Storages of all archives, in their order.
+    /// Storages of all archives, in the order of the archives.
     storages: Vec<AssignedStorage>,
     assurance: Assurance,
 }
 
 impl Restored {
-    /// The archive whose bank file, status cache and version stay.
+    /// The newest archive, whose bank file, status cache and version the ledger gets.
     fn newest(&self) -> Result<&Unpacked> {
         self.unpacked.last().ok_or_else(no_archive)
     }
 
-    /// The slot of the full archive below an incremental one.
+    /// Slot of the full archive below an incremental one.
     fn base_slot(&self) -> Option<u64> {
         self.unpacked.iter().rev().nth(1).map(|full| full.bank.slot)
     }
@@ -327,8 +331,8 @@ impl Restored {
 }
 
 impl Unpacked {
-    /// Takes the storage map out of the bank file, as Agave 4.4 and later write it: it names the storages of a full archive that
-    /// its writer had, and the one that was unpacked has others.
+    /// Removes the storage map from the bank file, as Agave 4.4 and later write it. The map names
+    /// storages of the full archive that its writer had, but the unpacked full archive has others.
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);
@@ -346,15 +350,14 @@ impl Unpacked {
         Ok(())
     }
 
-    /// Describes unpacked files in their partial directories as a bank snapshot.
+    /// Describes the unpacked files in their partial directories as a bank snapshot.
     fn snapshot(&self, roots: &[PartialDir], threads: usize) -> Result<BankSnapshot> {
         let dir = &self.bank_snapshot.path;
         let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
         BankSnapshot::of_parts(self.bank.slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
     }
 
-    /// The name under which a validator finds the archive: its own, or for a file of another name the one that its content
-    /// asks for.
+    /// Name under which a validator finds the archive, made from the archive's content.
     fn name(&self, extension: Extension) -> ArchiveName {
         ArchiveName { base_slot: self.base_slot, slot: self.bank.slot, hash: self.bank.snapshot_hash(), extension }
     }

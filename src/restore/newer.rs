@@ -1,7 +1,10 @@
-//! Archives beside a restored ledger that a validator would start from instead: Agave takes the full archive of the highest slot
-//! and the highest incremental one on it, by their names, and a bank snapshot only if that is not older
-//! (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate). Also full archives on which it would make an incremental one
-//! that lacks what a rebased one does not hold.
+//! Finds archives that a validator must not find beside a restored ledger.
+//!
+//! - Newer archives: the validator would start from them instead. By name, Agave takes the full
+//!   archive of the highest slot and the highest incremental one on it, and uses a bank snapshot
+//!   only if that is not older (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
+//! - Full archives between the two of a rebased pair: the validator would make incremental archives
+//!   on them, which would lack accounts that the rebased archive does not hold.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -20,28 +23,30 @@ struct FoundArchive {
     found: Found,
 }
 
-/// Slots of what is restored.
+/// Slots of a restored state.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredSlots {
+    /// Slot of the state.
     pub newest: u64,
-    /// The full archive's, if the incremental one was made by `rebase`.
+    /// Slot of the full archive, if the incremental one was made by `rebase`.
     pub rebased_on: Option<u64>,
 }
 
 impl RestoredSlots {
-    /// True for a full archive between those of a rebased pair. A validator makes incremental archives on its newest full one:
-    /// accounts that changed or were closed since then need not be in the pair's storages of later slots.
+    /// True for a full archive between the two of a rebased pair. A validator makes incremental
+    /// archives on its newest full one, from storages of later slots. In a rebased pair, these need
+    /// not hold all accounts that were changed or closed since then.
     fn encloses(&self, name: &ArchiveName) -> bool {
         let is_inside = |base: u64| base < name.slot && name.slot < self.newest;
         name.base_slot.is_none() && self.rebased_on.is_some_and(is_inside)
     }
 }
 
-/// Archives of later slots than the restored one, where a validator would start from one of them, and those
-/// between the slots of a rebased pair. They go into the directory of this name.
+/// Finds archives that a validator must not find, and plans to move them to the directory
+/// `replaced`.
 ///
 /// # Errors
-/// There are some, and no such directory: they may not be moved. The disk fails.
+/// There are such archives and `replaced` is `None`, so they must not be moved; or the disk fails.
 pub fn archives_in_the_way(
     archives_dir: &Arc<KeptDir>,
     slots: RestoredSlots,
@@ -99,7 +104,7 @@ fn look_into(dir: &Arc<KeptDir>, inner: Option<&'static str>, archives: &mut Vec
     Ok(())
 }
 
-/// The archive whose state a validator would have, by names.
+/// The archive whose state a validator would load, by names.
 fn choice(archives: &[FoundArchive]) -> Option<&FoundArchive> {
     let highest = |base_slot: Option<u64>| {
         archives.iter().filter(|one| one.name.base_slot == base_slot).max_by_key(|one| one.name.slot)

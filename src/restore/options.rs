@@ -10,7 +10,7 @@ use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
 
 use crate::restore::is_standard_input;
 
-/// Layout that a restore writes.
+/// Layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreLayout {
     /// A ledger from which a validator boots at once.
@@ -20,15 +20,17 @@ pub enum RestoreLayout {
     Archive,
 }
 
-/// Treatment of bank snapshots and accounts that the target holds already. Archives stay.
+/// Treatment of bank snapshots and accounts that the target holds already. It does not concern
+/// archives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
     /// Refuses to restore.
     #[default]
     Refuse,
-    /// Moves it aside when the new one is complete. There must be room for both.
+    /// Moves the old state aside when the new one is complete. There must be room for both.
     MoveAside,
-    /// Deletes it before the new one is written. Until that is complete, a validator can start from archives only.
+    /// Deletes the old state before the new one is written. Until that is complete, a validator can
+    /// start from archives only.
     DeleteFirst,
 }
 
@@ -36,15 +38,17 @@ pub enum ExistingState {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
+    /// A full archive; for [`RestoreLayout::Archive`], any archive. `-` is standard input.
     #[setters(into)]
     pub archive: PathBuf,
-    /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
+    /// An incremental archive on the full one. `-` is standard input, which only one of the two can
+    /// be.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
     /// Use of the archives' indexes.
     pub index: IndexPolicy,
-    /// The roots that the archives must have, in their order: then every frame is compared with its hash.
+    /// Roots that the archives must have, in their order. With these, every frame is compared with
+    /// its hash.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
     /// Destination, and settings other than the archives.
@@ -52,13 +56,13 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// Restores a full archive.
+    /// Creates options that restore a full archive.
     pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
         let (archive, index) = (archive.into(), IndexPolicy::default());
         Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
     }
 
-    /// The advice for one of the two that only Firedancer loads.
+    /// Hint for an archive that only Firedancer loads.
     pub(super) fn to_convert(&self, archive: &Path) -> Hint {
         let other = |path: &PathBuf| Some(path.clone()).filter(|path| !is_standard_input(path));
         let is_full = archive == self.archive;
@@ -82,11 +86,12 @@ pub struct RestoreTarget {
     pub layout: RestoreLayout,
     /// Treatment of an existing state; [`RestoreLayout::Boot`] only.
     pub existing_state: ExistingState,
-    /// Threads that decode and write, 1 to 1024.
+    /// Number of threads that decode and write: 1 to 1024.
     pub threads: usize,
-    /// Checks made while the archives are unpacked.
+    /// Checks that are made while the archives are unpacked.
     pub check: CheckOptions,
-    /// Checks to make on reading everything back before the ledger is marked as complete; `None` skips this.
+    /// Checks for reading everything back before the ledger is marked as complete; `None` to skip
+    /// this.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
     /// Use of page cache, priority and rate limit.
@@ -94,7 +99,7 @@ pub struct RestoreTarget {
 }
 
 impl RestoreTarget {
-    /// Restores to a new ledger that boots, on all cores, and checks the state.
+    /// Creates options for a new bootable ledger. Uses all cores, and checks the state.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
@@ -115,15 +120,17 @@ impl RestoreTarget {
     }
 }
 
+/// Result of a restore.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// Directory of the bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], of the tree.
+    /// Directory of the bank snapshot from which a validator will boot; for
+    /// [`RestoreLayout::Archive`], directory of the tree.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     pub slot: u64,
-    /// The slot of the full archive, when there is an incremental one.
+    /// Slot of the full archive, if there is an incremental one.
     pub base_slot: Option<u64>,
     pub hash: Hash,
     pub storages: u64,

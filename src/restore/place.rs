@@ -1,5 +1,5 @@
-//! Files of a running restore: written in temporary directories, owned like the target, removed if the restore does not
-//! finish.
+//! Temporary directories for the files of a running restore. The files belong to the target's
+//! owner, and are removed if the restore does not finish.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,15 +9,16 @@ use rustix::fs::{Mode, OFlags};
 use slotpress_base::{Found, IoContext, KeptDir, Owner, Result};
 use slotpress_read::WorkDir;
 
-/// Prefix of the directories in which a restore collects files, beside their final place. Validators ignore them. Each
-/// is locked while its restore runs; the next restore removes those of a killed one.
+/// Prefix of the directories in which a restore collects files, beside their final place.
+/// Validators ignore such directories. Each is locked while its restore runs. The next restore
+/// removes those of a killed one.
 pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 
 /// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory beside the final place of its content. Dropping it removes its content, wherever it was moved,
-/// unless it is kept.
+/// A temporary directory beside its final place. Dropping it removes it and its content, wherever
+/// it was moved, unless it is kept.
 #[derive(Debug)]
 pub struct PartialDir {
     pub path: PathBuf,
@@ -25,7 +26,8 @@ pub struct PartialDir {
 }
 
 impl PartialDir {
-    /// Makes an empty, locked directory in `parent`, with a name of `kind` and random characters.
+    /// Creates an empty, locked directory in `parent`. Its name consists of `kind` and random
+    /// characters.
     pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: &Owner) -> Result<Self> {
         let work = WorkDir::create_in(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
@@ -42,7 +44,8 @@ impl PartialDir {
         self.work.found()
     }
 
-    /// Creates a file for writing. With `is_shared`, several workers may open it and write different parts.
+    /// Creates a file for writing. With `is_shared`, several workers may open it and write
+    /// different parts.
     pub fn create_file(&self, name: &str, owner: &Owner, is_shared: bool) -> Result<File> {
         let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
@@ -66,17 +69,17 @@ impl PartialDir {
         Ok(made)
     }
 
-    /// Renames a file in it, to a name in it or in a directory in it.
+    /// Renames a file of this directory to a name in it, or in one of its subdirectories.
     pub fn rename_within(&self, from: &str, to_dir: &KeptDir, to: &str) -> Result<()> {
         self.dir().rename(from, to_dir, to).or_path("rename", &self.path.join(from))
     }
 
     pub fn sync(&self) -> Result<()> {
-        // One call for all files: a call for each of 430,000 would take minutes.
+        // Syncs the file system, because a call for each of 430,000 files would take minutes.
         rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
     }
 
-    /// Moves it to its final place, where nothing or an empty directory may be.
+    /// Moves it to its final place, where there must be nothing or an empty directory.
     pub fn place(&mut self, to_dir: &KeptDir, to: &str) -> Result<()> {
         self.work.move_to(to_dir, to)
     }

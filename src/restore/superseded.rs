@@ -1,6 +1,6 @@
-//! Superseded records, read again from where they were placed: one by one, in the order of their places.
+//! Reads superseded records again from the unpacked storages, in the order of their places.
 
-// It reads what may have been changed meanwhile.
+// The files may have been changed meanwhile, so this file must not panic on any content.
 #![cfg_attr(
     not(test),
     warn(
@@ -22,10 +22,10 @@ use slotpress_read::{AccountsPass, RecordVisitor, StorageRef, Superseded, Versio
 use crate::restore::assign::AssignedStorage;
 use crate::restore::place::PartialDir;
 
-/// Read at once: the header and the data of most accounts.
+/// Number of bytes in the first read: enough for the header and the data of most accounts.
 const FIRST_READ_BYTES: usize = 512;
 
-/// Shows superseded records to `records`. The number of a storage is that of its assignment.
+/// Passes superseded records to `records`. Storages have the numbers of their assignment.
 pub fn read_superseded(
     superseded: &Superseded,
     storages: &[AssignedStorage],
@@ -53,7 +53,7 @@ pub fn read_superseded(
                     read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
                 worker.record(Record { offset_bytes, header: &header, data });
             }
-            // It was written a moment ago, and nothing else reads it: as after writing, no page of it stays.
+            // Nothing else reads the file, so its pages are dropped again, as after writing it.
             io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &root.path.join(&name))
         })
     };

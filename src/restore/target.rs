@@ -1,4 +1,4 @@
-//! Target directories of a restore, and the check that they hold nothing that could be lost.
+//! Prepares the target directories of a restore, and checks that nothing in them could be lost.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,29 +24,32 @@ use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 use crate::restore::{ExistingState, RestoreLayout, RestoreTarget};
 
-/// Target directories of a restore, made and checked. Holds the lock of the ledger, and of each directory that is
-/// written to.
+/// Target directories of a restore, created and checked. Holds the lock of the ledger, and of each
+/// directory that is written.
 #[derive(Debug)]
 pub struct Target {
     /// Ledger directory; in the archive layout, the directory of the tree.
     pub ledger: Arc<KeptDir>,
     /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
+    /// `snapshots/`; `None` in the archive layout.
     pub bank_snapshots: Option<Arc<KeptDir>>,
     pub accounts: Vec<Arc<KeptDir>>,
-    /// One directory per accounts path in which storages are collected, beside their final place.
+    /// Directories in which storages are collected beside their final place: one per accounts path.
     pub root_parents: Vec<Arc<KeptDir>>,
     pub owner: Owner,
     existing: Vec<Replaced>,
-    /// True to delete them first; false to move them aside when the new state is complete.
+    /// True to delete the existing state first; false to move it aside when the new one is
+    /// complete.
     deletes_first: bool,
-    /// Name of the directories to which they are moved; `None` if that is not allowed.
+    /// Name of the directories to which things are moved; `None` if that is not allowed.
     replaced_name: Option<String>,
-    // Order of drop: the lock file is removed before the directory that was made for it.
+    // Dropped before `made`: the lock file is removed before the directory that was created for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
 }
 
+/// A file or directory that is moved aside.
 #[derive(Clone, Debug)]
 pub struct Replaced {
     pub from: Location,
@@ -55,8 +58,8 @@ pub struct Replaced {
 }
 
 impl Target {
-    /// Makes missing directories, takes the locks, and refuses a target that already holds a ledger. If the options
-    /// allow it to replace a state, that is only recorded here.
+    /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
+    /// the options allow to replace it; the state is not touched yet.
     pub fn prepare(options: &RestoreTarget) -> Result<Self> {
         match options.layout {
             RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
@@ -132,7 +135,7 @@ impl Target {
         made.locks.add(&dir)?;
         recover(&dir, &mut made.locks)?;
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
-            // A dangling symbolic link would be in the way too.
+            // Also finds dangling symbolic links, which would be in the way.
             if dir.found(inner)?.is_some() {
                 return Err(holds_a_state(&dir.path_of(inner), "restore into an empty directory"));
             }
@@ -153,30 +156,33 @@ impl Target {
         })
     }
 
-    /// Makes a partial directory for storages per accounts path.
+    /// Creates a partial directory for storages in each accounts path.
     pub fn create_partial_roots(&self) -> Result<Vec<PartialDir>> {
         self.root_parents.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
     }
 
-    /// Makes the partial directory for version, status cache and bank file.
+    /// Creates the partial directory for version, status cache and bank file.
     pub fn create_partial_bank(&self) -> Result<PartialDir> {
         PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
     }
 
-    /// Fails if the paths no longer lead to the written directories: a validator would look elsewhere.
+    /// Fails if the paths no longer lead to the written directories, since a validator would look
+    /// elsewhere.
     pub fn check_paths(&self) -> Result<()> {
         let dirs = [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.bank_snapshots).chain(&self.accounts);
         dirs.into_iter().try_for_each(|dir| dir.check_path())
     }
 
+    /// Parts of the existing state that are moved aside.
     pub fn moved(&self) -> &[Replaced] {
         if self.deletes_first { &[] } else { &self.existing }
     }
 
-    /// Finds archives that a validator must not find beside a state. They are moved aside too.
+    /// Finds archives that a validator must not find beside the state, so that they are moved aside
+    /// too.
     ///
     /// # Errors
-    /// There are some, and moving aside is not allowed.
+    /// There are such archives, and moving them is not allowed.
     pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Replaced>> {
         match self.bank_snapshots {
             Some(_) => archives_in_the_way(&self.snapshots_dir, slots, self.replaced_name.as_deref()),
@@ -188,8 +194,8 @@ impl Target {
         self.existing.iter().map(|one| one.from.path())
     }
 
-    /// Returns needed and free bytes per file system for the unpacked content and for archives. An existing state that
-    /// is deleted first counts as free.
+    /// Returns needed and free bytes per file system, for unpacked content and for archives. The
+    /// space of an existing state that is deleted first counts as free.
     pub fn space_for(&self, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
         let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
         let mut add = |dir: &KeptDir, needed_bytes: u64, freed_bytes: u64| {
@@ -212,8 +218,8 @@ impl Target {
         Ok(spaces.into_values().collect())
     }
 
-    /// Deletes the existing state if that comes first. The marks of its bank snapshots go before anything else, so that
-    /// no validator starts from an incomplete state.
+    /// Deletes the existing state, if that is requested. Deletes the marks of its bank snapshots
+    /// before anything else, so that no validator starts from an incomplete state.
     pub fn delete_existing(&self, progress: &dyn Progress) -> Result<()> {
         if !self.deletes_first || self.existing.is_empty() {
             return Ok(());
@@ -240,7 +246,7 @@ impl Target {
         Ok(())
     }
 
-    /// Directories to which the former state and newer archives are moved.
+    /// Directories to which the existing state and newer archives are moved.
     pub fn replaced_dirs(&self, newer: &[Replaced]) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = self.moved().iter().chain(newer).map(|one| one.to.top()).collect();
         dirs.sort();
@@ -248,7 +254,7 @@ impl Target {
         dirs
     }
 
-    /// Keeps directories and lock file: the restore is complete.
+    /// Keeps created directories and the lock file, because the restore is complete.
     pub fn keep(&mut self) {
         self.made.keep();
         if let Some(lock) = &mut self.lock {
@@ -263,11 +269,12 @@ const BANK_SNAPSHOTS: &str = "snapshots";
 /// Directory of storages in an accounts path.
 pub const RUN: &str = "run";
 
-/// Directory beside it that a validator requires at start.
+/// Directory beside [`RUN`] that a starting validator requires.
 pub const SNAPSHOT: &str = "snapshot";
 
+/// Collects the parts of an existing state.
 struct OldState {
-    /// Name of the directories to which it is moved; `None` if that is not allowed.
+    /// Name of the directories to which they are moved; `None` if that is not allowed.
     name: Option<String>,
     moves: Vec<Replaced>,
 }
@@ -279,7 +286,10 @@ impl OldState {
         Self { name, moves: Vec::new() }
     }
 
-    /// Adds a part of the state, which will be moved to a directory in `parent`, on the same file system.
+    /// Adds a part of the state, which will be moved to a directory in `parent`.
+    ///
+    /// # Errors
+    /// Moving is not allowed, or `parent` is on another file system.
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
@@ -305,10 +315,12 @@ fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
     Error::new(ErrorKind::Exists, message).with_hint(hint)
 }
 
-/// Limit on the depth of directories that are counted: accounts have one level, bank snapshots of old validators three.
+/// Limit on the depth of counted directories: accounts have one level, bank snapshots of old
+/// validators three.
 const FREED_DEPTH_MAX: u32 = 8;
 
-/// Bytes on disk under a directory. A file with several hard links counts with its share, since all links may be here.
+/// Disk space of a directory's content. A file with several hard links counts with its share, since
+/// all of its links may be here.
 fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
     let mut bytes = 0u64;
     for name in dir.names()? {
@@ -330,8 +342,8 @@ fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Refuses an accounts path that is the snapshots path (a validator does too), and one that is given twice, which would
-/// get all storages twice.
+/// Refuses an accounts path that is the snapshots path (a validator does too), or that is given
+/// twice, or lies within another one: a validator deletes unknown files in an accounts path.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
@@ -357,7 +369,8 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     Ok(())
 }
 
-/// Fails if no directory can be moved from `parent` to this place: checked before the work.
+/// Fails if no directory can be moved from `parent` to this place. Checked early, before the work
+/// is done.
 fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
     match parent.found(name)? {
@@ -390,8 +403,8 @@ fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
     dir.open_dir(name)?.map_or(Ok(true), |dir| Ok(dir.names()?.is_empty()))
 }
 
-/// Ratio of the unpacked size to mainnet's archive: 450 GB from 110 GB.
+/// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
-/// Least ratio for archives of accounts.
+/// Least such ratio of any archive of accounts.
 pub const RATIO_MIN: u64 = 2;

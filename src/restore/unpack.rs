@@ -1,4 +1,4 @@
-//! Unpacks one archive: checks every entry by the rules, and writes it to its assigned place.
+//! Unpacks an archive: checks every entry by the rules, and writes it to its assigned place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::{RestoreLayout, Run};
 
-/// What all archives of a restore are unpacked with.
+/// State that is shared by all archives of a restore.
 pub struct Unpacker<'a> {
     pub run: Run<'a>,
     pub roots: &'a [PartialDir],
@@ -28,26 +28,27 @@ pub struct Unpacker<'a> {
     pub state: Option<StateCheck>,
 }
 
-/// An archive that is unpacked.
+/// An unpacked archive.
 pub struct Unpacked {
-    /// The slot of the full archive below it.
+    /// Slot of the full archive below it.
     pub base_slot: Option<u64>,
-    /// Root over the frame hashes, if the archive was hashed while it was read.
+    /// Root of the frame hashes, if the archive was hashed while it was read.
     pub root: Option<Root>,
     pub bank: BankFile,
     pub judged: JudgedArchive,
-    /// Bank file, status cache and version.
+    /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
-    /// Numbers of its storages.
+    /// Numbers of its storages among those of all archives.
     pub storages: Range<usize>,
 }
 
-/// True if breaking the rule ends the restore of an archive's tree, also of one that only Firedancer loads.
+/// True if breaking the rule ends the restore of a tree. A tree may be one that only Firedancer
+/// loads.
 fn is_refused_of_tree(rule: Rule) -> bool {
     rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
-/// Tells which broken rules end a restore.
+/// Returns which broken rules end a restore.
 pub fn refused(layout: RestoreLayout) -> fn(Rule) -> bool {
     match layout {
         RestoreLayout::Archive => is_refused_of_tree,
@@ -55,16 +56,17 @@ pub fn refused(layout: RestoreLayout) -> fn(Rule) -> bool {
     }
 }
 
-/// True for tolerated faults without a warning: they concern only name and format.
+/// True for rules that may be broken without a warning, since they concern only name and format.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
 }
 
 impl Unpacker<'_> {
-    /// Unpacks an archive, by its index if it has one, else in order; version, status cache and bank file go into a directory of
-    /// their own. An incremental archive builds on `base_slot`; of a pair, the full one `is_below`. With a state check, records
-    /// are hashed for it while they are written.
+    /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and
+    /// bank file get a directory of their own. An incremental archive builds on `base_slot`.
+    /// `is_below` is true for the full archive of a pair. If the state is checked, records are
+    /// hashed while they are written.
     pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked, ReadError> {
         let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
         let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
@@ -98,7 +100,7 @@ impl Unpacker<'_> {
             let path = archive.path().shown();
             progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
         }
-        // The rules see to it that there is one.
+        // The rules require a bank file.
         let bank = judged.bank.as_ref().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.0.clone();
         drop(reader);
         let root = passing.map(PassingFrames::finish).transpose()?.flatten();
@@ -124,7 +126,7 @@ impl Contents for Unpacking<'_> {
     const ARE_FOR_SINK: bool = true;
 
     fn entry(&self, entry: &Entry) -> Result<()> {
-        // Storages have the numbers of their assignment.
+        // The order of assignments gives storages their numbers.
         let destination = self.assigner.lock().assign(entry)?;
         self.destinations.write().push(destination);
         Ok(())
