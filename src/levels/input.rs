@@ -1,9 +1,9 @@
-//! The input of a measurement in memory: frames of the tar stream, cut as `archive` cuts them, or of the bytes of any
-//! other file.
+//! The input of a measurement in memory: frames of the tar stream, cut as `archive` cuts them, or
+//! of the bytes of any other file.
 //!
-//! Memory is bounded: an input larger than the limit is sampled. Of a ledger, an archive with an index or a plain file,
-//! only the sampled frames are read. Any other archive is decoded twice: once to check it and find the lengths of its
-//! entries, and once to take the sample.
+//! Memory is bounded: an input larger than the limit is sampled. Of a ledger, an archive with an
+//! index or a plain file, only the sampled frames are read. Any other archive is decoded twice:
+//! once to check it and find the lengths of its entries, and once to take the sample.
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, ShowPath, memory};
@@ -14,8 +14,8 @@ use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, OpenInput};
 
-/// Default limit of content in memory: 128 frames of 8 MiB. A sample of this size gives the size of a ledger's archive
-/// to about 1 % (docs/levels.md).
+/// Default limit of content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
+/// a ledger's archive to about 1 % (docs/levels.md).
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Kind of input of a measurement.
@@ -44,9 +44,11 @@ impl InputKind {
 #[derive(Debug)]
 pub struct ContentFrame {
     pub content: Vec<u8>,
-    /// Bytes before the first entry that begins in the frame; above 0 if the frame begins inside an entry.
+    /// Bytes before the first entry that begins in the frame; above 0 if the frame begins inside an
+    /// entry.
     pub until_entry_bytes: u64,
-    /// Position of the records at the frame's start, for clustering; only if it begins inside an entry.
+    /// Position of the records at the frame's start, for clustering; only if it begins inside an
+    /// entry.
     pub carry: Option<Carry>,
 }
 

@@ -9,10 +9,12 @@ use slotpress_base::{Error, Result};
 /// Longer times are recorded as this: one hour. A frame has at most 32 MiB.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
-/// Precision in significant digits: percentiles are within 0.1 %. The histogram then takes about 300 KiB.
+/// Precision in significant digits: percentiles are within 0.1 %. The histogram then takes about
+/// 300 KiB.
 const DIGITS: u8 = 3;
 
-/// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one to lie above it.
+/// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
+/// to lie above it.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
@@ -52,7 +54,8 @@ impl Times {
         self.max = self.max.max(time);
     }
 
-    /// Summarizes the times. Average, minimum and maximum are exact; the other values come from the histogram.
+    /// Summarizes the times. Average, minimum and maximum are exact; the other values come from the
+    /// histogram.
     pub fn latency(&self) -> Latency {
         let samples = self.histogram.len();
         if samples == 0 {

@@ -1,13 +1,16 @@
-//! Measures codecs: compresses and decompresses pieces of content repeatedly, each piece on its own.
+//! Measures codecs: compresses and decompresses pieces of content repeatedly, each piece on its
+//! own.
 //!
-//! A run is one pass over all pieces. A warm-up pass comes first and is not counted: it maps memory and lets the cores
-//! reach a steady clock. Contexts and buffers are reused between pieces and runs, as in `archive`. Afterwards, every
-//! piece is decompressed once and compared, which is the warm-up for decompressing; a codec that does not restore the
-//! same bytes is an error.
+//! A run is one pass over all pieces. A warm-up pass comes first and is not counted: it maps memory
+//! and lets the cores reach a steady clock. Contexts and buffers are reused between pieces and
+//! runs, as in `archive`. Afterwards, every piece is decompressed once and compared, which is the
+//! warm-up for decompressing; a codec that does not restore the same bytes is an error.
 //!
-//! Clustering of records counts as part of compressing; decompressed frames are then compared with the clustered ones.
+//! Clustering of records counts as part of compressing; decompressed frames are then compared with
+//! the clustered ones.
 //!
-//! Levels are measured with whole frames on all cores; sizes and frames with small pieces on one core.
+//! Levels are measured with whole frames on all cores; sizes and frames with small pieces on one
+//! core.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,19 +29,23 @@ use crate::levels::sample::size_error_percent;
 use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning, shape_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
-/// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are filled.
+/// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are
+/// filled.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
-/// Limits of a batch, in pieces and bytes. Workers take batches, because taking a small piece alone would cost more
-/// time than compressing it. A frame of an archive exceeds the limit, and is a batch alone.
+/// Limits of a batch, in pieces and bytes. Workers take batches, because taking a small piece alone
+/// would cost more time than compressing it. A frame of an archive exceeds the limit, and is a
+/// batch alone.
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Measures each codec on the frames of an input, the reference codec first. `on_row` receives each row when it is
-/// ready. Returns the codecs for which the time budget did not suffice; the first one is always measured.
+/// Measures each codec on the frames of an input, the reference codec first. `on_row` receives each
+/// row when it is ready. Returns the codecs for which the time budget did not suffice; the first
+/// one is always measured.
 ///
 /// # Errors
-/// If a codec does not restore the same bytes, if the input has no records to cluster, or if the user interrupts it.
+/// If a codec does not restore the same bytes, if the input has no records to cluster, or if the
+/// user interrupts it.
 pub fn measure_levels(
     input: &Input,
     options: &MeasureOptions,
@@ -56,7 +63,8 @@ pub fn measure_levels(
     let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
     let mut bench = Bench { carries, ..Bench::new(pieces, options, progress) };
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
-    // Levels take very different times for the same bytes: show the percentage of each level on its own.
+    // Levels take very different times for the same bytes: show the percentage of each level on its
+    // own.
     let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());
     for number in 0..codecs.len() {
@@ -85,10 +93,12 @@ pub fn measure_levels(
 pub struct Bench<'a> {
     pieces: Vec<&'a [u8]>,
     batches: Vec<Range<usize>>,
-    /// Compressed pieces of each batch. Kept from codec to codec, so that only the first run has to map memory.
+    /// Compressed pieces of each batch. Kept from codec to codec, so that only the first run has to
+    /// map memory.
     compressed: Vec<Mutex<Batch>>,
     options: &'a MeasureOptions,
-    /// If set, each piece is timed, and pieces that a warm-up of this duration does not reach are left out.
+    /// If set, each piece is timed, and pieces that a warm-up of this duration does not reach are
+    /// left out.
     each: Option<Duration>,
     /// Positions of records for clustering, if the pieces are frames.
     carries: Vec<Option<&'a Carry>>,
@@ -160,12 +170,14 @@ impl<'a> Bench<'a> {
         Self { pieces, batches, compressed, options, each: None, carries, runs_end, end, progress }
     }
 
-    /// Times every piece; for use with one thread. Pieces that a warm-up of `warm_up_max` does not reach are left out.
+    /// Times every piece; for use with one thread. Pieces that a warm-up of `warm_up_max` does not
+    /// reach are left out.
     pub fn timing_each(self, warm_up_max: Duration) -> Self {
         Self { each: Some(warm_up_max), ..self }
     }
 
-    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to the same bytes.
+    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to
+    /// the same bytes.
     pub fn measure(&mut self, codec: &FrameCodec, stage: &str) -> Result<Measured> {
         let passes = 1 + 2 * self.options.repeat as u64;
         self.progress.stage(stage, Some(self.content_bytes() * passes));
@@ -300,7 +312,8 @@ impl<'a> Bench<'a> {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Makes runs until both their number and their minimum time are reached, or the time for further runs is over.
+    /// Makes runs until both their number and their minimum time are reached, or the time for
+    /// further runs is over.
     fn repeat(&self, what: &'static str, workers: &mut [Worker], work: &Work<'_>) -> Result<Runs> {
         if self.each.is_some() {
             workers.iter_mut().try_for_each(|worker| Times::new().map(|times| worker.times = Some(times)))?;
@@ -319,7 +332,8 @@ impl<'a> Bench<'a> {
         Ok(runs)
     }
 
-    /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the earliest.
+    /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the
+    /// earliest.
     fn pass(
         &self,
         workers: &mut [Worker],
@@ -332,7 +346,8 @@ impl<'a> Bench<'a> {
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
-            // Elapsed time is read directly, because reading CPU time takes longer than compressing a small batch.
+            // Elapsed time is read directly, because reading CPU time takes longer than compressing
+            // a small batch.
             let start = Instant::now();
             while !is_reached() && !is_failed.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
@@ -351,7 +366,8 @@ impl<'a> Bench<'a> {
         };
         let stopwatch = Stopwatch::start();
         let busy: Vec<Elapsed> = match workers {
-            // A single worker runs on this thread: starting one takes longer than a pass over a few small pieces.
+            // A single worker runs on this thread: starting one takes longer than a pass over a few
+            // small pieces.
             [worker] => vec![guarded(|| run(worker))?],
             workers => std::thread::scope(|scope| {
                 let run = &run;
@@ -392,7 +408,8 @@ impl Runs {
 
     fn warnings(&self) -> Vec<Warning> {
         let mut warnings: Vec<Warning> = run_warning(self.what, &self.seconds()).into_iter().collect();
-        // Workers only compute. If one took more elapsed time than CPU time, it had to wait for a core.
+        // Workers only compute. If one took more elapsed time than CPU time, it had to wait for a
+        // core.
         let lost_percent = 100.0 - self.busy.cpu_percent();
         let is_measured = !self.busy.wall.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
         if is_measured && lost_percent > LOST_PERCENT_MAX {

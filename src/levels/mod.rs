@@ -1,10 +1,12 @@
 //! Measures compression levels and codecs on the user's data, and recommends one.
 //!
-//! An [`Input`] holds frames of content in memory. [`measure_levels`] compresses and decompresses them at every level
-//! with the encoders of `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each.
-//! [`recommend()`] chooses among the rows. [`measure_sizes`] measures storages or records by their size,
-//! [`measure_frames`] frame sizes, and [`LinkReport`] computes times over a network link. The program words the
-//! reports. `docs/levels.md` explains the numbers.
+//! An [`Input`] holds frames of content in memory. [`measure_levels`] compresses and decompresses
+//! them at every level with the encoders of `archive` and `restore`, checks the result, and reports
+//! a [`LevelRow`] for each.
+//! [`recommend()`] chooses among the rows. [`measure_sizes`] measures storages or records by their
+//! size,
+//! [`measure_frames`] frame sizes, and [`LinkReport`] computes times over a network link. The
+//! program words the reports. `docs/levels.md` explains the numbers.
 
 mod codec;
 mod frames;
@@ -48,7 +50,8 @@ use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
-    /// A ledger or an unpacked archive with its directories; or in `ledger` the path of any archive or file.
+    /// A ledger or an unpacked archive with its directories; or in `ledger` the path of any archive
+    /// or file.
     pub paths: LedgerPaths,
     /// Slot of a ledger's bank snapshot; `None` takes the newest complete one.
     pub slot: Option<u64>,
@@ -56,7 +59,8 @@ pub struct MeasureOptions {
     pub base_slot: Option<u64>,
     /// Codecs with levels; by default zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
-    /// Size of the sample held in memory, in bytes; `None` takes the whole input, up to `memory_bytes_max`.
+    /// Size of the sample held in memory, in bytes; `None` takes the whole input, up to
+    /// `memory_bytes_max`.
     #[setters(into)]
     pub sample_bytes: Option<u64>,
     /// Seed for choosing the sampled frames.
@@ -69,15 +73,16 @@ pub struct MeasureOptions {
     pub repeat: usize,
     /// Minimum total time of the runs per measurement.
     pub min_time: Duration,
-    /// Time for all codecs together. To keep it, further runs of a codec are left out, and then whole codecs.
+    /// Time for all codecs together. To keep it, further runs of a codec are left out, and then
+    /// whole codecs.
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024.
     pub threads: usize,
 }
 
 impl MeasureOptions {
-    /// Default settings: zstd levels 1 to 10, 3 runs, all cores. `input` is a ledger, an archive, an unpacked archive,
-    /// or any file.
+    /// Default settings: zstd levels 1 to 10, 3 runs, all cores. `input` is a ledger, an archive,
+    /// an unpacked archive, or any file.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(input),
@@ -102,8 +107,8 @@ impl MeasureOptions {
     }
 }
 
-/// Measures size, speed, CPU time and memory of compressing and decompressing with each codec, using the encoders of
-/// `archive` and `restore`. Blocks until all are measured.
+/// Measures size, speed, CPU time and memory of compressing and decompressing with each codec,
+/// using the encoders of `archive` and `restore`. Blocks until all are measured.
 ///
 /// # Errors
 /// If the input cannot be read, a level does not exist, or a codec does not restore the same bytes.
@@ -142,7 +147,8 @@ pub struct LevelRow {
     /// CPU time of all workers per run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
     pub peak_memory_bytes: u64,
-    /// For a sample: error of the ratio and of the estimated size, in percent; about 95 of 100 samples stay within it.
+    /// For a sample: error of the ratio and of the estimated size, in percent; about 95 of 100
+    /// samples stay within it.
     pub size_error_percent: Option<f64>,
     /// For a sample: estimated length of all compressed frames of the whole input, in bytes.
     pub estimated_output_bytes: Option<u64>,
@@ -185,8 +191,8 @@ impl LevelRow {
         100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
     }
 
-    /// Time of compressing as a multiple of another row's. Compares CPU times if the workers of either row had to wait
-    /// for cores, because elapsed time then depends on other programs.
+    /// Time of compressing as a multiple of another row's. Compares CPU times if the workers of
+    /// either row had to wait for cores, because elapsed time then depends on other programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
         let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
         match self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {

@@ -1,14 +1,15 @@
 //! Recommends levels: for the shortest time, for the smallest size, and the best of both.
 //!
-//! Only formats that `archive` writes and Agave reads are recommended: levels of zstd, and lz4. Another codec is named
-//! beside them if none of these beats it in both size and time.
+//! Only formats that `archive` writes and Agave reads are recommended: levels of zstd, and lz4.
+//! Another codec is named beside them if none of these beats it in both size and time.
 //!
-//! The best of both is the knee of the curve of size against time. The curve consists of the levels that no other beats
-//! in both. Time is logarithmic, because what matters is how many times longer a level takes; the knee is the point
-//! furthest below the straight line from the fastest to the smallest level.
+//! The best of both is the knee of the curve of size against time. The curve consists of the levels
+//! that no other beats in both. Time is logarithmic, because what matters is how many times longer
+//! a level takes; the knee is the point furthest below the straight line from the fastest to the
+//! smallest level.
 //!
-//! The knee is also computed from each single run. If too many of them disagree, the measurement is not good enough to
-//! recommend one.
+//! The knee is also computed from each single run. If too many of them disagree, the measurement is
+//! not good enough to recommend one.
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
@@ -127,7 +128,8 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     })
 }
 
-/// Format of the archives that `archive` writes with this codec; `None` if it does not offer the codec.
+/// Format of the archives that `archive` writes with this codec; `None` if it does not offer the
+/// codec.
 pub(super) fn format_of(codec: &str) -> Option<Extension> {
     match codec {
         REFERENCE_CODEC | CLUSTERED_CODEC => Some(Extension::TarZstd),
@@ -204,7 +206,8 @@ fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     (depth(knee) > 0.0).then_some(*knee)
 }
 
-/// Computes the knee of every single run. If a codec has fewer runs than others, its runs are used repeatedly.
+/// Computes the knee of every single run. If a codec has fewer runs than others, its runs are used
+/// repeatedly.
 fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
     let seconds = |taken: &Elapsed| if is_by_cpu { taken.cpu } else { taken.wall }.as_secs_f64();
     let runs = rows.iter().map(|row| row.compress_runs.len()).max().unwrap_or_default();
@@ -259,7 +262,8 @@ mod tests {
     use super::*;
     use crate::levels::tests::row;
 
-    /// The table published in Agave's pull request 2729 (docs/levels.md): level, size in GB, seconds.
+    /// The table published in Agave's pull request 2729 (docs/levels.md): level, size in GB,
+    /// seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [
         (1, 87, 621.63),
         (2, 85, 718.25),

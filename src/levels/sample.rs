@@ -1,21 +1,22 @@
 //! Draws a stratified sample of frames, and computes the error that sampling brings.
 //!
-//! The frames of the tar stream are divided into equal, consecutive groups, one for each frame wanted, and a seeded
-//! generator draws one frame from each group. So every part of the stream (the bank file, old and new storages) is
-//! represented in proportion, and periodic content cannot coincide with the sample.
+//! The frames of the tar stream are divided into equal, consecutive groups, one for each frame
+//! wanted, and a seeded generator draws one frame from each group. So every part of the stream (the
+//! bank file, old and new storages) is represented in proportion, and periodic content cannot
+//! coincide with the sample.
 //!
-//! The compressed size of the whole is estimated as (whole content) x (compressed bytes of the sample) / (content of
-//! the sample). The standard error follows from the differences between neighbouring frames of the sample (the
-//! successive difference estimator for one draw per group). Differences between distant parts do not count, because
-//! every part is represented.
+//! The compressed size of the whole is estimated as (whole content) x (compressed bytes of the
+//! sample) / (content of the sample). The standard error follows from the differences between
+//! neighbouring frames of the sample (the successive difference estimator for one draw per group).
+//! Differences between distant parts do not count, because every part is represented.
 
 use slotpress_base::random::mix;
 
 /// Width of the error in standard errors: about 95 of 100 samples lie within.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// Draws `wanted` of `frames` frames, one from each of `wanted` equal groups, and returns their indices in ascending
-/// order.
+/// Draws `wanted` of `frames` frames, one from each of `wanted` equal groups, and returns their
+/// indices in ascending order.
 pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
     let wanted = wanted.min(frames);
     let bound = |group: u64| (u128::from(group) * u128::from(frames) / u128::from(wanted.max(1))) as u64;
@@ -27,8 +28,9 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Error of the estimated size in percent; about 95 of 100 samples stay within it. `sample` has content and compressed
-/// bytes of each sampled frame in order. `None` for fewer than two frames, 0 if the sample is the whole.
+/// Error of the estimated size in percent; about 95 of 100 samples stay within it. `sample` has
+/// content and compressed bytes of each sampled frame in order. `None` for fewer than two frames, 0
+/// if the sample is the whole.
 pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f64> {
     if sample.len() as u64 >= total_frames {
         return Some(0.0);

@@ -1,8 +1,8 @@
 //! Measures by size how much storages or records save when each is compressed alone.
 //!
-//! First, all units are counted; then some of each size class, spread evenly, are measured on one core. A class is
-//! timed as a whole, because a small unit takes less time than reading the clock. The classes use units of 1000 bytes,
-//! as published measurements of transactions and blocks do.
+//! First, all units are counted; then some of each size class, spread evenly, are measured on one
+//! core. A class is timed as a whole, because a small unit takes less time than reading the clock.
+//! The classes use units of 1000 bytes, as published measurements of transactions and blocks do.
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result};
@@ -36,8 +36,8 @@ const CLASSES: [(u64, &str); 16] = [
 /// Limit of units measured per class: enough for an average within 1 %.
 const UNITS_MAX: u64 = 20_000;
 
-/// Limit of bytes measured per class, unless one unit is larger: compressed copies are held in memory, and codecs may
-/// be slow.
+/// Limit of bytes measured per class, unless one unit is larger: compressed copies are held in
+/// memory, and codecs may be slow.
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
 /// Unit that is compressed alone.
@@ -117,7 +117,8 @@ impl SizeClassRow {
 /// Compresses units of an input alone, by size class, on one core.
 ///
 /// # Errors
-/// If the input has no such units, if a unit is not restored to the same bytes, or if the user interrupts it.
+/// If the input has no such units, if a unit is not restored to the same bytes, or if the user
+/// interrupts it.
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,

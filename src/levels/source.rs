@@ -60,7 +60,8 @@ enum Content {
 }
 
 impl OpenInput {
-    /// Length of each entry in the stream with its header; then the length of the data after the last entry.
+    /// Length of each entry in the stream with its header, then the length of the data after the
+    /// last entry.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])
     }
@@ -143,7 +144,8 @@ impl OpenInput {
     }
 }
 
-/// True if the file has the name of a snapshot archive. Other content is then an error instead of a plain file.
+/// True if the file has the name of a snapshot archive. Other content is then an error instead of a
+/// plain file.
 fn is_named_archive(path: &Path) -> bool {
     ArchiveName::from_path(path).is_some()
 }

@@ -64,7 +64,8 @@ pub const SPREAD_PERCENT_MAX: f64 = 10.0;
 /// Runs shorter than this mainly measure the start of threads.
 pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
-/// Loss of time in percent above which workers get a warning: without other programs on their cores, they lose less.
+/// Loss of time in percent above which workers get a warning: without other programs on their
+/// cores, they lose less.
 pub const LOST_PERCENT_MAX: f64 = 5.0;
 
 /// Serializes as the sentence of `Display`.

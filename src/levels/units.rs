@@ -1,5 +1,5 @@
-//! Divides frames into smaller units: storages and records of a snapshot, or pieces of any content. Units are
-//! borrowed from the frames.
+//! Divides frames into smaller units: storages and records of a snapshot, or pieces of any content.
+//! Units are borrowed from the frames.
 
 use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRecord, Records, TarEvent};
 
@@ -13,7 +13,8 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
         return found;
     };
     let mut current: Option<Entry> = None;
-    // If parsing fails later, the content is not a tar stream, and the storages found before are discarded too.
+    // If parsing fails later, the content is not a tar stream, and the storages found before are
+    // discarded too.
     let fed = EntryParser::new().feed(content, &mut |event| {
         match event {
             TarEvent::Begin(entry) => current = Some(entry),
@@ -40,13 +41,15 @@ fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     content.get(start..start.checked_add(part.len())?)
 }
 
-/// Records of a storage, header and data without padding, up to the end mark or the first invalid record.
+/// Records of a storage, header and data without padding, up to the end mark or the first invalid
+/// record.
 pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }
 
-/// Pieces of this length; a shorter rest is left out. If the content is shorter than one piece, it is the only piece.
+/// Pieces of this length; a shorter rest is left out. If the content is shorter than one piece, it
+/// is the only piece.
 pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]> {
     let piece_bytes = piece_bytes.max(1);
     let is_smaller = content.len() < piece_bytes && !content.is_empty();

@@ -1,5 +1,5 @@
-//! Makes the JSON list of archives at `/api/v1/archives`, described in `docs/serving.md`. Fields are added, never
-//! renamed or removed.
+//! Makes the JSON list of archives at `/api/v1/archives`, described in `docs/serving.md`. Fields
+//! are added, never renamed or removed.
 
 use std::sync::Arc;
 use std::time::SystemTime;

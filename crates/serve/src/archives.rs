@@ -1,4 +1,5 @@
-//! The served archives: scans directories again when a request comes, at most once a second.
+//! Keeps the list of served archives: scans their directories when a request comes, at most once a
+//! second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use slotpress_read::Catalog;
 use slotpress_read::catalog::scan;
 use tokio::sync::Mutex;
 
-/// Oldest scan that may be used for an answer.
+/// Largest age of a scan that is used for an answer.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -46,7 +47,8 @@ impl ServedArchives {
         self.last.try_lock().ok().map(|last| last.catalog.clone())
     }
 
-    /// The archives; if a directory cannot be read, those of the last successful scan, and the error.
+    /// Returns the archives. If a directory cannot be read, returns those of the last successful
+    /// scan, and the error.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         // One request scans, the others wait for it.
         let mut last = self.last.lock().await;

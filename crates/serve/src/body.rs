@@ -1,4 +1,4 @@
-//! Bodies of responses: files in pieces, each of which is read when the connection takes it.
+//! Makes bodies of responses. A file is sent in pieces; each is read when the connection takes it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::files::Reading;
 use super::limits::Admission;
 use super::respond::Content;
 
-/// Bytes read at a time: they are still in the processor's cache when they are sent. A transfer holds at most one piece
-/// and the end of another.
+/// Number of bytes read at a time: so few that they are still in the processor's cache when they
+/// are sent. A transfer holds at most one piece and the end of another.
 const PIECE_BYTES: u64 = 512 * 1024;
 
 /// Makes the body of a response on an admitted connection.
@@ -48,8 +48,8 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         if !is_resident {
             reading.enter(offset);
         }
-        // Reuses the buffer of the last piece if that was sent: the system clears new memory, which takes as long as
-        // reading.
+        // Reuses the buffer of the last piece if that was sent: the system clears new memory, which
+        // takes as long as reading.
         let mut buffer = last.try_into_mut().unwrap_or_default();
         buffer.resize(to_usize(length), 0);
         reading.read(offset, &mut buffer)?;

@@ -1,6 +1,7 @@
-//! Decides which bytes of a file a request gets, by its conditions and range (RFC 9110, sections 13 and 14). No I/O.
+//! Decides which bytes of a file a request gets, by its conditions and range (RFC 9110, sections 13
+//! and 14). Pure.
 //!
-//! Answers a single range; several get the whole file, as the standard allows.
+//! A request for several ranges gets the whole file, as the standard allows.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -30,7 +31,8 @@ pub enum Verdict {
     Unsatisfiable,
 }
 
-/// Age from which a date is a strong validator: the file must not have been modified twice within the second.
+/// Age from which a date is a strong validator: the file must not have been modified twice within
+/// the second.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
@@ -108,7 +110,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Entity tags in all headers of this name. Ours contain no comma, so splitting others at commas is harmless.
+/// Entity tags in all headers of this name. Ours contain no comma, so splitting others at commas is
+/// harmless.
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }

@@ -33,15 +33,17 @@ use super::{Event, Purpose, Server};
 /// Pause after an error of the listening socket, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests with a body are refused; this much of the body is read first, for this long.
+/// Requests with a body are refused, but this many bytes of the body are read first, for at most
+/// this long.
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
-/// Response for connections beyond the limit, which are not made to wait for it.
+/// Response for connections beyond the limit. It is sent without waiting for the client.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Response where the clock says no date: hyper sends one with each answer, and ends where there is none.
+/// Response while the clock has no date: hyper sends the date with each answer, and panics without
+/// one.
 const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server says no date";
@@ -84,7 +86,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
                 let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
                 let _ = server.log.try_send(Event::Answered(answered));
                 if endpoint.certificates.is_none() {
-                    // A courtesy: a client that cannot take it at once is cut off without it.
+                    // A client that cannot take the response at once is cut off without it.
                     let _ = stream.try_write(TOO_MANY);
                 }
             }
@@ -94,7 +96,8 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
 
 async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
     let _open = Open::new(&endpoint.server);
-    // Otherwise, small answers would wait for earlier ones. Failing to set it is harmless.
+    // Without this option, small answers would wait for earlier ones. Failing to set it is
+    // harmless.
     let _ = stream.set_nodelay(true);
     let Some(certificates) = &endpoint.certificates else {
         return talk(&endpoint, stream, client, Arc::new(admission)).await;
@@ -137,7 +140,8 @@ async fn talk(
         let response = match request_body.is_end_stream() {
             true => answer(endpoint, client, &parts).await,
             false => {
-                // Closing a connection with unread data resets it, and the client might lose the answer.
+                // Closing a connection with unread data resets it, and the client might lose the
+                // answer.
                 let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
                 let _ = timeout(UNREAD_TIME, unread).await;
                 let mut response = respond::with_body(&parts.method);

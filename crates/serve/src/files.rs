@@ -1,5 +1,6 @@
-//! Files that are being sent, and their pages: pages that were not in the page cache before are dropped behind the last
-//! transfer that needs them. A validator's pages stay, and many nodes that read one archive share one read.
+//! Shares open files among transfers, and cares for the page cache. Pages that were not in the page
+//! cache before are dropped after the last transfer that needs them. So a validator's pages stay,
+//! and nodes that read the same archive share one read.
 //!
 //! `Windows` decides without I/O which windows are needed; [`SharedFile`] asks the kernel.
 
@@ -18,15 +19,16 @@ use slotpress_read::FileId;
 /// Size of a window: pages are examined, fetched and dropped by windows.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Number of windows (256 MiB) by which a transfer may lag behind and still find its pages; a slower one reads the disk
-/// again. Bounds the memory that stalled readers hold.
+/// Number of windows (256 MiB) by which a transfer may lag behind and still find its pages; a
+/// slower one reads the disk again. Bounds the memory that stalled readers hold.
 const KEEP_WINDOWS: u64 = 256;
 
 #[derive(Debug, Default)]
 pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
 
 impl OpenFiles {
-    /// Returns the shared file of this identity, length and modification time, if one is open, else shares this one.
+    /// Returns the shared file of this identity, length and modification time, if one is open, else
+    /// shares this one.
     pub fn share(&self, file: File, id: FileId, modified_ns: u64, length_bytes: u64, hint: IoHint) -> Arc<SharedFile> {
         let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
@@ -66,7 +68,8 @@ impl Reading {
         self.range.clone()
     }
 
-    /// Fetches what is not in the page cache, in the window at this offset and in the next. May block.
+    /// Fetches what is not in the page cache, in the window at this offset and in the next. May
+    /// block.
     pub fn enter(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
@@ -127,8 +130,8 @@ impl Drop for Reading {
     }
 }
 
-/// Windows of a file that readers fetched, and the readers that need them. `C` is kept for each window until no reader
-/// needs it.
+/// Windows of a file that readers fetched, and the readers that need them. `C` is kept for each
+/// window until no reader needs it.
 #[derive(Debug, Default)]
 struct Windows<C> {
     next_number: u64,
@@ -184,8 +187,9 @@ mod tests {
     const END: u64 = 600 * WINDOW_BYTES + 5;
 
     proptest! {
-        /// With any sequence of joining, reading and leaving: a window is dropped right after its last reader within
-        /// reach, never while a reader in reach needs it, and nothing remains at the end.
+        /// With any sequence of joining, reading and leaving: a window is dropped right after its
+        /// last reader within reach, never while a reader in reach needs it, and nothing remains at
+        /// the end.
         #[test]
         fn pages_stay_for_those_who_need_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
             let mut windows = Windows::default();

@@ -1,5 +1,5 @@
-//! Gathers ranges of one archive for one client into one transfer for the log, which is reported when no range of it
-//! runs any more.
+//! Gathers ranges of one archive for one client into one transfer for the log, which is reported
+//! when no range of it runs any more.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,8 @@ impl Gathered {
         Self { is_enabled, open: BTreeMap::new() }
     }
 
-    /// Adds a range that has ended. Returns a transfer to report now: a whole file, or one beyond the limit.
+    /// Adds a range that has ended. Returns a transfer to report now: a whole file, or one beyond
+    /// the limit.
     pub fn add(&mut self, range: Finished, now: Instant) -> Option<Finished> {
         if range.is_whole || !self.is_enabled {
             return Some(range);

@@ -1,8 +1,10 @@
 //! A part of slotpress, without promises of its own: use the crate `slotpress`.
 //!
-//! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers and `bootstrap`.
+//! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers and
+//! `bootstrap`.
 //!
-//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets. Archives are found by
+//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets.
+//! Archives are found by
 //! [`catalog`](slotpress_read::catalog), and `cli::serve` writes the log.
 
 // These lints apply because clients send what the crate handles.
@@ -73,7 +75,7 @@ pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct ServeOptions {
-    /// Directories of archives; of several files of one name, the first is served.
+    /// Directories of archives. If several have a file of the same name, the first is served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
     /// Address to listen at.
@@ -91,29 +93,31 @@ pub struct ServeOptions {
     pub trusted_proxies: Vec<IpAddr>,
     /// Page cache policy for served files.
     pub io_hint: IoHint,
-    /// Threads that answer requests. Further threads, which may wait for the disk, are started as needed.
+    /// Threads that answer requests. Further threads, which may wait for the disk, are started as
+    /// needed.
     pub threads: usize,
     /// Time limits for clients.
     pub timeouts: Timeouts,
     /// Time for which transfers may continue after a request to stop.
     pub grace: Duration,
-    /// Reports ranges of one archive for one client as one transfer, some seconds after the last one.
+    /// Reports ranges of one archive for one client as one transfer, some seconds after the last
+    /// one.
     pub gathers_ranges: bool,
 }
 
-/// Default limit on connections: they take 64 MiB of memory if all are busy.
+/// Default limit on connections. They take 64 MiB of memory if all are busy.
 pub const CONNECTIONS_DEFAULT: usize = 1024;
 
 /// Default limit on connections of one client: more than aria2c and browsers open.
 pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
 
-/// Most threads that answer requests by default.
+/// Largest default number of threads that answer requests.
 pub const THREADS_DEFAULT_MAX: usize = 8;
 
 #[warn(missing_docs)]
 impl ServeOptions {
-    /// Serves directories at an address, without encryption, with up to 1024 connections, 64 for each client, and
-    /// without rate limits.
+    /// Serves directories at an address, without encryption, with up to 1024 connections, 64 for
+    /// each client, and without rate limits.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
         Self {
             dirs: Vec::from_iter(dirs),
@@ -227,11 +231,11 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 /// Limit on threads that wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Descriptors beside those of connections, each of which may also have a file open.
+/// Number of descriptors needed besides those of connections and of the files that these send.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Serves until `progress` is interrupted, and then until all transfers are done or the grace period is over. Reads
-/// certificates again when `wants_reload` returns true.
+/// Serves until `progress` is interrupted, and then until all transfers are done or the grace
+/// period is over. Reads certificates again when `wants_reload` returns true.
 ///
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
@@ -354,7 +358,8 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::of_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
 }
 
-/// Each connection needs a descriptor, and another one for its file.
+/// Raises the limit on open files: each connection needs a descriptor, and another one for its
+/// file.
 fn raise_descriptors(connections: usize, progress: &dyn Progress) {
     let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
-//! Limits connections and rates of each client. A client is an IPv4 address, or an IPv6 network of 64 bits, since one
-//! host has a whole such network.
+//! Limits connections and rates of each client. A client is an IPv4 address, or an IPv6 network of
+//! 64 bits, since one host has a whole such network.
 //!
-//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and pieces are sent in
-//! the order in which they came. A [`Bucket`] bounds bursts.
+//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and
+//! pieces are sent in the order in which they came. A [`Bucket`] bounds bursts.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,8 +23,8 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
 
-/// Bounds for the number of bytes that are sent at once under a rate limit: small for fairness at low rates, large for
-/// efficiency at high ones.
+/// Bounds for the number of bytes sent at once under a rate limit: small for fairness at low rates,
+/// large for efficiency at high ones.
 const PIECE_MIN: u64 = 16 * 1024;
 const PIECE_MAX: u64 = 256 * 1024;
 
@@ -48,7 +48,8 @@ pub struct Allowance {
     pub client_connections: usize,
 }
 
-/// No limits of rates; connections as in [`CONNECTIONS_DEFAULT`] and [`CLIENT_CONNECTIONS_DEFAULT`].
+/// Sets no rate limits, and limits connections to [`CONNECTIONS_DEFAULT`] and
+/// [`CLIENT_CONNECTIONS_DEFAULT`].
 impl Default for Allowance {
     fn default() -> Self {
         Self {
@@ -106,8 +107,8 @@ impl Limits {
         })
     }
 
-    /// Admits a connection. That of a proxy does not count for a client; [`admit_request`](Self::admit_request) counts
-    /// its requests.
+    /// Admits a connection. That of a proxy does not count for a client;
+    /// [`admit_request`](Self::admit_request) counts its requests.
     ///
     /// # Errors
     /// The reason for refusing it.
@@ -230,7 +231,7 @@ mod tests {
         assert!(limits.connections() == 0 && limits.clients.lock().is_empty());
     }
 
-    /// Runs it with a clock that goes on as soon as everybody waits.
+    /// Runs a future with a clock that moves on as soon as all tasks wait.
     fn in_own_time<T>(test: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(test)
@@ -249,7 +250,7 @@ mod tests {
             }
             start.elapsed()
         });
-        // 2 MiB at 1 MiB/s; nothing is saved up in the first moment.
+        // 2 MiB take 2 s at 1 MiB/s: a new client has no unused rate to spend.
         assert_eq!(waited, Duration::from_secs(2));
     }
 

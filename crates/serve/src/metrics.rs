@@ -13,7 +13,8 @@ use slotpress_read::{Catalog, unix_ns};
 use super::limits::Refusal;
 use super::process::registry;
 
-/// A format of metrics. Prometheus asks for OpenMetrics; `curl` and `promtool check metrics` read the text format.
+/// A format of metrics. Prometheus asks for OpenMetrics; `curl` and `promtool check metrics` read
+/// the text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     OpenMetrics,
@@ -133,7 +134,8 @@ pub fn text(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// Makes the text format of OpenMetrics: there, the name of a counter is that of its samples, and nothing marks the end.
+/// Converts OpenMetrics to the text format. There, a counter has the name of its samples, and
+/// nothing marks the end.
 fn text_format(open_metrics: &str) -> String {
     let counters: BTreeSet<&str> =
         open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

@@ -1,4 +1,5 @@
-//! The HTML page: archives, commands to copy, running transfers. A single document without external resources.
+//! Makes the HTML page: archives, commands to copy, running transfers. It is a single document
+//! without external resources.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +20,7 @@ use super::transfers::Transfer;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Most transfers that the page shows.
+/// Largest number of transfers that the page shows.
 const TRANSFERS_MAX: usize = 100;
 
 /// Longest accepted host name.
@@ -109,7 +110,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// How long the file has been here, which says nothing of the age of its state.
+/// Words how long the file has been here, which says nothing about the age of its state.
 fn here_since(archive: &Archive, now: SystemTime) -> String {
     match archive.modified_ns {
         0 => String::new(),
@@ -117,7 +118,8 @@ fn here_since(archive: &Archive, now: SystemTime) -> String {
     }
 }
 
-/// An archive name without the middle of its hash, which takes half of a screen; the link's title has the whole name.
+/// Shortens an archive name: leaves out the middle of the hash, which would take half of a screen.
+/// The link's title has the whole name.
 fn shortened(name: &ArchiveName) -> String {
     let (hash, whole) = (name.hash.to_string(), name.to_string());
     whole.replace(&hash, &middle_left_out(&hash))
@@ -168,7 +170,8 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// True for a host name or address with optional port, without characters that are special in HTML or a shell.
+/// True for a host name or address with optional port, without characters that are special in HTML
+/// or a shell.
 fn is_host(host: &str) -> bool {
     let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');
     !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)

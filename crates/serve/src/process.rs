@@ -1,4 +1,4 @@
-//! Metrics of the program and its process, under the usual names.
+//! Makes metrics of the program and its process, under the usual names.
 
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
@@ -12,7 +12,8 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 use slotpress_base::clock;
 
-/// Makes a registry with metrics of the process, and of the program below `prefix`; `fill` registers more.
+/// Makes a registry with metrics of the process, and of the program below `prefix`; `fill`
+/// registers more.
 pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     let mut all = Registry::default();
     all.register_collector(Box::new(Process { since: clock::now() }));

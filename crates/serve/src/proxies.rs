@@ -8,8 +8,9 @@ use hyper::header::HeaderName;
 /// Header to which each proxy appends the address of its client; a de facto standard.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client of a request from the proxy at `peer`: the last address in `X-Forwarded-For` that is not a trusted
-/// proxy's. Addresses before it are claims of the client. Without such an address, the proxy itself.
+/// Client of a request from the proxy at `peer`: the last address in `X-Forwarded-For` that is not
+/// a trusted proxy's. Earlier addresses are claims of the client. Without such an address, the
+/// client is the proxy itself.
 pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let hops = texts.iter().flat_map(|text| text.split(',')).rev().map(|text| address(text.trim()));
@@ -59,7 +60,7 @@ mod tests {
             (&["1.2.3.4, 203.0.113.7"], "203.0.113.7"),
             (&["1.2.3.4", "203.0.113.7, 10.0.0.9"], "203.0.113.7"),
             (&["203.0.113.7, ::ffff:10.0.0.9"], "203.0.113.7"),
-            // All are proxies: the first one counts.
+            // If all are proxies, the first one counts.
             (&["10.0.0.9, 127.0.0.1"], "10.0.0.9"),
             (&["unknown"], "127.0.0.1"),
             (&["1.2.3.4, unknown, 10.0.0.9"], "10.0.0.9"),

@@ -155,7 +155,8 @@ impl Exchange<'_> {
         let (archive, file, stat) = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
-            // Lack of descriptors, missing permission or a broken disk: details do not concern clients.
+            // Lack of descriptors, missing permission or a broken disk: details do not concern
+            // clients.
             Ok(Err(_)) | Err(_) => return try_again("The archive cannot be read.\n"),
         };
         // The opened file is sent: another one may have taken the name since the scan.
@@ -219,7 +220,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Most characters of a request in the log.
+/// Largest number of characters of a request in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
 fn not_allowed() -> Response<Content> {
@@ -240,7 +241,7 @@ fn is_for_one_host(request: &Parts) -> bool {
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
-/// Removes the body of an answer to HEAD, also of errors.
+/// Removes the body of an answer to HEAD, including errors.
 fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Content> {
     if request.method == Method::HEAD {
         *response.body_mut() = Content::Bytes(Bytes::new());

@@ -1,5 +1,5 @@
-//! A client's connection, encrypted or not: the client may read slowly but not stand still, and request lines must end
-//! as in HTTP.
+//! Wraps a client's connection, encrypted or not. Closes it if the client stands still, and refuses
+//! lines that do not end as in HTTP.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -68,8 +68,9 @@ impl<S> ClientStream<S> {
     }
 }
 
-/// Replaces a LF without CR, which hyper would accept as the end of a line, by a byte that is invalid in a head: two
-/// parsers of one head must not see different requests. Requests have no bodies.
+/// Replaces each LF without CR, which hyper would accept as the end of a line, by a byte that is
+/// invalid in a head. Two parsers of one head must not see different requests. Requests have no
+/// bodies, so only heads are concerned.
 impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,

@@ -25,7 +25,7 @@ pub trait Facts: fmt::Debug + Send + Sync {
     fn health(&self) -> std::result::Result<(), String>;
 }
 
-/// The server of metrics, which runs until it is dropped.
+/// A server of metrics, which runs until it is dropped.
 #[derive(Debug)]
 pub struct Telling {
     pub address: SocketAddr,

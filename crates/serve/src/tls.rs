@@ -1,5 +1,5 @@
-//! Certificates from files, which are read again when they change. Uses rustls with ring, and no certificates of the
-//! system.
+//! Reads the server's certificate and key from files, again whenever they change. Uses rustls with
+//! ring, and no certificates of the system.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limit on the size of these small files.
+/// Limit on the size of a PEM file.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
 pub struct Certificates {
@@ -41,7 +41,7 @@ impl Certificates {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// They cannot be read, or do not belong together.
+    /// The files cannot be read, or do not belong together.
     pub fn new(files: TlsFiles) -> Result<Self> {
         let pem = [read_pem(&files.cert)?, read_pem(&files.key)?];
         let config = config(&files, &pem)?;
@@ -52,7 +52,8 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed or `is_forced`. Returns true if they are used.
+    /// Reads the files again, and uses them if they changed or `is_forced`. Returns true if they
+    /// are used.
     ///
     /// # Errors
     /// The files cannot be used; the old configuration stays.
@@ -93,7 +94,7 @@ fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConf
     Ok(Arc::new(config))
 }
 
-/// Tells rustls the time; its own way ends where the clock says one before 1970.
+/// Tells rustls the time. Its own clock panics if the time is before 1970.
 #[derive(Debug)]
 struct Clock;
 

@@ -1,4 +1,4 @@
-//! Running transfers, for the page, metrics and log.
+//! Keeps the running transfers, for the page, metrics and log.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -51,7 +51,8 @@ pub struct Finished {
     /// Serializes as its address, without the port.
     #[serde(serialize_with = "address")]
     pub client: SocketAddr,
-    /// Requested range; of several ranges, from the first to the last byte. Serializes as its start.
+    /// Requested range; for several ranges, from the first to the last byte. Serializes as its
+    /// start.
     #[serde(rename = "offset_bytes", serialize_with = "start")]
     pub range: Range<u64>,
     #[serde(skip)]
@@ -100,7 +101,7 @@ pub struct Running {
 }
 
 impl Transfers {
-    /// Sends transfers that end to `log`; while it is full, drops them.
+    /// Reports ended transfers to `log`. Drops reports while it is full.
     pub fn new(log: SyncSender<Event>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
     }

@@ -1,6 +1,8 @@
-//! One request to a store until the end of its answer: time limit, size limit, and the meaning of error answers.
+//! Makes one request to a store, and reads its whole answer: limits time and size, and parses error
+//! answers.
 //!
-//! The library that signs requests would read answers of any length, and limit each request to 30 s.
+//! `object_store`, which signs the requests, would read answers of any length, and limit each
+//! request to 30 s.
 
 use std::error::Error as _;
 use std::fmt;
@@ -22,21 +24,22 @@ use tokio::time::timeout;
 
 use crate::store::SMALL_BYTES_MAX;
 
-/// Time limit for the answer to a small request. It also ends a request that hyper lost because its connection ended
-/// just as the request was handed over (hyperium/hyper#4122).
+/// Time limit for the answer to a small request. It also ends a request that hyper lost because its
+/// connection ended just as the request was handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request with a body gets one more second for each so many bytes: a slower line is useless. A dead one is noticed
-/// after 30 s without an acknowledgement.
+/// A request with a body gets one more second for this many bytes of it: a slower line is useless.
+/// A dead line is noticed after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
-/// Completing an upload of hundreds of gigabytes takes minutes; a gateway in front of a file system may copy all of it.
+/// Time limit for completing an upload. For hundreds of gigabytes this takes minutes, and a gateway
+/// in front of a file system may copy all of it.
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The machine's metadata service is local, or absent.
+/// Time limit for a request to the machine's metadata service, which is local or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A list of 1,000 files takes half a megabyte.
+/// Limit on the size of an answer. A list of 1,000 files takes half a megabyte.
 const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
 /// Makes `object_store` send its requests through connections of [`slotpress_net`].
@@ -162,7 +165,8 @@ async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError
 
 fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
-        // It does not matter whether the request was sent: every request of a store can be repeated.
+        // It does not matter whether the request was sent: every request of a store can be
+        // repeated.
         Some(error) if error.is_body() || error.is_decode() => {
             NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
         }

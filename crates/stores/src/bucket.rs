@@ -23,7 +23,8 @@ use crate::failure::from_store_error;
 use crate::store::{Object, SMALL_BYTES_MAX, Small};
 use crate::{Condition, Metadata, Put, S3Options};
 
-/// Limit on listed files below a prefix: with a full and an incremental archive every hour, it lasts for ten years.
+/// Limit on listed files below a prefix: with a full and an incremental archive every hour, it
+/// lasts for ten years.
 const LISTED_MAX: usize = 200_000;
 
 /// Limit on pages of a list: most services list 1,000 files in each, none fewer than 100.
@@ -122,7 +123,8 @@ impl Bucket {
         Ok(object(&meta, parent(meta.location.as_ref())))
     }
 
-    /// Asks for a byte of a file: an answer without a body, as to `HEAD`, does not say why it cannot be read.
+    /// Asks for a byte of a file: an answer without a body, as to `HEAD`, does not say why it
+    /// cannot be read.
     pub async fn why_not(&self, url: &Url) -> NetResult<()> {
         let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };
         found_or_none(url, self.s3.get_opts(&key(url)?, options).await).map(drop)

@@ -1,7 +1,8 @@
-//! Credentials from a profile in AWS's configuration: keys, or a program that prints them (`credential_process`).
+//! Reads credentials from a profile in AWS's configuration: keys, or a program that prints them
+//! (`credential_process`).
 //!
-//! `object_store` reads credentials of the environment, web identities, containers and machines, but no profiles. None
-//! of them ever appears in an error, log or debug output.
+//! `object_store` reads credentials of the environment, web identities, containers and machines,
+//! but no profiles. Credentials never appear in an error, log or debug output.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -24,16 +25,18 @@ use tokio::time::timeout;
 
 use crate::profile::{self, Section};
 
-/// Limit for a credentials program, which may ask a server.
+/// Time limit for a credentials program, which may ask a server.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Limit on its output: some hundreds of bytes, with a session token some thousands.
+/// Limit on the output of a credentials program. It prints some hundreds of bytes; with a session
+/// token, some thousands.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Credentials are renewed this long before they expire: the store checks every request within that time.
+/// Credentials are renewed this long before they expire: the store checks every request within that
+/// time.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
-/// A larger file is not a configuration.
+/// Limit on the size of a configuration file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 pub fn anonymous() -> AwsCredentialProvider {
@@ -52,7 +55,8 @@ enum Source {
 }
 
 impl Profile {
-    /// The applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if the environment has none.
+    /// The applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if the
+    /// environment has none.
     ///
     /// # Errors
     /// `AWS_PROFILE` names a missing profile; a file cannot be read.
@@ -113,7 +117,8 @@ fn read(path: Option<PathBuf>) -> Result<String> {
 
 struct Program {
     command: String,
-    /// What it printed, and when it is asked again: not by the time of day, which may jump.
+    /// Printed credentials, and when the program is run again. The time of day would not do,
+    /// because it may jump.
     cached: Mutex<Option<(Arc<AwsCredential>, Option<Instant>)>>,
 }
 

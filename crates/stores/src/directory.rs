@@ -20,7 +20,8 @@ use slotpress_read::{
 use crate::store::{Object, Small};
 use crate::{Condition, Put};
 
-/// Limit on waits for the lock: writing a small file takes a moment, so a longer holder is another program.
+/// Limit on waits for the lock: writing a small file takes a moment, so a longer holder is another
+/// program.
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 

@@ -11,15 +11,15 @@ use slotpress_net::{Answer, Client, NetError, Stores, Url};
 
 use crate::bucket::Bucket;
 
-/// Default time without success after which a store is given up: longer than it takes to move a service to another
-/// machine.
+/// Default time without success after which a store is given up: longer than it takes to move a
+/// service to another machine.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);
 
 /// Default memory for the parts of one upload.
 const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
 
-/// How buckets are reached. Credentials are not an option: they come from the environment, a profile in AWS's
-/// configuration, or the machine's metadata service.
+/// How buckets are reached. Credentials are not an option: they come from the environment, a
+/// profile in AWS's configuration, or the machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]

@@ -74,7 +74,8 @@ pub struct UploadState {
 
 #[warn(missing_docs)]
 impl UploadState {
-    /// Upper bound of the bytes that need not be sent again: the last part of a file may be shorter.
+    /// Upper bound of the bytes that need not be sent again: the last part of a file may be
+    /// shorter.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }

@@ -1,5 +1,5 @@
-//! A store, which is a directory or a bucket: small documents, written conditionally, and large files, which appear
-//! whole or not at all.
+//! Reads and writes a store, which is a directory or a bucket. Small documents are written
+//! conditionally; large files appear whole or not at all.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,7 +17,8 @@ use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
-/// Limit on documents that are read or written in one piece: an index of thousands of archives takes some megabytes.
+/// Limit on documents that are read or written in one piece: an index of thousands of archives
+/// takes some megabytes.
 pub(crate) const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A file in a store.
@@ -46,7 +47,8 @@ pub struct Small {
     pub e_tag: Option<String>,
 }
 
-/// HTTP headers that a bucket sends with a file. A directory ignores them: the server in front of it sends its own.
+/// HTTP headers that a bucket sends with a file. A directory ignores them: the server in front of
+/// it sends its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -56,13 +58,15 @@ pub struct Metadata {
     pub content_type: Option<String>,
     #[setters(into)]
     pub cache_control: Option<String>,
-    /// Custom pairs (`x-amz-meta-…`), such as the root: lowercase names, values without control characters.
+    /// Custom pairs (`x-amz-meta-…`), such as the root: lowercase names, values without control
+    /// characters.
     pub user: Vec<(String, String)>,
 }
 
 #[warn(missing_docs)]
 impl Metadata {
-    /// Headers for an archive, which never changes under its name, with its root if that is known before sending.
+    /// Headers for an archive, which never changes under its name, with its root if that is known
+    /// before sending.
     pub fn of_archive(name: &ArchiveName, root: Option<Root>) -> Self {
         Self {
             content_type: Some(name.extension.content_type().to_string()),
@@ -97,8 +101,8 @@ pub enum Put {
 
 /// A target for reading and writing. Clones share connections and credentials.
 ///
-/// File names are relative to the target, without `/`. Calls retry where that may help, within the time in the options,
-/// and report it; they end soon after their [`Progress`] is interrupted.
+/// File names are relative to the target, without `/`. Calls retry where that may help, within the
+/// time in the options, and report it; they end soon after their [`Progress`] is interrupted.
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct Store {
@@ -142,7 +146,8 @@ impl Store {
     /// Opens a target. A directory must exist; a bucket is not contacted yet.
     ///
     /// # Errors
-    /// The directory does not exist; the endpoint or the credentials in the environment are invalid.
+    /// The directory does not exist; the endpoint or the credentials in the environment are
+    /// invalid.
     pub fn open(target: &Target, options: &StoreOptions, client: &Client) -> Result<Self> {
         let backend = match target {
             Target::Dir(dir) => Backend::Dir(Directory::open(dir)?),
@@ -156,8 +161,8 @@ impl Store {
         Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
-    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix. `None` if the
-    /// subdirectory does not exist; with `makes`, makes it.
+    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix.
+    /// `None` if the subdirectory does not exist; with `makes`, makes it.
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
@@ -234,13 +239,15 @@ impl Store {
         }
     }
 
-    /// Writes a small file if the condition is met, and reads it back. Readers see the old or the new file, never a part.
+    /// Writes a small file if the condition is met, and reads it back. Readers see the old or the
+    /// new file, never a part.
     ///
     /// An answer of a bucket may be lost, and the request repeated: with [`Condition::Absent`] or
     /// [`Condition::Unchanged`], a file with the same contents then counts as the result.
     ///
     /// # Errors
-    /// It is longer than 8 MiB; the store refuses or fails, or does not have the file although it said so.
+    /// It is longer than 8 MiB; the store refuses or fails, or does not have the file although it
+    /// said so.
     pub fn put_small(
         &self,
         name: &str,
@@ -301,12 +308,13 @@ impl Store {
         })
     }
 
-    /// Begins a large file of at most `bytes_max` bytes, which appears whole or not at all. With `replace`, it then
-    /// replaces a file of that name. A bucket cannot report that another upload finished first.
+    /// Begins a large file of at most `bytes_max` bytes, which appears whole or not at all. With
+    /// `replace`, it then replaces a file of that name. A bucket cannot report that another upload
+    /// finished first.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the store refuses or
-    /// fails; the necessary parts do not fit into memory.
+    /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
+    /// store refuses or fails; the necessary parts do not fit into memory.
     pub fn upload(
         &self,
         name: &str,
@@ -328,9 +336,10 @@ impl Store {
     }
 
     /// Resumes an upload of a file of this length that another process began; writing continues at
-    /// [`Upload::resumed_bytes`]. `None` for a directory, which keeps no uploads, or if the state does not fit the
-    /// file. Writing later fails if the store has dropped the upload or a part of it: the cause of that error has the
-    /// kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and only a new upload helps.
+    /// [`Upload::resumed_bytes`]. `None` for a directory, which keeps no uploads, or if the state
+    /// does not fit the file. Writing later fails if the store has dropped the upload or a part of
+    /// it: the cause of that error has the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`,
+    /// and only a new upload helps.
     ///
     /// # Errors
     /// The parts do not fit into memory.

@@ -26,14 +26,15 @@ use crate::{Metadata, UploadState};
 /// Interval for checking whether to stop while waiting for a part.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Time limit for aborting a failed upload; after it, the bucket's lifecycle rule must remove the parts.
+/// Time limit for aborting a failed upload; after it, the bucket's lifecycle rule must remove the
+/// parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit on warnings of threads that wait to be reported.
 const WARNINGS_MAX: usize = 100;
 
-/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at all. Dropping an
-/// upload aborts it; one that was [kept](Upload::keep) can be resumed.
+/// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
+/// all. Dropping an upload aborts it; one that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
 #[warn(missing_docs)]
 pub struct Upload(Backend);
@@ -85,11 +86,12 @@ impl Upload {
         self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
 
-    /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes, checks whether an
-    /// earlier part has failed.
+    /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes,
+    /// checks whether an earlier part has failed.
     ///
     /// # Errors
-    /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user interrupts.
+    /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user
+    /// interrupts.
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
             Backend::File(upload) => upload.write(bytes),
@@ -123,8 +125,9 @@ impl Upload {
         }
     }
 
-    /// Like [`finish`](Self::finish), but on failure keeps what was sent for another process, and passes the state to
-    /// `keep`; unless the store has lost a part, in which case only a new upload helps.
+    /// Like [`finish`](Self::finish), but on failure keeps what was sent for another process, and
+    /// passes the state to `keep`; unless the store has lost a part, in which case only a new
+    /// upload helps.
     ///
     /// # Errors
     /// See [`Upload::finish`].

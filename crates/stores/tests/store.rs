@@ -17,8 +17,8 @@ use slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Stor
 static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
     let own = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_CONFIG_FILE", "/dev/null")];
     for (name, value) in own.into_iter().chain([("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")]) {
-        // SAFETY: nothing else in this process changes the environment, and it is read only through the standard
-        // library.
+        // SAFETY: nothing else in this process changes the environment, and it is read only through
+        // the standard library.
         unsafe { std::env::set_var(name, value) };
     }
 });
@@ -188,7 +188,8 @@ fn an_upload_is_gone_on_with() {
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
-/// Each of these failures of completion ends the first process; the next one succeeds without sending a part again.
+/// Each of these failures of completion ends the first process; the next one succeeds without
+/// sending a part again.
 #[test]
 fn a_completion_that_fails() {
     needs!("versitygw");
@@ -297,7 +298,8 @@ fn a_store_that_fails_for_a_while() {
     let told = told.0.into_inner().expect("unlocked");
     assert!(told.iter().any(|told| told.contains("503") && told.contains("SlowDown")), "{told:?}");
 
-    // The answer to a conditional write is lost: the repeated request finds what the first one wrote.
+    // The answer to a conditional write is lost: the repeated request finds what the first one
+    // wrote.
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     let put = store.put_small("latest.json", b"one", &Metadata::default(), &Condition::Absent, &NoProgress);
     assert!(matches!(put, Ok(Put::Done(_))), "{put:?}");
@@ -323,8 +325,8 @@ fn connections_that_end_at_once() {
         let start = Instant::now();
         let error = store.list(&Until(|| start.elapsed() > Duration::from_secs(5))).expect_err("gone");
         match error.kind() {
-            // hyper loses one in a thousand requests whose connection ends just as it is handed over
-            // (hyperium/hyper#4122). Without this limit, its own would end it a minute later.
+            // hyper loses one in a thousand requests whose connection ends just as it is handed
+            // over (hyperium/hyper#4122). Without this limit, its own would end it a minute later.
             ErrorKind::Interrupted => unanswered += 1,
             _ => assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}"),
         }

@@ -15,7 +15,8 @@ struct Known {
     levels: &'static [RangeInclusive<i32>],
     /// Used if a list names no levels; `[0]` if the codec has none.
     default_levels: &'static [i32],
-    /// `None` if the codec is not in this build; its name is then that of the feature which adds it.
+    /// `None` if the codec is not in this build; its name is then that of the feature which adds
+    /// it.
     parts: Option<Parts>,
 }
 
@@ -47,11 +48,13 @@ const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<Parts> = None;
 
-/// Limit of codecs and levels in a list: each takes seconds to measure, so more must be a typing error.
+/// Limit of codecs and levels in a list: each takes seconds to measure, so more must be a typing
+/// error.
 const CODECS_MAX: usize = 1100;
 
-/// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without duplicates. The result
-/// is never empty. A codec without levels in the list gets its default levels, zstd those of `zstd_levels`.
+/// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without
+/// duplicates. The result is never empty. A codec without levels in the list gets its default
+/// levels, zstd those of `zstd_levels`.
 ///
 /// # Errors
 /// If a codec or level does not exist, or is not in this build.
@@ -94,8 +97,8 @@ pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
     *codecs = codecs.drain(..).flat_map(with_clustered).flatten().collect();
 }
 
-/// Parses levels of zstd such as `1-10` or `1,3,-5--1`; returns them in ascending order without duplicates, at least
-/// one.
+/// Parses levels of zstd such as `1-10` or `1,3,-5--1`; returns them in ascending order without
+/// duplicates, at least one.
 ///
 /// # Errors
 /// If zstd does not have one of the levels.
@@ -115,7 +118,8 @@ fn known_and_built(name: &str) -> Result<(&'static Known, Parts)> {
     Ok((known, parts))
 }
 
-/// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at least one.
+/// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at
+/// least one.
 fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
     let name = known.name;
     let range = |range: &RangeInclusive<i32>| match (range.start(), range.end()) {

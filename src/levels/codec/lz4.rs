@@ -1,5 +1,5 @@
-//! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum. `lz4hc` writes the
-//! same format with the C library, at levels 3 to 12.
+//! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum.
+//! `lz4hc` writes the same format with the C library, at levels 3 to 12.
 
 use lz4_flex::block::{decompress_into, get_maximum_output_size};
 use twox_hash::XxHash32;

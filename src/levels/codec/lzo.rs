@@ -1,7 +1,9 @@
-//! LZO1X. Level 999 is compressed by `lzokay`, level 1 by the compressor in this file; both are decoded by `lzokay`.
+//! LZO1X. Level 999 is compressed by `lzokay`, level 1 by the compressor in this file; both are
+//! decoded by `lzokay`.
 //!
-//! Level 1 follows the description of LZO1X-1: a hash table of positions, the first match found is taken, and steps
-//! grow while no match is found. The format is described in Linux's Documentation/staging/lzo.rst.
+//! Level 1 follows the description of LZO1X-1: a hash table of positions, the first match found is
+//! taken, and steps grow while no match is found. The format is described in Linux's
+//! Documentation/staging/lzo.rst.
 
 use lzokay::{compress, decompress};
 
@@ -104,8 +106,8 @@ fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// Appends an instruction with a length in its lowest bits, up to `most`. A longer rest follows in further bytes, a
-/// zero for each 255.
+/// Appends an instruction with a length in its lowest bits, up to `most`. A longer rest follows in
+/// further bytes, a zero for each 255.
 fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
     if length <= most {
         return to.push(instruction | length as u8);

@@ -1,7 +1,8 @@
-//! Codecs that compress frames independently. Each has a file of its own; [`list`] parses lists of them. The rest of
-//! `levels` uses only [`FrameCodec`].
+//! Codecs that compress frames independently. Each has a file of its own; [`list`] parses lists of
+//! them. The rest of `levels` uses only [`FrameCodec`].
 //!
-//! A decoder is given the length of the content. It never returns more, and fails if the frame holds less.
+//! A decoder is given the length of the content. It never returns more, and fails if the frame
+//! holds less.
 
 mod bzip2;
 pub mod list;
@@ -60,8 +61,9 @@ impl FrameCodec {
         if self.name == CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
     }
 
-    /// Memory of one worker in bytes: the encoder's context, and a frame before compressing, compressed, and
-    /// decompressed. The context is measured after compressing a frame, because most of it is allocated then.
+    /// Memory of one worker in bytes: the encoder's context, and a frame before compressing,
+    /// compressed, and decompressed. The context is measured after compressing a frame, because
+    /// most of it is allocated then.
     ///
     /// # Errors
     /// If the codec cannot be used, for example for lack of memory.
@@ -87,8 +89,8 @@ impl FrameCodec {
 }
 
 pub trait FrameCoder: Send {
-    /// Compresses content to a frame, or decompresses a frame; the result replaces the bytes in `to`. `content_bytes`
-    /// is the length of the content, which a decoder needs.
+    /// Compresses content to a frame, or decompresses a frame; the result replaces the bytes in
+    /// `to`. `content_bytes` is the length of the content, which a decoder needs.
     fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
     fn context_bytes(&self) -> usize;
 }
@@ -126,7 +128,8 @@ fn encoder(
     Ok(Box::new(Coder { context_bytes, code }))
 }
 
-/// Makes a decoder of a function that fills a buffer of the content's length, and returns the number of bytes written.
+/// Makes a decoder of a function that fills a buffer of the content's length, and returns the
+/// number of bytes written.
 fn decoder(
     codec: &'static str,
     context_bytes: usize,

@@ -6,8 +6,8 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "zlib";
 
-/// Memory of compressing with a window of 32 KiB, from zlib's manual: `(1 << (windowBits + 2)) + (1 << (memLevel +
-/// 9))`, and a few KB.
+/// Memory of compressing with a window of 32 KiB, from zlib's manual: `(1 << (windowBits + 2)) + (1
+/// << (memLevel + 9))`, and a few KB.
 const ENCODER_BYTES: usize = (1 << 17) + (1 << 17) + 6 * 1024;
 
 /// Memory of decompressing, from zlib's manual: `1 << windowBits`, and about 7 KB.
@@ -37,6 +37,7 @@ pub const PARTS: Parts = Parts {
             }
         })
     },
-    // At worst, in its fastest strategy, zlib-rs writes 9 bits per byte, plus header, trailer and block marks.
+    // At worst, in its fastest strategy, zlib-rs writes 9 bits per byte, plus header, trailer and
+    // block marks.
     bytes_max: |content_bytes| content_bytes + content_bytes / 8 + 64,
 };

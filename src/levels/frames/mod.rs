@@ -1,8 +1,9 @@
 //! Measures ratio, speed and worst-case times of frames of 32 B to 32 MiB.
 //!
-//! Pieces of each size are cut from the frames of the input. Each piece is compressed, decompressed and timed on its
-//! own, on one core. The work is limited by the number of pieces that the highest percentile needs, and by the time of
-//! the first pass. Pieces are ordered so that any first part of them is spread over the whole input.
+//! Pieces of each size are cut from the frames of the input. Each piece is compressed, decompressed
+//! and timed on its own, on one core. The work is limited by the number of pieces that the highest
+//! percentile needs, and by the time of the first pass. Pieces are ordered so that any first part
+//! of them is spread over the whole input.
 
 use std::time::Duration;
 
@@ -47,8 +48,8 @@ impl FrameSizeRow {
 /// Sizes and limits for [`measure_frames`].
 #[derive(Clone, Debug)]
 pub struct FramesOptions {
-    /// Frame sizes in bytes, in ascending order. Sizes beyond the first one that holds every frame of the input are
-    /// skipped, because they would give the same frames.
+    /// Frame sizes in bytes, in ascending order. Sizes beyond the first one that holds every frame
+    /// of the input are skipped, because they would give the same frames.
     pub sizes: Vec<u64>,
     /// Minimum time of compressing the pieces of a size, and of decompressing them.
     pub min_time: Duration,
@@ -61,10 +62,12 @@ pub struct FramesOptions {
 /// Default limit of pieces per size: enough for the percentile that one in a million exceeds.
 pub const PIECES_MAX: usize = 1_200_000;
 
-/// Default limit of the first pass: enough for 256 MiB at levels up to about 12; higher levels get fewer frames.
+/// Default limit of the first pass: enough for 256 MiB at levels up to about 12; higher levels get
+/// fewer frames.
 pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Measures each frame size. If it fails or is interrupted, the report has the rows measured so far.
+/// Measures each frame size. If it fails or is interrupted, the report has the rows measured so
+/// far.
 pub fn measure_frames(
     input: &Input,
     codec: &FrameCodec,
@@ -92,8 +95,8 @@ pub fn measure_frames(
                 decompress: measured.decompress,
             });
         }
-        // This thread only computes. If it took more elapsed time than CPU time, it had to wait for a core, and some
-        // frame's time includes the wait.
+        // This thread only computes. If it took more elapsed time than CPU time, it had to wait for
+        // a core, and some frame's time includes the wait.
         let taken = stopwatch.elapsed();
         let lost_percent = 100.0 - taken.cpu_percent();
         if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
@@ -119,8 +122,8 @@ fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
 /// Number of rounds in which the ordered pieces pass over the input.
 const ROUNDS: usize = 16;
 
-/// Chooses at most `pieces_max` pieces, spread evenly. Pieces shorter than half of the longest (ends of the input) are
-/// left out, because they do not represent the size.
+/// Chooses at most `pieces_max` pieces, spread evenly. Pieces shorter than half of the longest
+/// (ends of the input) are left out, because they do not represent the size.
 fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
     let all = || input.frames.iter().flat_map(move |frame| pieces(&frame.content, size));

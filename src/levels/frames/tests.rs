@@ -44,7 +44,8 @@ fn rows_add_up() {
     let (report, result) = measure_frames(&input, &codec("zstd:1"), &options(), &NoProgress);
     result.expect("measured");
     assert_eq!(report.total_bytes, 34_999);
-    // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is left out.
+    // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
+    // left out.
     let shapes: Vec<_> =
         report.sizes.iter().map(|row| (row.frame_size_bytes, row.frames, row.row.input_bytes)).collect();
     assert_eq!(shapes, [(32, 500, 500 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);

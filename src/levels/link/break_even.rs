@@ -1,8 +1,8 @@
 //! Finds the bandwidths at which one level overtakes its neighbour.
 //!
-//! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per second, and places
-//! where the sooner one changes are refined by bisection. Everything else that limits the link (delay, window) is
-//! included: where a window limits a stream, no bandwidth helps.
+//! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per
+//! second, and places where the sooner one changes are refined by bisection. Everything else that
+//! limits the link (delay, window) is included: where a window limits a stream, no bandwidth helps.
 
 use serde::Serialize;
 
@@ -14,7 +14,8 @@ const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
 /// Grid points per factor of ten. A change that reverts within 12 % of bandwidth is not found.
 const STEPS_PER_TEN: usize = 20;
 
-/// At a crossing, both levels may take the same time for this many grid points; beyond it, that is a range of its own.
+/// At a crossing, both levels may take the same time for this many grid points; beyond it, that is
+/// a range of its own.
 const CROSSING_STEPS: usize = 2;
 
 /// Bisection steps: the result is exact to a millionth of a grid step, far more than is shown.
@@ -56,7 +57,8 @@ pub struct BreakEven {
     pub ranges: Vec<Range>,
 }
 
-/// Compares each row with the one before it of the same codec, and the first of each codec with uncompressed.
+/// Compares each row with the one before it of the same codec, and the first of each codec with
+/// uncompressed.
 pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
     let Some(plain) = rows.first() else { return Vec::new() };
     let pairs = || {
@@ -86,8 +88,8 @@ fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion)
     }
 }
 
-/// Finds the ranges in which the same level is sooner. `lead` tells how far the heavier level leads at a bandwidth,
-/// given as decimal logarithm.
+/// Finds the ranges in which the same level is sooner. `lead` tells how far the heavier level leads
+/// at a bandwidth, given as decimal logarithm.
 fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
     let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
@@ -159,15 +161,16 @@ mod tests {
         found.ranges.iter().map(|range| range.sooner).collect()
     }
 
-    /// Store and forward: 100 s more of compressing against 2 GB less to send cross at 20 MB/s of payload, or 170
-    /// Mbit/s.
+    /// Store and forward: 100 s more of compressing against 2 GB less to send cross at 20 MB/s of
+    /// payload, or 170 Mbit/s.
     #[test]
     fn by_hand() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        // Streaming: level 3 compresses 140 MB/s, so the crossing lies where the link is faster than that.
+        // Streaming: level 3 compresses 140 MB/s, so the crossing lies where the link is faster
+        // than that.
         let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
@@ -183,7 +186,8 @@ mod tests {
         let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Same]);
         assert_eq!(heavier_below(&found), None);
-        // A window of 3 MiB per second is slower than any codec: level 1 is not better at any bandwidth.
+        // A window of 3 MiB per second is slower than any codec: level 1 is not better at any
+        // bandwidth.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
         assert_eq!(all(&found), [Sooner::Heavier]);

@@ -1,20 +1,22 @@
-//! Computes for each level the time from a ledger here to a ledger on another node, over a network link.
+//! Computes for each level the time from a ledger here to a ledger on another node, over a network
+//! link.
 //!
-//! [`network`] computes the rate of a link. This module computes the stages until a node can be started, and the report
-//! that compares levels; [`break_even`] finds the bandwidths at which one level overtakes another, and [`recommend()`]
-//! chooses. None of it does I/O: rows of measured levels go in, numbers come out. `docs/levels.md` describes the model
-//! and its validation.
+//! [`network`] computes the rate of a link. This module computes the stages until a node can be
+//! started, and the report that compares levels; [`break_even`] finds the bandwidths at which one
+//! level overtakes another, and [`recommend()`] chooses. None of it does I/O: rows of measured
+//! levels go in, numbers come out. `docs/levels.md` describes the model and its validation.
 //!
-//! Store and forward runs the stages one after the other: the time is their sum. Streaming runs them at once: the time
-//! is that of the slowest stage, plus fill and drain, which is a frame's time in each other stage. The stages buffer
-//! next to nothing, so a slow start of the link delays all of them: its two round trips and its ramp, up to the rate of
-//! the slowest stage, are part of streaming whichever stage is slowest.
+//! Store and forward runs the stages one after the other: the time is their sum. Streaming runs
+//! them at once: the time is that of the slowest stage, plus fill and drain, which is a frame's
+//! time in each other stage. The stages buffer next to nothing, so a slow start of the link delays
+//! all of them: its two round trips and its ramp, up to the rate of the slowest stage, are part of
+//! streaming whichever stage is slowest.
 //!
-//! The validator's own start (reading accounts, replaying, catching up) takes the same at every level and is not
-//! counted.
+//! The validator's own start (reading accounts, replaying, catching up) takes the same at every
+//! level and is not counted.
 //!
-//! Sender and receiver are two machines, each with the cores on which the levels were measured, so stages do not
-//! compete for cores.
+//! Sender and receiver are two machines, each with the cores on which the levels were measured, so
+//! stages do not compete for cores.
 
 pub mod break_even;
 pub mod network;
@@ -33,7 +35,8 @@ const UNCOMPRESSED: &str = "none";
 /// Default rate of reading a ledger: that of a validator's NVMe disk, with a reserve.
 pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 
-/// Default rate of writing and syncing storages: half of the reading rate, because there are many files.
+/// Default rate of writing and syncing storages: half of the reading rate, because there are many
+/// files.
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// A link, the machines at its ends, and the price of egress.
@@ -157,13 +160,15 @@ impl StageTimes {
         let send = link.seconds_for(archive_bytes);
         let decode = load.decompress_seconds;
         let place = tar_bytes / question.place_bytes_per_second;
-        // One worker makes a frame, so the first frame takes as long as `workers` frames do on average.
+        // One worker makes a frame, so the first frame takes as long as `workers` frames do on
+        // average.
         let send_fill = archive_bytes / link.bytes_per_second() / frames;
         let archive_fill = archive * workers / frames;
         let decode_fill = decode * workers / frames;
         let place_fill = place / frames;
         let fill = archive_fill + send_fill + decode_fill + place_fill;
-        // The maximum over the stages: a stage with a long fill may decide even if another one is a little slower.
+        // The maximum over the stages: a stage with a long fill may decide even if another one is a
+        // little slower.
         let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
             .into_iter()
             .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
@@ -206,7 +211,8 @@ impl LinkRow {
     }
 }
 
-/// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as separate reports.
+/// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as
+/// separate reports.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
@@ -225,8 +231,8 @@ pub struct LinkReport {
 }
 
 impl LinkReport {
-    /// Builds the report from measured levels of any codec. If the codec `none` was not measured, the uncompressed row
-    /// is computed.
+    /// Builds the report from measured levels of any codec. If the codec `none` was not measured,
+    /// the uncompressed row is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
         let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
         let mut loads: Vec<Load> = others.into_iter().map(|row| Load::of(row, tar_bytes)).collect();
@@ -283,8 +289,8 @@ pub(crate) mod tests {
         assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
     }
 
-    /// Calculated by hand: 1 GB is compressed at level 1 in 2.1 s; 289 MB over 100 Mbit/s (11.77 MB/s of payload) take 24.55 s,
-    /// then 0.6 s and 1 s.
+    /// Calculated by hand: 1 GB is compressed at level 1 in 2.1 s; 289 MB over 100 Mbit/s (11.77
+    /// MB/s of payload) take 24.55 s, then 0.6 s and 1 s.
     #[test]
     fn a_sum_and_a_slowest_stage() {
         let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &question(Link::new(1e8)));
@@ -298,8 +304,8 @@ pub(crate) mod tests {
         let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         let times = StageTimes::of(&slow, &question(far));
-        // 2 round trips; 2.89 MB/s need 173 KB in flight, which takes 3.58 round trips of doubling from 14 KB, less
-        // the bytes that these carry; and the frames of the other stages.
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, which takes 3.58 round trips of doubling
+        // from 14 KB, less the bytes that these carry; and the frames of the other stages.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(Way::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");

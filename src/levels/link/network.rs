@@ -1,10 +1,11 @@
 //! Computes the throughput of TCP over a link, and the time of a transfer.
 //!
-//! The rate of a stream is the lower of these: its share of the bandwidth, less the headers of Ethernet, IP and TCP; and one
-//! window per round trip. Loss of packets is not modelled.
+//! The rate of a stream is the lower one of two: its share of the bandwidth without the headers of
+//! Ethernet, IP and TCP, and one window per round trip. Loss of packets is not modelled.
 //!
-//! A transfer begins with a connection and a request, which take two round trips. Then the window doubles every round
-//! trip from ten segments (RFC 6928) until the stream has reached its rate (slow start).
+//! A transfer begins with a connection and a request, which take two round trips. Then the window
+//! doubles every round trip from ten segments (RFC 6928) until the stream has reached its rate
+//! (slow start).
 
 use serde::Serialize;
 use slotpress_base::{Error, Result};
@@ -12,13 +13,13 @@ use slotpress_base::{Error, Result};
 /// Payload of a packet: 1500 bytes of Ethernet less IPv4 (20), TCP (20) and its time stamps (12).
 const MSS_BYTES: f64 = 1448.0;
 
-/// Overhead of a packet on the wire: preamble (8), Ethernet header and checksum (18), gap between packets (12), IPv4
-/// (20), TCP (20) and its time stamps (12).
+/// Overhead of a packet on the wire: preamble (8), Ethernet header and checksum (18), gap between
+/// packets (12), IPv4 (20), TCP (20) and its time stamps (12).
 const HEADER_BYTES: f64 = 90.0;
 
-/// Default limit of the bytes in flight per stream: two thirds of the 4 MiB to which Linux grows a send buffer by
-/// default (`tcp_wmem`), because the sender is woken to refill it when a third is free. The receive buffer (6 MiB,
-/// `tcp_rmem`) permits more. `bench/link.sh` checks it.
+/// Default limit of the bytes in flight per stream: two thirds of the 4 MiB to which Linux grows a
+/// send buffer by default (`tcp_wmem`), because the sender is woken to refill it when a third is
+/// free. The receive buffer (6 MiB, `tcp_rmem`) permits more. `bench/link.sh` checks it.
 pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 
 /// Segments sent before the first acknowledgement (RFC 6928).
@@ -90,8 +91,8 @@ impl Link {
         }
     }
 
-    /// Bandwidth in bit/s above which more does not help, because the window limits the rate; `None` if more always
-    /// helps.
+    /// Bandwidth in bit/s above which more does not help, because the window limits the rate;
+    /// `None` if more always helps.
     pub fn useful_bits_per_second(&self) -> Option<f64> {
         let per_bandwidth = self.share() / self.bandwidth_bits_per_second;
         let bits = f64::from(self.streams) * self.window_rate() / per_bandwidth;
@@ -111,8 +112,8 @@ impl Link {
         if window <= initial {
             return self.setup_seconds() + bytes / rate;
         }
-        // The window doubles every round trip from `initial` to `window`, and one window is sent per round trip:
-        // (window - initial) / ln 2 bytes in log2(window / initial) round trips.
+        // The window doubles every round trip from `initial` to `window`, and one window is sent
+        // per round trip: (window - initial) / ln 2 bytes in log2(window / initial) round trips.
         let ramp_bytes = (window - initial) / std::f64::consts::LN_2;
         let transfer = match bytes < ramp_bytes {
             true => self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial).ln_1p() / std::f64::consts::LN_2,
@@ -168,7 +169,8 @@ pub(crate) mod tests {
         assert_eq!(Link::new(1e9).useful_bits_per_second(), None);
     }
 
-    /// Ten segments, then twenty, then forty: the time of a short transfer is its round trips, at any bandwidth.
+    /// Ten segments, then twenty, then forty: the time of a short transfer is its round trips, at
+    /// any bandwidth.
     #[test]
     fn slow_start() {
         let link = Link { rtt_seconds: 0.1, ..Link::new(1e10) };

@@ -1,8 +1,9 @@
 //! Recommends a level for a link, with the reason.
 //!
-//! Among the levels that start a node soonest (within 1 %, which no measurement distinguishes), the one with the
-//! smallest archive is chosen, because it sends least. By default only formats that every client reads are considered,
-//! which is zstd; on request also the others that `archive` writes, lz4 and plain tar.
+//! Among the levels that start a node soonest (within 1 %, which no measurement distinguishes), the
+//! one with the smallest archive is chosen, because it sends least. By default only formats that
+//! every client reads are considered, which is zstd; on request also the others that `archive`
+//! writes, lz4 and plain tar.
 
 use serde::Serialize;
 use slotpress_base::quantity;
@@ -29,7 +30,8 @@ pub struct LinkRecommendation {
     pub reason: String,
 }
 
-/// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads are considered too.
+/// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads
+/// are considered too.
 pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
     let made = rows.iter().filter_map(|row| Some((row, format_of(&row.load.codec)?)));
     let offered = made.filter(|(_, format)| any_format || non_reader(*format).is_none());

@@ -1,4 +1,5 @@
-//! A store as operators run it: `versitygw` on a directory, behind a test proxy that makes requests fail.
+//! A store as operators run it: `versitygw` on a directory, behind a test proxy that makes requests
+//! fail.
 
 #![allow(dead_code)] // each test file uses a part of it
 
@@ -248,8 +249,8 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         _ => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
-    // One request for each connection, so that every head is examined. For an incomplete body, the gateway would wait:
-    // it sees the end of the connection, like the client's.
+    // One request for each connection, so that every head is examined. For an incomplete body, the
+    // gateway would wait: it sees the end of the connection, like the client's.
     let passed = write!(gateway, "{head}Connection: close\r\n\r\n")
         .and_then(|()| std::io::copy(&mut body, &mut gateway))
         // The gateway may answer before it has read everything.
