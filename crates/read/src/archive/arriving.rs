@@ -1,10 +1,10 @@
-//! An archive that is still arriving (on standard input): it is appended to a file, and readers wait for bytes that
-//! have not come yet.
+//! Source of an archive that is still arriving (on standard input). It is appended to a file, and
+//! readers wait for bytes that have not come yet.
 //!
-//! Its length is unknown until the input ends, even if the input ended early: a reader must not behave differently for
-//! a fast sender.
+//! Its length is unknown until a reader has reached the end, even if all bytes came early: readers
+//! must not behave differently if the sender is fast.
 //!
-//! The file is the channel: a slow reader does not hold up the others, and any part can be read again.
+//! The file is the channel, so a slow reader does not delay others, and any part can be read again.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -48,10 +48,10 @@ impl Arriving {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Passes an error on to the
-    /// readers too.
+    /// Appends `input` to the file until its end, an interrupt, or [`stop`](Self::stop). Passes an
+    /// error on to the readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        // Readers wait until they are told of the end, so it is told after a panic too.
+        // Readers wait for the end, so they must learn of a panic too.
         let result = guarded(|| self.take_all(input, progress));
         let mut arrived = self.arrived.lock();
         match &result {

@@ -1,4 +1,5 @@
-//! Cuts the records of an archive that is read in order into batches of whole records for the workers.
+//! Cuts the records of an archive that is read in order into batches of whole records for the
+//! workers.
 
 use std::ops::Range;
 
@@ -9,7 +10,8 @@ use slotpress_format::{RECORD_ALIGNMENT, RawRecord, RecordWalker, Records, Recor
 
 use super::visit::{RecordVisitor, RecordWorker, StorageRef};
 
-/// A batch is sent at this length: the cost of a send is negligible, and the batch stays in a core's cache.
+/// A batch is sent at this length: the cost of a send is negligible, and the batch stays in a
+/// core's cache.
 const BATCH_BYTES: usize = 512 * 1024;
 
 #[derive(Default)]
@@ -41,12 +43,14 @@ pub enum Workers<'a> {
 #[derive(Clone, Copy)]
 struct CurrentStorage {
     storage: StorageRef,
-    /// Position of the storage's content in the batch; `offset_bytes` is the offset of that position in the storage.
+    /// Position of the storage's content in the batch; `offset_bytes` is the offset of that
+    /// position in the storage.
     start: usize,
     offset_bytes: u64,
     /// Position in the batch of the first record that is not known to be complete.
     next_record: usize,
-    /// A record has an impossible length: the rest of the storage cannot be split into records and is left out.
+    /// A record has an impossible length: the rest of the storage cannot be split into records and
+    /// is left out.
     is_broken: bool,
 }
 
@@ -76,7 +80,8 @@ impl<'a> Batcher<'a> {
 
     pub fn content(&mut self, mut bytes: &[u8]) {
         while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
-            // Appends a part at a time, so that the batch does not outgrow its limit with a long piece.
+            // Appends a part at a time, so that the batch does not outgrow its limit with a long
+            // piece.
             let (part, rest) = split_at_most(bytes, BATCH_BYTES);
             self.batch.bytes.extend_from_slice(part);
             bytes = rest;
@@ -90,7 +95,8 @@ impl<'a> Batcher<'a> {
     fn cut(&mut self, mut current: CurrentStorage) {
         let bytes = &self.batch.bytes;
         let mut records = Records::new(bytes.get(current.next_record..).unwrap_or_default());
-        // A record without its padding stays for the next batch, so that every batch starts at a record.
+        // A record without its padding stays for the next batch, so that every batch starts at a
+        // record.
         let is_padded = |record: &RawRecord<'_>| (record.length() as u64).is_multiple_of(RECORD_ALIGNMENT);
         let whole = records.by_ref().take_while(is_padded).last().map_or(0, |record| record.end);
         let mut at = current.next_record.saturating_add(whole);
@@ -135,7 +141,8 @@ impl<'a> Batcher<'a> {
                 let next = free.try_recv().unwrap_or_default().cleared();
                 let batch = std::mem::replace(&mut self.batch, next);
                 if !batch.parts.is_empty() {
-                    // Fails only if all workers have ended: at the end, or by a panic, which they report themselves.
+                    // Fails only if all workers have ended: at the end, or by a panic, which they
+                    // report themselves.
                     let _ = batches.send(batch);
                 }
             }

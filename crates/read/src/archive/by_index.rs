@@ -1,13 +1,15 @@
-//! Reads an archive with an index: every worker reads, decodes and parses frames independently, in any order.
+//! Reads an archive with an index: every worker reads, decodes and parses frames independently, in
+//! any order.
 //!
-//! The index is a hint. Bytes in front of a frame must be skippable frames, and decoded tar headers must match the
-//! index; any contradiction discards the index ([`ReadError::Index`]), and the archive is read in order instead. A
-//! frame that does not decode counts as damage only if its neighbours show that it lies where the index says, by their
-//! hashes or by frames that begin there; otherwise it is another contradiction.
+//! The index is a hint. Bytes in front of a frame must be skippable frames, and decoded tar headers
+//! must match the index; any contradiction discards the index ([`ReadError::Index`]), and the
+//! archive is read in order instead. A frame that does not decode counts as damage only if its
+//! neighbours show that it lies where the index says, by their hashes or by frames that begin
+//! there; otherwise it is another contradiction.
 //!
-//! A record or document that continues in the next frame is passed on: the worker of a frame sends its state to the
-//! worker of the next one as soon as it has walked over its record headers. Workers take frames in order, so a waiting
-//! worker always waits for a running one.
+//! A record or document that continues in the next frame is passed on: the worker of a frame sends
+//! its state to the worker of the next one as soon as it has walked over its record headers.
+//! Workers take frames in order, so a waiting worker always waits for a running one.
 
 mod events;
 
@@ -52,7 +54,8 @@ pub fn read_by_index(
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
         .collect::<Result<Vec<EntryUse>>>()
-        // A forbidden entry may stand only in the index, not in the archive: read in order to find out.
+        // A forbidden entry may stand only in the index, not in the archive: read in order to find
+        // out.
         .map_err(|error| match error.kind() {
             ErrorKind::Damaged => ReadError::Index(error),
             _ => ReadError::Other(error),
@@ -231,8 +234,8 @@ impl IndexReader<'_> {
         Ok(read)
     }
 
-    /// True if both ends of an undecodable frame are where the seek table says: another frame begins there, or the
-    /// neighbour has the right hash.
+    /// True if both ends of an undecodable frame are where the seek table says: another frame
+    /// begins there, or the neighbour has the right hash.
     fn is_in_place(&self, number: usize, frame: &DataFrame) -> Result<bool> {
         let is_end = |at: u64, neighbour: Option<usize>| -> Result<bool> {
             let mut start = [0; FRAME_HEADER_BYTES_MAX];
@@ -327,7 +330,8 @@ impl IndexReader<'_> {
     }
 }
 
-/// Reverses the order of frames, but keeps chains of linked frames in order, since each waits for the one before.
+/// Reverses the order of frames, but keeps chains of linked frames in order, since each waits for
+/// the one before.
 fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
     let starts: Vec<usize> = starts.map(|(at, _)| at).collect();

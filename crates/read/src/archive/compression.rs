@@ -1,4 +1,4 @@
-//! Tells the compression of an archive from its first bytes; its name does not count.
+//! Recognizes the compression of an archive from its first bytes. Its name does not count.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Tells from few reads whether a file is evidently cut off. A listing cannot walk every archive from end to end, as
+//! Tells from few reads whether a file is evidently cut off. A listing cannot walk every archive
+//! from end to end, as
 //! [`shape`](super::shape) does.
 
 use slotpress_base::bytes::count;
@@ -12,16 +13,16 @@ use slotpress_format::{
 use super::shape::read_up_to;
 use super::source::Source;
 
-/// Length of a `pzstd` mark: a skippable frame that holds the length of the next frame. Older versions of slotpress
-/// wrote them too.
+/// Length of a `pzstd` mark: a skippable frame that holds the length of the next frame. Older
+/// versions of slotpress wrote them too.
 const MARK_BYTES: usize = SKIPPABLE_HEADER_BYTES + 4;
 
 /// Limit on marked frames that are walked: four times as many as a mainnet archive has.
 const MARKS_MAX: usize = 250_000;
 
-/// True if few reads show that a file is incomplete: it is empty; or its frames are marked with their lengths, as by
-/// `pzstd`, and it ends inside one; or its last bytes are not the end of a zstd frame. Does not find a cut between two
-/// frames, or in another compression.
+/// True if few reads show that a file is incomplete: it is empty; or its frames are marked with
+/// their lengths, as by `pzstd`, and it ends inside one; or its last bytes are not the end of a
+/// zstd frame. Does not find a cut between two frames, or in another compression.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -39,7 +40,8 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
         let marked_bytes =
             start.as_ref().ok().and_then(|start| pzstd_mark(*start, content)).filter(|_| read == mark.len());
         match start {
-            // Hashes, index and seek table follow the data frames. In a whole file they end at its end.
+            // Hashes, index and seek table follow the data frames. In a whole file they end at its
+            // end.
             _ if at >= length_bytes => return Ok(at > length_bytes),
             Ok(_) if marked_bytes.is_some() => {
                 let frame_bytes = u64::from(marked_bytes.unwrap_or_default());
@@ -57,19 +59,19 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
     Ok(false)
 }
 
-/// Bytes read at the end of a file whose frames are not marked. zstd blocks are at most 128 KiB, so a whole archive has
-/// at least four here, each ending where the next starts. In a cut file, random bytes look like one block in about one
-/// of 40 files, and like four in less than one of a million.
+/// Bytes read at the end of a file whose frames are not marked. zstd blocks are at most 128 KiB, so
+/// a whole archive has at least four here, each ending where the next starts. In a cut file, random
+/// bytes look like one block in about one of 40 files, and like four in less than one of a million.
 const END_BYTES: u64 = 512 * 1024;
 
-/// Possible meanings of a position near the end of an archive, combined as bits: the end of a frame, or the start of
-/// a block in a frame without or with a checksum.
+/// Possible meanings of a position near the end of an archive, combined as bits: the end of a
+/// frame, or the start of a block in a frame without or with a checksum.
 const FRAME_END: u8 = 1;
 const BLOCK: u8 = 2;
 const BLOCK_BEFORE_CHECKSUM: u8 = 4;
 
-/// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: each position is
-/// classified by the position that its header points to.
+/// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: each
+/// position is classified by the position that its header points to.
 fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     let start = length_bytes.saturating_sub(END_BYTES);
     let mut bytes = vec![0; to_usize(length_bytes.saturating_sub(start))];
@@ -97,7 +99,8 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     Ok(split_at_most(&places, first).0.iter().all(|place| *place == 0))
 }
 
-/// Classifies a position as the start of a block; `is` gives the classes of the position that many bytes later.
+/// Classifies a position as the start of a block; `is` gives the classes of the position that many
+/// bytes later.
 fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let Some(header) = here.first_chunk::<3>() else { return 0 };
     // Most positions are no block: skip the cost of making an error.
@@ -168,8 +171,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Single-frame archives as Agave writes them: whole ones never count as cut, and cut ones do, wherever they
-        /// are cut; also as the last of several frames, and with skippable frames behind them.
+        /// Single-frame archives as Agave writes them: whole ones never count as cut, and cut ones
+        /// do, wherever they are cut; also as the last of several frames, and with skippable frames
+        /// behind them.
         #[test]
         fn cuts_of_a_single_frame(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),

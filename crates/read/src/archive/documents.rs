@@ -1,5 +1,6 @@
-//! Collects the entries that are not storages: version, status cache, bank file. Bytes are pushed as they arrive; a
-//! thread for each document parses them, so that neither a temporary file nor a gigabyte of memory is needed.
+//! Collects the entries that are not storages: version, status cache, bank file. Bytes are pushed
+//! as they arrive; a thread for each document parses them, so that neither a temporary file nor a
+//! gigabyte of memory is needed.
 
 use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
@@ -91,7 +92,7 @@ impl DocumentReader {
 
     pub fn end(&mut self) {
         match self.current.take() {
-            // Of two entries of a name the later counts, since unpacking overwrites.
+            // If there are two entries of a name, the later one counts, since unpacking overwrites.
             Some(Current::Short(text)) => self.found.version = Some(text),
             Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
             Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
@@ -99,7 +100,8 @@ impl DocumentReader {
         }
     }
 
-    /// Drops the current entry, whose content will not be complete: its document is unknown, not damaged.
+    /// Drops the current entry, whose content will not be complete: its document is unknown, not
+    /// damaged.
     pub fn abandon(&mut self) {
         match self.current.take() {
             Some(Current::Bank(pushed)) => drop(pushed.finish()),
@@ -123,7 +125,8 @@ impl Documents {
     }
 }
 
-/// A parser to which bytes are pushed. Runs on a thread of its own; without one, parses when all bytes are there.
+/// A parser to which bytes are pushed. Runs on a thread of its own; without one, parses when all
+/// bytes are there.
 struct Pushed<T> {
     pieces: Sender<Vec<u8>>,
     parser: Parser<T>,
@@ -131,7 +134,8 @@ struct Pushed<T> {
 
 enum Parser<T> {
     Thread(JoinHandle<Result<T>>),
-    /// Parses at the end. `error` is the reason if the document needed a thread that could not be started.
+    /// Parses at the end. `error` is the reason if the document needed a thread that could not be
+    /// started.
     Here {
         parse: Box<dyn FnOnce(Vec<u8>) -> Result<T> + Send>,
         held: Vec<u8>,
@@ -144,11 +148,12 @@ type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-/// A shorter document gets no thread: an archive may name millions of bank files, and starting a thread for each would
-/// take a minute instead of seconds.
+/// A shorter document gets no thread: an archive may name millions of bank files, and starting a
+/// thread for each would take a minute instead of seconds.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
-/// Limit on a document that is held in memory for lack of a thread: twice the size of a mainnet bank file.
+/// Limit on a document that is held in memory for lack of a thread: twice the size of a mainnet
+/// bank file.
 const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 impl<T: Send + 'static> Pushed<T> {

@@ -1,4 +1,5 @@
-//! Reads only the bank file of an archive, or only its first bytes (slot duration and time), and no accounts.
+//! Reads only the bank file of an archive, or only its first bytes (slot duration and time), and no
+//! accounts.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,11 +15,12 @@ use super::tail::Tail;
 use super::visit::{EntryUse, Problem, Visitor};
 use super::{Archive, Pass};
 
-/// Bytes read from the start of the bank file: the slot duration follows after at most 300 blockhashes of 56 bytes.
+/// Bytes read from the start of the bank file: the slot duration follows after at most 300
+/// blockhashes of 56 bytes.
 const FRONT_BYTES: usize = 64 * 1024;
 
-/// Limit on decoded tar bytes when there is no index: Agave writes the status cache first (60 MB on mainnet), then the
-/// bank file.
+/// Limit on decoded tar bytes when there is no index: Agave writes the status cache first (60 MB on
+/// mainnet), then the bank file.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +30,7 @@ pub struct Front {
     pub time: Option<SystemTime>,
 }
 
-/// Facts from an archive's bank file; `None` if a short read does not tell.
+/// Reads facts from an archive's bank file; `None` if a short read does not reach them.
 pub fn of(archive: &Archive) -> Option<Front> {
     match &archive.tail {
         Some(_) => by_index(archive),
@@ -36,18 +38,20 @@ pub fn of(archive: &Archive) -> Option<Front> {
     }
 }
 
-/// Bytes of Firedancer's bank file that are held: of mainnet it has some 10 MB in the stakes of two or three epochs, and 220 MB
-/// in its vote accounts and delegations, where it holds these.
+/// Limit on the size of a bank file of Firedancer that is held in memory. Mainnet's takes some 10
+/// MB for the stakes of two or three epochs, and 220 MB for vote accounts and delegations if it has
+/// these.
 pub const FIREDANCER_BANK_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Setting in the index of an archive that was recompressed from one of Firedancer's, whose storages it holds as they were.
+/// Setting in the index of an archive that was recompressed from one of Firedancer, with unchanged
+/// storages.
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
 
-/// True if Firedancer wrote the archive, or what it was recompressed from: its tar headers show that, or the note of who
-/// recompressed it. So does a bank file without stakes, as `bank` tells, but only until August 2026.
+/// True if Firedancer wrote the archive, or the one from which it was recompressed. Tar headers
+/// show this, or a note in the index. Until August 2026 a `bank` file without stakes shows it too.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
+/// The disk fails, or there is not enough memory.
 pub fn is_of_firedancer(archive: &Archive, bank: Option<&BankFile>) -> Result<bool> {
     if bank.is_some_and(BankFile::lacks_stakes) {
         return Ok(true);
@@ -58,7 +62,7 @@ pub fn is_of_firedancer(archive: &Archive, bank: Option<&BankFile>) -> Result<bo
     }
 }
 
-/// True if the index notes that the archive was recompressed from one of Firedancer's.
+/// True if the index notes that the archive was recompressed from one of Firedancer.
 pub fn is_noted(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
@@ -72,10 +76,11 @@ fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
     Ok(<[u8; BLOCK]>::try_from(front).is_ok_and(|header| is_header_of_firedancer(&header)))
 }
 
-/// True if its first two storages are of one slot, as all were that Firedancer wrote until August 2026.
+/// True if the first two storages are of the same slot, as all storages were that Firedancer wrote
+/// until August 2026.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
+/// The disk fails, or there is not enough memory.
 pub fn shares_slots(archive: &Archive) -> Result<bool> {
     let slot_of = |entry: &Entry| match entry.kind {
         EntryKind::Storage { slot, .. } => Some(slot),
@@ -99,10 +104,11 @@ pub fn shares_slots(archive: &Archive) -> Result<bool> {
     Ok(matches!(slots[..], [one, other] if one == other))
 }
 
-/// The whole bank file of an archive of Firedancer's; `None` if it is damaged, or not found near the beginning.
+/// Reads the whole bank file of an archive of Firedancer; `None` if it is damaged, or not near the
+/// beginning.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice; it is too long.
+/// The bank file is too long, the disk fails, or there is not enough memory.
 pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
     match in_order(archive, FIREDANCER_BANK_BYTES_MAX)? {
         Some((entry, _)) if entry.content_bytes > FIREDANCER_BANK_BYTES_MAX as u64 => {
@@ -116,11 +122,11 @@ pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The fields of the bank file before its stakes; `None` if a short read does not reach them. Damage is not reported
-/// here.
+/// Reads the fields of the bank file before its stakes; `None` if a short read does not reach them.
+/// Does not report damage.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
+/// The disk fails, or there is not enough memory.
 pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
     let front = match &archive.tail {
         Some(tail) => read_by_index(archive, tail),
@@ -129,7 +135,7 @@ pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
     Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
 }
 
-/// The whole bank file.
+/// Reads the whole bank file.
 ///
 /// # Errors
 /// The bank file is missing or damaged, or the archive cannot be read.
@@ -139,7 +145,7 @@ pub fn whole_bank(archive: &Archive, threads: usize, progress: &dyn Progress) ->
     bank.unwrap_or_else(|| Err(Error::damaged("the archive holds no bank file"))).map(|parsed| parsed.bank)
 }
 
-/// Visits nothing but the bank file. Other damage is not reported here.
+/// Visits only the bank file. Does not report other damage.
 struct BankFileOnly;
 
 impl Visitor for BankFileOnly {
@@ -156,7 +162,8 @@ fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
     read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
-/// Facts from the bank file of an archive with an index; `None` if it has none, or the bank file is damaged.
+/// Reads facts from the bank file by the index; `None` if there is no index, or the bank file is
+/// damaged.
 pub fn by_index(archive: &Archive) -> Option<Front> {
     parse(&read_by_index(archive, archive.tail.as_ref()?)?)
 }
@@ -183,8 +190,8 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, front))
 }
 
-/// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning of the archive; `None`
-/// if it is not found there.
+/// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning
+/// of the archive; `None` if it is not found there.
 fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();
@@ -206,7 +213,7 @@ fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<
     Ok(bank.map(|bank| (bank, front)))
 }
 
-/// Decodes the beginning of an archive until `take` has enough of it. Damage is not reported here.
+/// Decodes the beginning of an archive until `take` returns true. Does not report damage.
 fn decode_until(archive: &Archive, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
     let mut is_enough = false;
     let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {

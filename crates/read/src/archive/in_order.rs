@@ -1,9 +1,10 @@
-//! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if their size allows,
-//! the calling thread parses the tar stream, and workers receive the records in batches.
+//! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if
+//! their size allows, the calling thread parses the tar stream, and workers receive the records in
+//! batches.
 //!
-//! An undecodable frame need not end the reading: block headers tell where the next frame starts, and the next tar
-//! header is searched for. A senseless tar header ends it, except for frames that do not decode. The visitor decides
-//! whether to go on.
+//! An undecodable frame need not end the reading: block headers tell where the next frame starts,
+//! and the next tar header is searched for. A senseless tar header ends it, except for frames that
+//! do not decode. The visitor decides whether to go on.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +39,7 @@ pub fn read_in_order(
     let stops = Stops::default();
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher = visitor.records().map(|records| start_workers(scope, pass, records, &stops));
-        // Even after a panic here, the channel to the workers must close: they would wait for ever.
+        // The channel to the workers must close even after a panic: they would wait for ever.
         let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
         let abandoned = guarded(|| {
             reading.events.abandon();
@@ -104,7 +105,7 @@ fn start_workers<'scope, 'a: 'scope>(
     })
 }
 
-/// Decodes all frames, and passes what is in them on.
+/// Decodes all frames, and passes their content on.
 fn decode(
     stream: ArchiveStream<'_>,
     pass: &Pass<'_>,

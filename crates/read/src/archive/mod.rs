@@ -1,11 +1,13 @@
 //! Reads archives from any source, written by any program.
 //!
-//! [`Archive::open`] reads the first bytes and, if there is one, the index. Then one of two loops reads the archive:
-//! `by_index`, in which every worker reads frames independently, or [`in_order`], which reads a stream. Both report to
-//! a [`Visitor`], which decides what is an error.
+//! [`Archive::open`] reads the first bytes and, if there is one, the index. Then one of two loops
+//! reads the archive: `by_index`, in which every worker reads frames independently, or
+//! [`in_order`], which reads a stream. Both report to a [`Visitor`], which decides what is an
+//! error.
 //!
-//! A [`Source`](source::Source) supplies the bytes. The decoders of all compressions and the streaming parsers of
-//! documents live here too. The rules for what an archive may contain are in [`rules`](crate::rules).
+//! A [`Source`](source::Source) supplies the bytes. The decoders of all compressions and the
+//! streaming parsers of documents live here too. The rules for what an archive may contain are in
+//! [`rules`](crate::rules).
 
 pub mod arriving;
 mod batches;
@@ -45,7 +47,8 @@ use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum IndexPolicy {
-    /// Follows the index while it fits the archive; reads in order without one, or when it does not fit.
+    /// Follows the index while it fits the archive; reads in order without one, or when it does not
+    /// fit.
     #[default]
     Hint,
     /// Does not read the index.
@@ -76,7 +79,8 @@ pub enum HashCheck {
     #[default]
     None,
     Decoded,
-    /// Compares all frames that are read. With `Extent::WantedAndHeaders`, every frame is read to its end.
+    /// Compares all frames that are read. With `Extent::WantedAndHeaders`, every frame is read to
+    /// its end.
     All,
 }
 
@@ -108,7 +112,8 @@ pub struct ReadArchive {
     pub tar_bytes: u64,
     /// True if the archive was read to its end and no frame or entry was lost.
     pub is_whole: bool,
-    /// True if Firedancer wrote it, or what it was recompressed from, as its tar headers or its index tell.
+    /// True if Firedancer wrote it, or what it was recompressed from, as its tar headers or its
+    /// index tell.
     pub is_of_firedancer: bool,
 }
 
@@ -210,7 +215,8 @@ impl Archive {
         self.index_error = Some(error);
     }
 
-    /// The root over all frame hashes; `None` without frame hashes, or if the index is not followed.
+    /// The root over all frame hashes; `None` without frame hashes, or if the index is not
+    /// followed.
     pub fn root(&self) -> Option<Root> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }

@@ -1,5 +1,5 @@
-//! Hashes the frames of an archive that is read in order as it arrives, and compares them at the end with the frame
-//! hashes in its tail.
+//! Hashes the frames of an archive that is read in order as it arrives, and compares them at the
+//! end with the frame hashes in its tail.
 //!
 //! When an archive is read by its index, `by_index` compares the hashes itself.
 
@@ -46,8 +46,8 @@ impl<'a> PassingFrames<'a> {
         Ok(())
     }
 
-    /// Compares the hashes after the source was read to its end, and returns the root; `Ok(None)` if the archive has no
-    /// frame hashes.
+    /// Compares the hashes after the source was read to its end, and returns the root; `Ok(None)`
+    /// if the archive has no frame hashes.
     ///
     /// # Errors
     /// A frame does not match its hash.
@@ -70,8 +70,8 @@ impl<'a> PassingFrames<'a> {
 }
 
 impl Passing {
-    /// Ends the last seen frame at `end_bytes`. If it holds tar data, hashes it with the skippable frames in front of
-    /// it.
+    /// Ends the last seen frame at `end_bytes`. If it holds tar data, hashes it with the skippable
+    /// frames in front of it.
     fn end_frame(&mut self, source: &dyn Source, end_bytes: u64) -> Result<()> {
         if !std::mem::take(&mut self.is_tar) {
             return Ok(());

@@ -24,7 +24,8 @@ impl<R: Read> Peeker<R> {
         self.position
     }
 
-    /// Returns the next bytes without consuming them: at least `count`, or fewer at the end of the stream.
+    /// Returns the next bytes without consuming them: at least `count`, or fewer at the end of the
+    /// stream.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         while self.buffered().len() < count {
             if self.start > 0 {

@@ -1,4 +1,5 @@
-//! Reads ranges of the tar stream of an archive with an index, by decoding the frames that hold them.
+//! Reads ranges of the tar stream of an archive with an index, by decoding the frames that hold
+//! them.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, copy_at_most, to_usize};

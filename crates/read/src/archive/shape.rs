@@ -1,8 +1,9 @@
-//! Walks an archive from its first byte to its last without unpacking it, which shows that the file is a whole archive.
+//! Walks an archive from its first byte to its last without unpacking it, which shows that the file
+//! is a whole archive.
 //!
-//! Of zstd, only frame and block headers are read, and the last frame is decoded: it must hold the end of the tar
-//! stream, so a cut between two frames is found too. Other compressions have no such headers and are decoded. The
-//! contents are not checked.
+//! Of zstd, only frame and block headers are read, and the last frame is decoded: it must hold the
+//! end of the tar stream, so a cut between two frames is found too. Other compressions have no such
+//! headers and are decoded. The contents are not checked.
 
 use std::io;
 use std::ops::Range;
@@ -35,7 +36,8 @@ const BLOCKS_PER_LOOK: u64 = 1024;
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// It is not an archive, or cut off ([`Damaged`](ErrorKind::Damaged)); it cannot be read; an interrupt.
+/// It is not an archive, or cut off ([`Damaged`](ErrorKind::Damaged)); it cannot be read; an
+/// interrupt.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape> {
     let mut start = [0; BLOCK];
     let read = read_up_to(source, &mut start, 0)?;
@@ -229,7 +231,8 @@ pub(super) mod tests {
                 let shape = walk(&bytes).expect("whole");
                 prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
                 let cut = cut.index(bytes.len());
-                // Marks at the end hold no content, and some zeros at the end of a plain tar may be missing.
+                // Marks at the end hold no content, and some zeros at the end of a plain tar may be
+                // missing.
                 let mark = match shape.compression {
                     Compression::Zstd => 14,
                     Compression::Lz4 => 8,
@@ -246,7 +249,8 @@ pub(super) mod tests {
         }
     }
 
-    /// True if a cut archive still has whole zstd frames, with all of the tar but some zeros at its end.
+    /// True if a cut archive still has whole zstd frames, with all of the tar but some zeros at its
+    /// end.
     fn has_all_but_zeros(bytes: &[u8], cut: usize) -> bool {
         let (Ok(left), Ok(all)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };
         left.ends_with(&[0]) && all[left.len()..].iter().all(|byte| *byte == 0)

@@ -1,5 +1,5 @@
-//! Limits the size to which archives may unpack: by their indexes before anything is written, and by their tar headers
-//! before each entry.
+//! Limits the size to which archives may unpack: by their indexes before anything is written, and
+//! by their tar headers before each entry.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,8 +10,8 @@ use slotpress_format::{END_OF_ARCHIVE_BYTES, Entry};
 
 use super::Archive;
 
-/// Counts the tar bytes of all archives of a command, and refuses more than the limit. If archives are read again from
-/// the start, a new one is needed.
+/// Counts the tar bytes of all archives of a command, and refuses more than the limit. If archives
+/// are read again from the start, a new one is needed.
 #[derive(Debug)]
 pub struct SizeLimit {
     max_bytes: u64,

@@ -1,6 +1,7 @@
 //! The source of an archive's bytes: random reads, which may wait for bytes that have not arrived.
 //!
-//! To add a source (ranges of a server, an object store), implement [`Source`]; see [`arriving`](super::arriving).
+//! To add a source (ranges of a server, an object store), implement [`Source`]; see
+//! [`arriving`](super::arriving).
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -25,11 +26,12 @@ pub trait Source: Debug + Send + Sync {
     /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there; 0 only at the end. After an
-    /// error, the same range may be read again.
+    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there; 0 only at
+    /// the end. After an error, the same range may be read again.
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// The file that holds all bytes, if there is one: it is then read with care for the page cache.
+    /// The file that holds all bytes, if there is one: it is then read with care for the page
+    /// cache.
     fn file(&self) -> Option<&File> {
         None
     }
@@ -78,7 +80,8 @@ impl LocalFile {
     /// # Errors
     /// It cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // What takes a file's place at any moment may be a pipe, for whose writer an ordinary `open` would wait.
+        // Another program may put a pipe in the file's place at any moment. An ordinary `open`
+        // would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| Error::of_open(path, &error.into()))?);

@@ -1,7 +1,7 @@
 //! Reads the end of an archive that slotpress made: frame hashes, index and seek table.
 //!
-//! All of them are hints. A tail that is damaged or contradicts the file is ignored, and the archive is read in order.
-//! Each frame is checked against the tail when it is read.
+//! All of them are hints. A tail that is damaged or contradicts the file is ignored, and the
+//! archive is read in order. Each frame is checked against the tail when it is read.
 
 use std::ops::Range;
 
@@ -17,9 +17,10 @@ use slotpress_format::{
 use super::source::Source;
 use super::walk::WHOLE_FRAME_BYTES_MAX;
 
-/// Offset of the first read at the end of a file. Seek table, index and frame hashes of a mainnet archive (55,000
-/// frames, 430,000 storages) fit into 8 MiB, so one read suffices. For a small archive, at most an eighth of it: a
-/// reader of an arriving archive should not have to wait for most of it.
+/// Offset of the first read at the end of a file. Seek table, index and frame hashes of a mainnet
+/// archive (55,000 frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a small
+/// archive, the read covers an eighth, so that a reader of an arriving archive need not wait for
+/// most of it.
 pub fn first_read_at(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
@@ -27,7 +28,8 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
 /// Limit on the seek table: twice what 450 GB of tar need in the smallest frames.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a `pzstd` mark.
+/// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a
+/// `pzstd` mark.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,8 @@ pub struct Tail {
     pub frames: Vec<DataFrame>,
     /// Total length of skippable frames: hashes, index, seek table, and those in front of frames.
     pub skippable_bytes: u64,
-    /// True if only frame hashes, index and seek table follow the last frame, in the layout that slotpress writes.
+    /// True if only frame hashes, index and seek table follow the last frame, in the layout that
+    /// slotpress writes.
     pub is_plain: bool,
 }
 
@@ -95,8 +98,8 @@ impl Tail {
     /// Reads the tail. `Ok(None)` if there is none, or if the source does not know its length.
     ///
     /// # Errors
-    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is a tail, but it contradicts itself or the file.
-    /// Other kinds: the source cannot be read.
+    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is a tail, but it contradicts
+    /// itself or the file. Other kinds: the source cannot be read.
     pub fn read(source: &dyn Source) -> Result<Option<Self>> {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
         let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
@@ -181,7 +184,8 @@ fn leaves_out() -> Error {
     Error::damaged("the seek table at the archive's end leaves too much out")
 }
 
-/// The frames with content in a seek table that begins at `table_at`; `None` if one is too large to be read as a whole.
+/// The frames with content in a seek table that begins at `table_at`; `None` if one is too large to
+/// be read as a whole.
 fn data_frames(items: &[SeekTableItem], table_at: u64) -> Result<Option<Vec<DataFrame>>> {
     let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
     let (mut at, mut gap_at) = (0u64, 0);
@@ -216,8 +220,8 @@ fn is_whole_frame(bytes: &[u8], kind: u8) -> Result<bool> {
     })
 }
 
-/// Refuses anything but whole skippable frames: other readers would decode a data frame that the seek table hides.
-/// Returns the length in the last `pzstd` mark, if there is one.
+/// Refuses anything but whole skippable frames: other readers would decode a data frame that the
+/// seek table hides. Returns the length in the last `pzstd` mark, if there is one.
 pub fn check_skippable(mut bytes: &[u8]) -> Result<Option<u32>> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
     let mut mark = None;

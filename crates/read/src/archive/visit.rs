@@ -1,8 +1,8 @@
-//! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`) and the code for
-//! which they read.
+//! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`)
+//! and the code for which they read.
 //!
-//! A [`Visitor`] decides the use of each entry and judges problems. Its [`EntrySink`]s receive contents as they are
-//! decoded, and its [`RecordVisitor`] the records of storages, on all workers.
+//! A [`Visitor`] decides the use of each entry and judges problems. Its [`EntrySink`]s receive
+//! contents as they are decoded, and its [`RecordVisitor`] the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryParser, Oddity, RecordSink, TarEnd, TarHeader};
@@ -92,8 +92,8 @@ impl Problem<'_> {
 
 /// Decides the use of entries and judges problems. All workers share it.
 pub trait Visitor: Sync {
-    /// Called for every entry in the order of the archive, before its content; returns the use of the entry. By an
-    /// index, all entries come before any content.
+    /// Called for every entry in the order of the archive, before its content; returns the use of
+    /// the entry. By an index, all entries come before any content.
     fn entry(&self, number: u32, entry: &Entry) -> Result<EntryUse>;
 
     /// Called for every frame, skippable or not, in any order.
@@ -102,7 +102,8 @@ pub trait Visitor: Sync {
         Ok(())
     }
 
-    /// Called for every problem. An error ends the reading; otherwise it goes on as far as possible.
+    /// Called for every problem. An error ends the reading; otherwise it goes on as far as
+    /// possible.
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         Err(problem.into_error())
     }
@@ -116,7 +117,8 @@ pub trait Visitor: Sync {
         None
     }
 
-    /// Returns an error if something outside the archive failed, such as a full disk. This ends the reading.
+    /// Returns an error if something outside the archive failed, such as a full disk. This ends the
+    /// reading.
     fn check(&self) -> Result<()> {
         Ok(())
     }

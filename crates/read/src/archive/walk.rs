@@ -1,8 +1,8 @@
 //! Finds the frames of a zstd stream from any maker by walking frame and block headers.
 //!
-//! A frame of bounded size is passed on whole, so that any worker can decode it. A larger one, such as the single frame
-//! that `zstd` and Agave up to 4.2 write, is decoded here piece by piece. Lengths are limited before memory is
-//! allocated for them.
+//! A frame of bounded size is passed on whole, so that any worker can decode it. A larger one, such
+//! as the single frame that `zstd` and Agave up to 4.2 write, is decoded here piece by piece.
+//! Lengths are limited before memory is allocated for them.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::archive::peeker::{Peeker, cut_off};
 
-/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write frames slightly
-/// above 32 MiB; twice that leaves room and bounds the memory of a worker.
+/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write
+/// frames slightly above 32 MiB; twice that leaves room and bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes decoded at a time from a larger frame: they stay in the second-level cache until they are parsed.
+/// Bytes decoded at a time from a larger frame: they stay in the second-level cache until they are
+/// parsed.
 const STREAM_PIECE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
@@ -122,7 +123,8 @@ struct StreamedFrame {
 }
 
 impl<'a, R: Read> FrameWalker<'a, R> {
-    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends the walk.
+    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends
+    /// the walk.
     pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
         let (input, statistics) = (Peeker::new(input), Arc::default());
         Self { on_frame, input, recycler, streamed: None, frames: 0, statistics }
@@ -309,7 +311,8 @@ mod tests {
     }
 
     proptest! {
-        /// Streams of several frames, of known and unknown content size, with skippable frames anywhere.
+        /// Streams of several frames, of known and unknown content size, with skippable frames
+        /// anywhere.
         #[test]
         fn streams_of_many_frames(
             frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),

@@ -1,5 +1,5 @@
-//! Parses the list of archives that `slotpress serve` publishes for programs (see `docs/serving.md`). Its contents are
-//! the server's claims.
+//! Parses the list of archives that `slotpress serve` publishes for programs (see
+//! `docs/serving.md`). Its contents are the server's claims.
 
 use std::time::Duration;
 
@@ -53,7 +53,8 @@ struct Entry {
     rebased_on: Option<String>,
 }
 
-/// Parses a list; `None` if the document is something else. Skips entries that are not named like an archive.
+/// Parses a list; `None` if the document is something else. Skips entries that are not named like
+/// an archive.
 pub fn parse(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
     if list.version != VERSION {

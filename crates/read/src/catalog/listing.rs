@@ -1,4 +1,5 @@
-//! Archives as `slotpress list --json` and the server's list show them. Fields are added, never renamed or removed.
+//! Serializes archives for `slotpress list --json` and for the server's list. Fields are added,
+//! never renamed or removed.
 
 use std::path::PathBuf;
 use std::time::SystemTime;

@@ -1,8 +1,9 @@
 //! Archives in a directory: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::plan`] do no I/O. [`scan`] reads directories, [`usable`] decides which files are archives,
-//! [`prune::remove`] deletes files, and [`partials`] finds unfinished downloads. Contents of archives and servers are
-//! handled elsewhere.
+//! [`Catalog`] and [`prune::plan`] do no I/O. [`scan`] reads directories, [`usable`] decides which
+//! files are archives,
+//! [`prune::remove`] deletes files, and [`partials`] finds unfinished downloads. Contents of
+//! archives and servers are handled elsewhere.
 
 #![warn(missing_docs)]
 
@@ -40,7 +41,8 @@ pub struct Archive {
     pub size_bytes: u64,
     /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Time of the newest blockhash in its bank file, in seconds since 1970: 0 if it cannot be read, `None` if nobody looked.
+    /// Time of the newest blockhash in its bank file, in seconds since 1970: 0 if it cannot be
+    /// read, `None` if nobody looked.
     pub bank_unix_seconds: Option<u64>,
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
@@ -51,11 +53,12 @@ pub struct Archive {
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for every byte.
+    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for
+    /// every byte.
     pub root: Root,
     pub offset_bytes: u64,
     pub frames: u64,
-    /// For the results of `rebase`: snapshot hash of the full archive that this one goes on.
+    /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
 }
 
@@ -79,8 +82,8 @@ impl Archive {
         Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
     }
 
-    /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a hash of length and
-    /// time.
+    /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a
+    /// hash of length and time.
     pub fn etag(&self) -> String {
         if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
@@ -90,7 +93,8 @@ impl Archive {
         format!("\"{}\"", hasher.finalize().to_hex().get(..32).unwrap_or_default())
     }
 
-    /// For the results of `rebase`: snapshot hash of the full archive that this one goes on, if known.
+    /// For results of `rebase`: snapshot hash of the full archive on which this one builds, if
+    /// known.
     pub fn rebased_on(&self) -> Option<Hash> {
         self.hashes?.rebased_on
     }
@@ -114,8 +118,8 @@ impl Archive {
 /// Subdirectory for downloads, as in Agave.
 pub const REMOTE: &str = "remote";
 
-/// Preference: Agave and Firedancer read `.tar.zst`, only Agave `.tar.lz4`, only Firedancer `.tar`, and neither the
-/// others.
+/// Preference: Agave and Firedancer read `.tar.zst`, only Agave `.tar.lz4`, only Firedancer `.tar`,
+/// and neither the others.
 fn rank(extension: Extension) -> usize {
     match extension {
         Extension::TarZstd => 0,
@@ -133,8 +137,8 @@ pub struct Choice<'a> {
     pub incremental: Option<&'a Archive>,
 }
 
-/// Archives in order: full ones from the newest on, each followed by its incremental ones; last, incremental archives
-/// without their full one.
+/// Archives in order: full ones from the newest on, each followed by its incremental ones; last,
+/// incremental archives without their full one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
@@ -167,8 +171,8 @@ impl Catalog {
         Self::with_copies(archives)
     }
 
-    /// Like [`new`](Self::new), for archives of which only the length is known, such as objects in a store: empty ones
-    /// are unusable.
+    /// Like [`new`](Self::new), for archives of which only the length is known, such as objects in
+    /// a store: empty ones are unusable.
     pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| Unusable { archive, fault: Fault::Empty }).collect();
@@ -223,8 +227,8 @@ impl Catalog {
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// The archives that a node would choose, leaving out formats that no client reads, and results of `rebase`: a node may
-    /// have a full archive between their slots.
+    /// Archives that a node would choose. Leaves out formats that no client reads, and results of
+    /// `rebase`, because a node may have a full archive between their slots.
     pub fn choice(&self) -> Option<Choice<'_>> {
         let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
@@ -233,8 +237,9 @@ impl Catalog {
         Some(Choice { full, incremental })
     }
 
-    /// Time since the bank of an archive was made, by its bank file, or by that of the next newer archive, whose bank is younger by at
-    /// least the slots between them. The time of a file says nothing: a copy is new.
+    /// Age of an archive's bank, from its bank file. If that is not known, from the bank file of
+    /// the next newer archive, whose bank is younger by at least the slots between them. The file's
+    /// time says nothing, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|one| {
             let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;

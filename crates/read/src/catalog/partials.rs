@@ -1,4 +1,5 @@
-//! Unfinished downloads. They stay until a later run resumes them or somebody removes them.
+//! Finds and removes unfinished downloads. They stay until a later run resumes them, or somebody
+//! removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub const JOURNAL_SUFFIX: &str = ".journal";
 pub struct Partial {
     pub name: ArchiveName,
     pub dir: PathBuf,
-    /// Bytes that it takes on the disk.
+    /// Space that it takes on the disk, in bytes.
     pub size_bytes: u64,
     /// Time of the last write, in nanoseconds since 1970.
     pub modified_ns: u64,

@@ -18,11 +18,13 @@ pub struct Keep {
     pub full: usize,
     /// Number of newest incremental archives to keep, without results of `rebase`.
     pub incremental: usize,
-    /// Number of newest results of `rebase` to keep, if their full archive stays or is elsewhere. [`Keep::new`] keeps all of them.
+    /// Number of newest results of `rebase` to keep, if their full archive stays or is elsewhere.
+    /// [`Keep::new`] keeps all of them.
     pub rebased: usize,
     /// Keeps archives modified within this time.
     pub within: Duration,
-    /// Limit on the total size in bytes: the oldest go first, incremental archives before their full one.
+    /// Limit on the total size in bytes: the oldest go first, incremental archives before their
+    /// full one.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
@@ -61,8 +63,9 @@ impl Reason {
 
 /// Decides for each archive of the catalog, in order, why it is kept; `None` for those to delete.
 ///
-/// Always kept: the full archive of a kept incremental one; what a node would choose; the newest incremental archive
-/// whose full one is present, with that full one. Results of `rebase` keep nothing: they go with their full archive.
+/// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
+/// incremental archive whose full one is present, with that full one. Results of `rebase` keep
+/// nothing: they go with their full archive.
 pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
@@ -105,7 +108,7 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
     reasons
 }
 
-/// Gives up results of `rebase` whose full archive is present and goes.
+/// Gives up results of `rebase` whose full archive is present, but is not kept.
 fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<Reason>]) {
     let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
         let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
@@ -120,8 +123,8 @@ fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<Reason>]) 
     }
 }
 
-/// Names of archives that are always kept: what a node would choose, and the newest incremental archive whose full one
-/// is present.
+/// Names of archives that are always kept: what a node would choose, and the newest incremental
+/// archive whose full one is present.
 fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     let choice = catalog.choice();
     let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
@@ -129,9 +132,10 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
-/// Gives up kept archives until the rest fits into `bytes_max`: first results of `rebase`, then the others, in each the
-/// oldest first; never those that must stay, nor the full archives under them. Of the full archives of a slot, those go first
-/// that only an incremental archive held.
+/// Gives up kept archives until the rest fits into `bytes_max`: first results of `rebase`, then the
+/// others, in each group the oldest first. Never gives up those that must stay, or the full
+/// archives below them. Among full archives of the same slot, gives up first those that were kept
+/// only for an incremental archive.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);

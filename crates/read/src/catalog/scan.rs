@@ -22,7 +22,8 @@ use crate::{IndexPolicy, LocalFile};
 /// Limit on archives in a directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
-/// Scans directories and their `remote` for archives; of several files with the same name, keeps the first usable one.
+/// Scans directories and their `remote` for archives. If several files have the same name, keeps
+/// the first usable one.
 /// [Judges](super::usable::judge) each by a few reads.
 ///
 /// # Errors
@@ -81,11 +82,12 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Bank files that one look reads: without an index, each takes the decoding of the status cache before it.
+/// Number of bank files that are read at most. Without an index, the status cache before each must
+/// be decoded too.
 const DATED_MAX: usize = 4;
 
-/// Reads the times of the newest archives from their bank files, and the slot duration from that of the newest full archive (or
-/// the newest at all), unless `known` has it from the same archive.
+/// Reads the times of the newest archives from their bank files, and the slot duration from that of
+/// the newest full archive (or the newest at all), unless `known` has it from the same archive.
 pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
     newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));

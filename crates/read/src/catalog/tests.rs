@@ -77,7 +77,7 @@ proptest! {
         let now_ns = 20_000_000_000;
         let keep = Keep { full, incremental, rebased, within: Duration::from_secs(within), bytes_max };
         let reasons = plan(&catalog, &keep, now_ns);
-        // What rebase made changes nothing for the others.
+        // Results of rebase change nothing for other archives.
         let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
         let without = Catalog::new(others().map(|(archive, _)| archive.clone()));
         if bytes_max.is_none() {
@@ -130,7 +130,8 @@ proptest! {
         prop_assert!(plan(&again, &keep, now_ns).iter().all(Option::is_some));
     }
 
-    /// Archives go that are neither among the newest, nor recent, nor needed by those that stay.
+    /// Deletes archives that are neither among the newest, nor recent, nor needed by those that
+    /// stay.
     #[test]
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
@@ -159,7 +160,7 @@ fn a_node_takes_the_newest_pair() {
     assert!(Catalog::default().choice().is_none());
 }
 
-/// Results of rebase are counted apart, hold no full archive, and go with theirs.
+/// Results of rebase are counted apart, do not keep their full archive, and are deleted with it.
 #[test]
 fn rebased_archives_hold_nothing() {
     let full = |slot| archive(None, slot, 1, Extension::TarZstd);
@@ -185,7 +186,7 @@ fn rebased_archives_hold_nothing() {
     assert_eq!(kept(&Keep::new(1, 2)), [&newest[..], &[(Some(50), 300)]].concat(), "its base is elsewhere");
     assert_eq!(kept(&Keep::new(2, 2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
     assert_eq!(kept(&Keep::new(2, 2).rebased(0)), [&newest[..], &on_200[..1]].concat());
-    // Rebased archives go before anything else does.
+    // Rebased archives are given up before all others.
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
 }
@@ -230,7 +231,8 @@ fn only_ordinary_files_of_the_directory_are_found() {
     assert!(scan::scan(&[dir.path().join("none")]).is_err());
 }
 
-/// Usable files stay usable when scanned again; unusable ones are listed apart with a reason, and hide no usable copy.
+/// Usable files stay usable when scanned again; unusable ones are listed apart with a reason, and
+/// hide no usable copy.
 #[test]
 fn what_is_of_no_use_is_told_apart() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Decides which files that are named like archives are usable, for every command that lists, serves, finds, chooses or
-//! prunes.
+//! Decides which files that are named like archives are usable, for every command that lists,
+//! serves, finds, chooses or prunes.
 
 use std::{fmt, io};
 
@@ -66,9 +66,9 @@ impl Serialize for Unusable {
     }
 }
 
-/// Decides from the first and last bytes of a file whether it is a usable archive, and returns its frame hashes if it
-/// has them. Whole archives always pass. Not found, except by `verify`: changed bytes; a cut between two frames or at a
-/// block boundary of a plain tar; cuts in bzip2 and gzip.
+/// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
+/// frame hashes if it has them. Whole archives always pass. Not found, except by `verify`: changed
+/// bytes; a cut between two frames or at a block boundary of a plain tar; cuts in bzip2 and gzip.
 ///
 /// # Errors
 /// The fault.
@@ -103,7 +103,8 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
     if is_cut { Err(Fault::Cut) } else { Ok(None) }
 }
 
-/// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a checksum after it.
+/// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a
+/// checksum after it.
 fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     let mut last = [0; 8];
     source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;

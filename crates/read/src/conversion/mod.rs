@@ -1,8 +1,10 @@
-//! An archive of Firedancer's into one that Agave loads: what its accounts tell, once they have been read.
+//! Makes what Agave needs to load an archive of Firedancer, from the archive's accounts.
 //!
-//! Firedancer writes all storages under the snapshot's slot, a bank file without stakes, and a status cache of one slot. Agave
-//! loads one storage of a slot, takes the stakes from the bank file, and wants every slot of the slot history in the status
-//! cache. All of that follows from the accounts. The state stays as it is, and so do its hash and the archive's name.
+//! Firedancer writes all storages under the snapshot's slot, a bank file without stakes, and a
+//! status cache of one slot. Agave loads only one storage per slot, takes the stakes from the bank
+//! file, and requires every slot of the slot history in the status cache. All of this can be made
+//! from the accounts. The state does not change, and so its hash and the archive's name stay the
+//! same.
 
 pub mod place;
 
@@ -19,23 +21,23 @@ use slotpress_format::{
 use crate::FoundAccounts;
 use crate::archive::{Archive, front};
 
-/// Setting in the index of an archive that was converted from one of Firedancer's.
+/// Setting in the index of an archive that was converted from one of Firedancer.
 pub const CONVERTED: &str = "converted-from=firedancer";
 
-/// True if the archive's bank file holds no stakes: Firedancer, which takes them from the accounts, wrote it, and Agave does
-/// not load it. False where a short read does not tell.
+/// True if the archive's bank file has no stakes. Firedancer, which takes them from the accounts,
+/// writes such files, and Agave does not load them. False if a short read does not tell.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
+/// The disk fails, or there is not enough memory.
 pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
     Ok(front::bank(archive)?.is_some_and(|bank| bank.lacks_stakes()))
 }
 
-/// Why only Firedancer loads the archive, as far as its beginning tells. Of the full one of a pair, which `is_below`, the bank
-/// file does not count.
+/// Returns why only Firedancer loads the archive, as far as its beginning tells. `is_below` is true
+/// for the full archive of a pair, whose bank file does not count.
 ///
 /// # Errors
-/// The disk fails, or memory does not suffice.
+/// The disk fails, or there is not enough memory.
 pub fn for_firedancer_only(archive: &Archive, is_below: bool) -> Result<Option<&'static str>> {
     let Some(bank) = front::bank(archive)?.filter(BankFile::is_for_firedancer_only) else { return Ok(None) };
     Ok(match bank.lacks_stakes() {
@@ -47,24 +49,24 @@ pub fn for_firedancer_only(archive: &Archive, is_below: bool) -> Result<Option<&
     })
 }
 
-/// True if Firedancer wrote the archive, so that it is to be converted for Agave.
+/// True if Firedancer wrote the archive, so that it has to be converted for Agave.
 ///
 /// # Errors
-/// Its bank file alone tells that it cannot be converted.
+/// The bank file shows that the archive cannot be converted.
 pub fn is_to_convert(archive: &Archive, genesis: Option<&Path>) -> Result<bool> {
     if !front::is_of_firedancer(archive, front::bank(archive)?.as_ref())? {
         return Ok(false);
     }
     let Some(source) = front::bank_file_of_firedancer(archive)? else { return Ok(true) };
     let fields = FieldReader::new(Cursor::new(&source), source.len() as u64, "the bank file");
-    // What is damaged is for those to report who read it with the rest.
+    // Damage is ignored here: it is reported when the whole archive is read.
     if let Ok((bank, None)) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true) {
         RebuiltBank::check(&source, &bank, genesis.map(Genesis::read).transpose()?.as_ref())?;
     }
     Ok(true)
 }
 
-/// An archive of Firedancer's of which everything has been read, and the state checked.
+/// An archive of Firedancer that was read completely, and whose state was checked.
 pub struct ReadOfFiredancer<'a> {
     pub bank_file: Vec<u8>,
     pub bank: &'a BankFile,
@@ -73,16 +75,17 @@ pub struct ReadOfFiredancer<'a> {
     pub rent_epochs: RentEpochs,
     pub genesis: Option<&'a Genesis>,
     pub is_base: bool,
-    /// The full archive below it lacks stakes too, and so is converted itself.
+    /// True if the full archive below it lacks stakes too, and so is converted itself.
     pub is_base_to_convert: bool,
 }
 
+/// Parts of the converted archive.
 #[derive(Debug)]
 pub struct ForAgave {
     pub bank: RebuiltBank,
-    /// Bytes that replace the first 8 of the status cache, a count of slots.
+    /// Replacement for the first 8 bytes of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
-    /// The rent epochs of vote accounts in its own storages, by storage and offset.
+    /// Rent epochs of vote accounts in the archive's own storages, by storage and offset.
     pub rent_epochs: Vec<RentEpochPlace>,
 }
 
@@ -93,17 +96,17 @@ pub struct RentEpochPlace {
     pub epoch: u64,
 }
 
-/// The count of slots that a status cache begins with, in bytes.
+/// Length of the count of slots at the beginning of a status cache, in bytes.
 pub const STATUS_CACHE_COUNT_BYTES: usize = 8;
 
 /// Offset of the rent epoch in a record.
 const RENT_EPOCH_AT: u64 = 56;
 
 impl ReadOfFiredancer<'_> {
-    /// Makes what Agave asks for.
+    /// Makes the parts that Agave needs.
     ///
     /// # Errors
-    /// Something of that cannot be had.
+    /// The archive lacks something that is needed for them.
     pub fn convert(mut self, progress: &dyn Progress) -> Result<ForAgave> {
         let (bank, accounts) = (self.bank, &mut self.accounts);
         if accounts.are_rewards_active && self.is_base {
@@ -124,8 +127,9 @@ impl ReadOfFiredancer<'_> {
     }
 }
 
-/// Gives the vote accounts that Firedancer wrote their rent epochs; returns where those of the archive's `own` storages are.
-/// Where a full archive below it `is_base_to_convert`, that conversion does the same.
+/// Gives vote accounts that Firedancer wrote their rent epochs. Returns the places of those in the
+/// archive's `own` storages. If the full archive below `is_base_to_convert`, its conversion does
+/// the same for its storages.
 fn set_rent_epochs(
     accounts: &mut FoundAccounts,
     own: &Range<u32>,
@@ -149,9 +153,10 @@ fn set_rent_epochs(
     places
 }
 
-/// Returns the bytes that replace the count at the start of a status cache of `cached` slots: a larger count, and an
-/// empty item for each of the newest slots that it lacks. Agave wants them all (`verify_slot_deltas` in the
-/// `solana-runtime` crate), and so does Firedancer since September 2026; and none that the slot history does not know.
+/// Makes the replacement for the count at the beginning of a status cache with `cached` slots: a
+/// larger count, and an empty item for each of the newest slots that the cache lacks. Agave
+/// requires all of them (`verify_slot_deltas` in the `solana-runtime` crate), and so does
+/// Firedancer since September 2026. Neither accepts a slot that the slot history does not have.
 pub fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
     if newest.first() != Some(&bank_slot) {
         return Err(cannot("the status cache: the slot history does not end at the bank's slot"));
@@ -174,14 +179,14 @@ pub fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Res
 mod tests {
     use super::*;
 
-    /// Includes the vote accounts of the archive itself and of a full archive of Firedancer's below it, not of
-    /// Agave's.
+    /// Vote accounts of the archive itself, and of a full archive of Firedancer below it, get rent
+    /// epochs; those of a full archive of Agave do not.
     #[test]
     fn vote_accounts_get_rent_epochs() {
         use slotpress_format::{StakedAccounts, Stakes, StoredAccount, VoteAccount};
         let account =
             |rent_epoch| StoredAccount { lamports: 1, is_executable: false, rent_epoch, data: Box::default() };
-        // Of two storages and a base of one.
+        // The archive has two storages, the base has one.
         let records = [([1; 32], (1, 800)), ([2; 32], (1, 8)), ([3; 32], (0, 16)), ([4; 32], (2, 0))];
         let stakes = Stakes {
             vote_accounts: vec![([1; 32], VoteAccount::new(1, &[0; 32], false, 7, &[]))],

@@ -1,23 +1,28 @@
-//! A slot for each storage of an archive of Firedancer's, which has them all under one. Pure.
+//! Gives each storage of an archive of Firedancer a slot of its own, since all of them have the
+//! same slot there. Pure.
 
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{Entry, EntryKind, STORAGE_BYTES_MAX};
 
-/// A storage of Firedancer's as a part of a new one: all of it, as long as there are slots enough.
+/// A storage of Firedancer as a part of a new storage. It is all of the new one if there are enough
+/// slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoragePart {
+    /// The new storage.
     pub entry: Entry,
+    /// True for the first part of the new storage.
     pub begins: bool,
+    /// True for the last part of the new storage.
     pub ends: bool,
 }
 
-/// A storage is no longer than this as long as there are slots for more.
+/// Limit on the length of merged storages, unless there are too few slots.
 const STORAGE_BYTES_AIM: u64 = 64 * 1024 * 1024;
 
-/// Gives each storage a slot of its own, in ascending order, the last of which is `slot`; all are above `base_slot`. Where there
-/// are more storages than slots, neighbours become one. Of the records of an account the last in the stream is then that of
-/// the highest slot, as it is for Firedancer.
+/// Gives each storage a slot of its own, in ascending order, above `base_slot` and up to `slot`. If
+/// there are more storages than slots, merges neighbours. So the last record of an account in the
+/// stream has the highest slot, and is the newest version for Agave, as it is for Firedancer.
 pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Vec<Option<StoragePart>>> {
     let slots = slot.saturating_sub(base_slot);
     let mut aim_bytes = STORAGE_BYTES_AIM;
@@ -35,7 +40,7 @@ pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Ve
             }
         },
     };
-    // Of each new storage: its first part, its last, its length.
+    // First part, last part and length of each new storage.
     let mut spans = vec![(usize::MAX, 0usize, 0u64); to_usize(count)];
     for (at, (entry, group)) in entries.iter().zip(&groups).enumerate() {
         if let Some((first, last, bytes)) = group.and_then(|group| spans.get_mut(to_usize(group))) {
@@ -53,8 +58,8 @@ pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Ve
     Ok(groups.iter().enumerate().map(part).collect())
 }
 
-/// For each entry the number of the new storage that it goes into, and how many of those there are: neighbours together as
-/// long as they have `aim_bytes` at most.
+/// Merges neighbouring storages of at most `aim_bytes` together. Returns the number of the new
+/// storage for each entry, and how many new storages there are.
 fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> {
     let (mut count, mut group_bytes, mut is_open) = (0u64, 0u64, false);
     let mut groups = Vec::with_capacity(entries.len());
@@ -68,7 +73,8 @@ fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> 
             groups.push(None);
             continue;
         }
-        // Records start at multiples of 8.
+        // Records start at multiples of 8 bytes, so a storage of another length must be the last
+        // part.
         let both_bytes = group_bytes.saturating_add(entry.content_bytes);
         let fits = is_open && group_bytes.is_multiple_of(8) && both_bytes <= aim_bytes;
         if !fits {
@@ -95,7 +101,7 @@ mod tests {
         (0..).zip(lengths).map(storage).collect()
     }
 
-    /// Slot, length, and how many parts it has, of each new storage.
+    /// Slot, length and number of parts of each new storage.
     fn placed(entries: &[Entry], base_slot: u64, slot: u64) -> Vec<(u64, u64, usize)> {
         let parts = place_storages(entries, base_slot, slot).expect("placed");
         let mut placed: Vec<(u64, u64, usize)> = Vec::new();
@@ -118,12 +124,13 @@ mod tests {
     fn each_storage_has_a_slot() {
         assert_eq!(placed(&storages(&[8, 0, 16]), 0, 100), [(99, 8, 1), (100, 16, 1)]);
         assert_eq!(placed(&storages(&[8, 16, 24]), 97, 100), [(98, 8, 1), (99, 16, 1), (100, 24, 1)]);
-        // More storages than slots: neighbours together.
+        // If there are more storages than slots, neighbours are merged.
         assert_eq!(placed(&storages(&[8, 16, 24]), 99, 100), [(100, 48, 3)]);
         const M: u64 = 1 << 20;
         assert_eq!(placed(&storages(&[32 * M; 5]), 97, 100), [(98, 64 * M, 2), (99, 64 * M, 2), (100, 32 * M, 1)]);
         assert_eq!(placed(&storages(&[32 * M; 5]), 98, 100), [(99, 128 * M, 4), (100, 32 * M, 1)]);
-        // A record does not begin where it would not be found.
+        // Refuses to merge after a length that is no multiple of 8, where a record would not be
+        // found.
         assert!(place_storages(&storages(&[9, 16]), 99, 100).is_err());
         assert!(place_storages(&storages(&[STORAGE_BYTES_MAX, 8]), 99, 100).is_err(), "no storage is so long");
         assert!(place_storages(&storages(&[8]), 100, 100).is_err(), "no slot");
@@ -133,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lengths there are, what is placed is all of it, in its order, in slots that are free.
+        /// All storages are placed in their order and in free slots, whatever their lengths.
         #[test]
         fn nothing_is_lost(lengths in proptest::collection::vec(0u64..1000, 1..60), slots in 1u64..80) {
             let entries = storages(&lengths.iter().map(|length| length * 8).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index tells which storage holds an account, so storages are searched from the newest on; the first hit is the
-//! account's state.
+//! No index tells which storage holds an account, so storages are searched from the newest on; the
+//! first hit is the account's state.
 
 #![warn(missing_docs)]
 
@@ -19,7 +19,8 @@ use crate::inspect::owners::owner_name;
 use crate::inspect::scan::Scan;
 use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 
-/// Bytes of storages that each worker searches in the first round; each further round takes twice as many.
+/// Bytes of storages that each worker searches in the first round; each further round takes twice
+/// as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -98,8 +99,8 @@ fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> 
 
 struct Search {
     pubkey: Address,
-    /// The newest record so far, with the number of its storage: if a slot has several storages, as in Firedancer's
-    /// archives, the later one counts.
+    /// The newest record so far, with the number of its storage: if a slot has several storages, as
+    /// in Firedancer's archives, the later one counts.
     found: Mutex<Option<(u32, FoundAccount)>>,
     /// True if a storage could not be read to its end.
     has_lost: AtomicBool,

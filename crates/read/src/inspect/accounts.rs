@@ -19,8 +19,8 @@ use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 
-/// Limit on owners that are counted separately. Owners can be made up, and memory must not grow with them; this many
-/// take about 150 MB, far more than there are programs.
+/// Limit on owners that are counted separately. Owners can be made up, and memory must not grow
+/// with them; this many take about 150 MB, far more than there are programs.
 pub const OWNERS_MAX: usize = 1_000_000;
 
 /// Owners that a worker collects before it merges them.
@@ -74,7 +74,8 @@ impl RecordTotals {
     }
 }
 
-/// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are reports of their own.
+/// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are
+/// reports of their own.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
@@ -85,7 +86,8 @@ pub struct AccountsSummary {
     pub totals: RecordTotals,
     #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
-    /// Totals of the owners beyond [`OWNERS_MAX`]: which owners these are depends on the order of reading.
+    /// Totals of the owners beyond [`OWNERS_MAX`]: which owners these are depends on the order of
+    /// reading.
     #[serde(skip)]
     pub other_owners: RecordTotals,
     /// Records that a newer one supersedes; no other field counts them.

@@ -1,7 +1,7 @@
 //! Inspects an archive or ledger without unpacking or changing anything.
 //!
-//! For an archive with an index, only the frames with version and bank file are decoded; any other is decoded once, in
-//! order.
+//! For an archive with an index, only the frames with version and bank file are decoded; any other
+//! is decoded once, in order.
 
 pub mod account;
 pub mod accounts;
@@ -39,7 +39,8 @@ use crate::{
 pub enum AccountsInput<'a> {
     /// A full archive of any maker, and optionally the incremental archive for it.
     Archives(&'a NamedArchive, Option<&'a NamedArchive>),
-    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of this slot, or the newest.
+    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of this slot, or the
+    /// newest.
     Ledger(&'a LedgerPaths, Option<u64>),
 }
 
@@ -54,7 +55,8 @@ pub struct ArchiveInspection {
     /// Parsed name of the archive. Serializes as the base slot only.
     #[serde(rename = "base_slot", serialize_with = "base_slot")]
     pub name: Option<ArchiveName>,
-    /// True if slot and hash in the name are those of the bank; `None` if the file is not named like an archive.
+    /// True if slot and hash in the name are those of the bank; `None` if the file is not named
+    /// like an archive.
     pub name_matches: Option<bool>,
     pub version: String,
     #[serde(rename = "format")]
@@ -62,7 +64,7 @@ pub struct ArchiveInspection {
     /// The program that wrote the archive, if the index tells.
     #[serde(flatten, serialize_with = "writer")]
     pub writer: Option<WrittenBy>,
-    /// True if Firedancer wrote it, or what it was recompressed from.
+    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_of_firedancer: bool,
     #[serde(flatten)]
     pub entries: EntrySummary,
@@ -70,7 +72,8 @@ pub struct ArchiveInspection {
     #[serde(flatten)]
     pub frames: FrameStatistics,
     pub root: Option<Root>,
-    /// For each client, the reasons for which it refuses the archive, as far as was examined; accounts were not.
+    /// For each client, the reasons for which it refuses the archive, as far as was examined;
+    /// accounts were not.
     pub clients: Vec<ClientReading>,
 }
 
@@ -153,7 +156,8 @@ pub struct LedgerInspection {
     pub file_bytes: u64,
     /// Storages without any remaining record.
     pub emptied_storages: u64,
-    /// True if a process such as a validator holds the ledger's lock; `None` if the system does not tell.
+    /// True if a process such as a validator holds the ledger's lock; `None` if the system does not
+    /// tell.
     #[serde(rename = "in_use")]
     pub is_in_use: Option<bool>,
 }
@@ -226,7 +230,8 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     })
 }
 
-/// Statistics of the frames; for an archive with an index, from its settings, since not all frames were read.
+/// Statistics of the frames; for an archive with an index, from its settings, since not all frames
+/// were read.
 fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
@@ -255,7 +260,7 @@ impl Visitor for Inspector<'_> {
         self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
-            // With an index, not worth decoding for the little it adds.
+            // With an index, it is not worth decoding: it adds little.
             EntryKind::StatusCache => !self.has_tail,
             _ => false,
         };
@@ -276,7 +281,8 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Inspects a ledger. Does not take its lock: a validator may be running, and the result may be outdated at once.
+/// Inspects a ledger. Does not take its lock: a validator may be running, and the result may be
+/// outdated at once.
 ///
 /// # Errors
 /// There is no complete bank snapshot (of this slot), or one of its files cannot be read.

@@ -38,8 +38,8 @@ impl<'a> Scan<'a> {
         Ok(Self { opened: Opened::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
     }
 
-    /// Opens the bank snapshot of a slot, or the newest, of a stopped validator's ledger or an unpacked archive. Holds
-    /// the ledger's lock until it is dropped.
+    /// Opens the bank snapshot of a slot, or the newest, of a stopped validator's ledger or an
+    /// unpacked archive. Holds the ledger's lock until it is dropped.
     pub fn ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let lock = match paths.is_unpacked_archive() {
             true => None,
@@ -71,8 +71,8 @@ impl<'a> Scan<'a> {
         Some((0..).zip(kinds).map(storage).collect())
     }
 
-    /// Passes the records of all storages, or of the wanted ones, to a visitor. Returns `false` if the index turned out
-    /// to be wrong: the visit is invalid, and the index is not used any more.
+    /// Passes the records of all storages, or of the wanted ones, to a visitor. Returns `false` if
+    /// the index turned out to be wrong: the visit is invalid, and the index is not used any more.
     pub fn read(&mut self, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<bool> {
         const STAGE: &str = "Searching";
         let (threads, progress) = (self.threads, self.progress);

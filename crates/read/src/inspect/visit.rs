@@ -48,15 +48,16 @@ pub trait AccountVisitor {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VisitOptions {
-    /// Check of the state against the bank file: capitalization and lattice hash of all accounts. Half of the memory
-    /// serves to log records, in 20 bytes each; the other half marks superseded ones, in a bit per 136 bytes of
-    /// storages.
+    /// Check of the state against the bank file: capitalization and lattice hash of all accounts.
+    /// Half of the memory serves to log records, in 20 bytes each; the other half marks superseded
+    /// ones, in a bit per 136 bytes of storages.
     pub check: CheckOptions,
     /// Worker threads, 1 to 1024.
     pub threads: usize,
 }
 
-/// With a check of the state, on all cores, with 1 GiB of memory and the system's directory for temporary files.
+/// With a check of the state, on all cores, with 1 GiB of memory and the system's directory for
+/// temporary files.
 impl Default for VisitOptions {
     fn default() -> Self {
         let VerifyOptions { check, threads, .. } = VerifyOptions::default();
@@ -121,14 +122,17 @@ impl<E: std::error::Error> std::error::Error for VisitError<E> {
     }
 }
 
-/// Passes the newest version of every account to the visitors of all workers, and returns the visitors. Reads the input
-/// twice, first to find superseded records, so a URL is transferred twice. Before the second pass, it is known that all
-/// records can be read; only the end tells whether the state was right.
+/// Passes the newest version of every account to the visitors of all workers, and returns the
+/// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
+/// twice. Before the second pass, it is known that all records can be read; only the end tells
+/// whether the state was right.
 ///
 /// # Errors
-/// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or if, with
-/// [`CheckMode::State`], the state does not match bank file and name, in which case visited accounts may be wrong. An
-/// incremental archive without its full one is such an error too, except with [`CheckMode::Frames`].
+/// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or
+/// if, with
+/// [`CheckMode::State`], the state does not match bank file and name, in which case visited
+/// accounts may be wrong. An incremental archive without its full one is such an error too, except
+/// with [`CheckMode::Frames`].
 pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     input: AccountsInput<'_>,
     options: &VisitOptions,

@@ -1,5 +1,5 @@
-//! Reads pieces of a file without obsolete records. A file whose length or modification time differs from the plan is
-//! an error: a storage that changes while it is read cannot be archived.
+//! Reads pieces of a file without obsolete records. A file whose length or modification time
+//! differs from the plan is an error: a storage that changes while it is read cannot be archived.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{StorageFile, modified_ns};
 
-/// Kept ranges with smaller gaps are read by one system call through a small buffer, and the obsolete records between
-/// them dropped; larger gaps are skipped.
+/// Kept ranges with smaller gaps are read by one system call through a small buffer, and the
+/// obsolete records between them dropped; larger gaps are skipped.
 const GAP_BYTES_MAX: u64 = 16 * 1024;
 
 /// Size of that buffer: it stays in a core's second-level cache.
@@ -129,7 +129,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Reading kept ranges equals cutting the whole file in memory, from any offset, at any length.
+        /// Reading kept ranges equals cutting the whole file in memory, from any offset, at any
+        /// length.
         #[test]
         fn kept_ranges_read_as_one(
             pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),

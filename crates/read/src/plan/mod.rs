@@ -1,8 +1,9 @@
 //! Plans an archive: every entry with its length, before a storage is read.
 //!
-//! Lengths come from the bank file's storage map and the lists of obsolete records, both of which are streamed. Append
-//! vecs are only looked up by name and size; the `.meta` files of split storages are read once, in parallel, because
-//! nothing else gives their lengths. `source` reads the contents of planned entries, `split` those of split storages.
+//! Lengths come from the bank file's storage map and the lists of obsolete records, both of which
+//! are streamed. Append vecs are only looked up by name and size; the `.meta` files of split
+//! storages are read once, in parallel, because nothing else gives their lengths. `source` reads
+//! the contents of planned entries, `split` those of split storages.
 
 mod file;
 mod source;
@@ -47,7 +48,8 @@ pub struct PlannedStorage {
     /// Offset of the storage's list in `obsolete_accounts`.
     pub obsolete_list_offset: u64,
     pub obsolete_count: u64,
-    /// For a split storage: index of its first checkpoint in [`Plan::checkpoints`], and their number.
+    /// For a split storage: index of its first checkpoint in [`Plan::checkpoints`], and their
+    /// number.
     checkpoints: (u32, u32),
 }
 
@@ -72,8 +74,8 @@ pub struct Plan {
     pub obsolete_records: u64,
     /// Bytes that the obsolete records would take in an archive.
     pub obsolete_bytes: u64,
-    /// Storages that are longer than the bank file says although no list gives obsolete records; they are archived
-    /// whole.
+    /// Storages that are longer than the bank file says although no list gives obsolete records;
+    /// they are archived whole.
     pub whole_storages: u64,
     pub io_hint: IoHint,
 }
@@ -96,7 +98,8 @@ impl PlanOptions {
 }
 
 impl Plan {
-    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages of newer slots.
+    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages
+    /// of newer slots.
     pub fn new(
         snapshot: BankSnapshot,
         base_slot: Option<u64>,
@@ -106,8 +109,8 @@ impl Plan {
         Self::new_with(snapshot, &PlanOptions::new(base_slot, threads), progress, &mut |fault| Err(fault.error))
     }
 
-    /// Like [`new`](Self::new), but calls `on_fault` for each storage that is missing or invalid, and leaves it out
-    /// unless `on_fault` returns an error.
+    /// Like [`new`](Self::new), but calls `on_fault` for each storage that is missing or invalid,
+    /// and leaves it out unless `on_fault` returns an error.
     pub fn new_with(
         snapshot: BankSnapshot,
         options: &PlanOptions,
@@ -136,8 +139,8 @@ impl Plan {
             .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete: obsolete.unwrap_or_default(), map_bytes })
             .collect();
         let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
-        // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the lengths, and for a
-        // ledger, the storages list says which files must exist.
+        // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the
+        // lengths, and for a ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
         let planned = plan_storages(&wanted, scanned, roots, has_map, on_fault)?;
         if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
@@ -154,8 +157,8 @@ impl Plan {
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
 
-    /// Plans the archive of what was unpacked from one: of all storages there, those whose ids in it `id_of` tells, as they
-    /// are.
+    /// Plans an archive of unpacked files. Takes the storages for which `id_of` returns an id in
+    /// the archive, with their whole content.
     pub fn of_unpacked(
         bank: BankFile,
         snapshot: BankSnapshot,
@@ -197,8 +200,8 @@ struct Wanted<'a> {
     map_bytes: Option<u64>,
 }
 
-/// Reads the bank file, and the length that its storage map gives each storage. A storage that is in the map but
-/// missing is a fault.
+/// Reads the bank file, and the length that its storage map gives each storage. A storage that is
+/// in the map but missing is a fault.
 fn read_bank(
     snapshot: &BankSnapshot,
     base_slot: Option<u64>,
@@ -252,8 +255,9 @@ fn scan_wanted(
     scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }
 
-/// The part of a plan that concerns storages: computes the length of each; `scanned` has the results for split ones. Leaves out storages without remaining
-/// records, and invalid ones for which `on_fault` returns no error.
+/// Plans the storages: computes the length of each. `scanned` has the results for split ones.
+/// Leaves out storages without remaining records, and invalid ones for which `on_fault` returns no
+/// error.
 fn plan_storages(
     wanted: &[Wanted<'_>],
     scanned: Vec<Result<StorageLength>>,
@@ -300,7 +304,8 @@ fn plan_storages(
     Ok(planned)
 }
 
-/// The entries before the storages, in Agave's order. Firedancer too needs the bank file before the accounts.
+/// The entries before the storages, in Agave's order. Firedancer too needs the bank file before the
+/// accounts.
 fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let slot = snapshot.slot;
     let dir = |kind| PlannedFile { entry: Entry { kind, content_bytes: 0 }, path: None, modified_ns: 0 };

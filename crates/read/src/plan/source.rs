@@ -1,7 +1,7 @@
 //! Fills frames with tar bytes: headers, contents (read directly into place), padding.
 //!
-//! Any worker can fill any frame. A file whose length or modification time differs from the plan is an error: a storage
-//! that changes while it is read cannot be archived.
+//! Any worker can fill any frame. A file whose length or modification time differs from the plan is
+//! an error: a storage that changes while it is read cannot be archived.
 
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};

@@ -1,8 +1,8 @@
 //! Reads split storages as the append vecs that they become in an archive.
 //!
-//! Only the `.meta` file tells the length of the entry. Planning reads it whole, checks it, and notes a [`Checkpoint`]
-//! at regular distances, from which any worker can read its part of the entry. `ledger::split` parses the bytes of the
-//! files.
+//! Only the `.meta` file tells the length of the entry. Planning reads it whole, checks it, and
+//! notes a [`Checkpoint`] at regular distances, from which any worker can read its part of the
+//! entry. `ledger::split` parses the bytes of the files.
 
 use std::fs::File;
 
@@ -22,21 +22,23 @@ use crate::plan::file::{StorageSource, changed};
 use crate::plan::source::not_planned;
 use crate::plan::storage_length::StorageLength;
 
-/// Distance of checkpoints in an entry; more if an account is longer. A frame starts reading at most this far before
-/// its own part. The checkpoints of 450 GB of storages take 7 MB.
+/// Distance of checkpoints in an entry; more if an account is longer. A frame starts reading at
+/// most this far before its own part. The checkpoints of 450 GB of storages take 7 MB.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 
-/// Bytes read at once when a whole file is scanned: large enough for a disk, small enough for the caches.
+/// Bytes read at once when a whole file is scanned: large enough for a disk, small enough for the
+/// caches.
 const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 
 /// Bytes read at once for a part of an entry: they stay in a core's second-level cache.
 const READ_WINDOW_BYTES: usize = 256 * 1024;
 
-/// Small files are scanned in batches of up to this many bytes: passing each of 430,000 files to another thread would
-/// take longer than reading it.
+/// Small files are scanned in batches of up to this many bytes: passing each of 430,000 files to
+/// another thread would take longer than reading it.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Limit on the files of a batch, so that each worker gets a few batches even if all files are tiny.
+/// Limit on the files of a batch, so that each worker gets a few batches even if all files are
+/// tiny.
 const BATCH_STORAGES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,8 @@ pub struct Checkpoint {
 
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 
-/// Scans split storages, given with their obsolete records, on all workers. Damage to a storage is part of the results; other errors end the scan.
+/// Scans split storages, given with their obsolete records, on all workers. Damage to a storage is
+/// part of the results; other errors end the scan.
 pub(super) fn scan_splits<'a>(
     storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
     obsolete: Option<&ObsoleteLists>,
@@ -135,8 +138,8 @@ impl<'a> SplitStorage<'a> {
         result
     }
 
-    /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and the header of the
-    /// `.data` file. Calls `on_read` with the number of bytes before each read.
+    /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and
+    /// the header of the `.data` file. Calls `on_read` with the number of bytes before each read.
     fn scan(
         &self,
         obsolete: &[ObsoleteItem],
@@ -318,8 +321,8 @@ impl LargeData {
     }
 }
 
-/// Writes all but large data, which it returns for [`read_large`]; `None` if the file ends before the piece does. The
-/// walk begins at `range.first`, which is at `entry_offset` of the content.
+/// Writes all but large data, which it returns for [`read_large`]; `None` if the file ends before
+/// the piece does. The walk begins at `range.first`, which is at `entry_offset` of the content.
 fn fill_piece(
     range: MetaRange,
     entry_offset: u64,

@@ -14,7 +14,8 @@ struct Account {
     is_obsolete: bool,
 }
 
-/// A split storage made after docs/snapshot-format.md#split-storages, and the append vec that it must be in an archive.
+/// A split storage made after docs/snapshot-format.md#split-storages, and the append vec that it
+/// must be in an archive.
 #[derive(Debug)]
 struct Made {
     meta: Vec<u8>,
@@ -146,7 +147,8 @@ proptest! {
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
-    /// Damage anywhere, or bytes of no account, gives an error with its position, or other accounts; never a panic.
+    /// Damage anywhere, or bytes of no account, gives an error with its position, or other
+    /// accounts; never a panic.
     #[test]
     fn damage_never_panics(
         accounts in accounts(),

@@ -1,4 +1,5 @@
-//! Computes how many bytes of each append vec are archived: without obsolete records, as long as the bank file says.
+//! Computes how many bytes of each append vec are archived: without obsolete records, as long as
+//! the bank file says.
 //!
 //! Split storages need a scan ([`split`](super::split)).
 
@@ -23,8 +24,8 @@ pub struct StorageFault {
 /// Receives a storage that is missing or invalid, and decides whether planning goes on without it.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
-/// Reads the number of obsolete records of each storage; `storages` must be sorted. A listed storage that is missing is
-/// a fault.
+/// Reads the number of obsolete records of each storage; `storages` must be sorted. A listed
+/// storage that is missing is a fault.
 pub fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,
@@ -67,8 +68,8 @@ pub struct StorageLength {
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// Computes the archived length of an append vec: the file without obsolete records, cut at the storage map's length.
-/// Without a storage map: all of it, padded to whole records as in Agave 4.4.
+/// Computes the archived length of an append vec: the file without obsolete records, cut at the
+/// storage map's length. Without a storage map: all of it, padded to whole records as in Agave 4.4.
 pub fn storage_length(
     file: &StorageFile,
     obsolete: &ObsoleteSummary,
@@ -88,8 +89,8 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // No obsolete records: all records of the full archive's storage became obsolete before the incremental
-        // archive's slot.
+        // No obsolete records: all records of the full archive's storage became obsolete before the
+        // incremental archive's slot.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {
@@ -101,10 +102,11 @@ pub fn storage_length(
     if align8(map_bytes) >= cut_file_bytes {
         return Ok(length(map_bytes, false));
     }
-    // The file is longer than the bank file says. This is normal in a ledger restored from a full and an incremental
-    // archive: the bank file is newer than the full archive's storages, which still hold records that became obsolete
-    // in between. Newer storages supersede them, so they are harmless, and no list names them. If there is a list and
-    // it disagrees, something is wrong.
+    // The file is longer than the bank file says. This is normal in a ledger restored from a full
+    // and an incremental archive: the bank file is newer than the full archive's storages, which
+    // still hold records that became obsolete in between. Newer storages supersede them, so they
+    // are harmless, and no list names them. If there is a list and it disagrees, something is
+    // wrong.
     if obsolete.count > 0 {
         return Err(Error::damaged(format!(
             "it is too long: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
@@ -139,8 +141,8 @@ mod tests {
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
     }
 
-    /// Agave 4.4 and later archive whole records: the last one is padded even if the file of an older version ends
-    /// earlier.
+    /// Agave 4.4 and later archive whole records: the last one is padded even if the file of an
+    /// older version ends earlier.
     #[test]
     fn lengths_without_a_map() {
         for (file_bytes, cut_bytes, expected) in [

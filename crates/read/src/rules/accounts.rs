@@ -1,5 +1,5 @@
-//! Checks the accounts that a client reads between an archive and its first block, beside vote and stake accounts. Where
-//! the client makes do without an account, or with one that cannot be read, there is nothing to check. No I/O.
+//! Checks accounts that a client reads after loading an archive and before its first block, except
+//! vote and stake accounts. Ignores missing or unreadable accounts if the client does. Pure.
 
 use slotpress_base::Result;
 use slotpress_format::{
@@ -12,7 +12,7 @@ use super::findings::{Findings, Place};
 use super::rule::Rule;
 use crate::state::well_known::{WellKnownAccount, WellKnownAccounts};
 
-/// Checks all of them against the bank file.
+/// Checks all these accounts against the bank file.
 pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let broken = |rule, address, expected: &str, found: &dyn ToString| {
         findings.add_at(rule, &Place::account(address), expected, found.to_string())
@@ -61,7 +61,8 @@ pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &
     judge_slot_time(accounts, bank, findings)
 }
 
-/// The EpochRewards sysvar while rewards are paid out. Agave takes one that it cannot read for none.
+/// Returns the EpochRewards sysvar while rewards are paid out. Like Agave, ignores a sysvar that
+/// cannot be read.
 pub fn active_rewards(accounts: &WellKnownAccounts) -> Option<EpochRewards> {
     let account = accounts.get(&EPOCH_REWARDS)?;
     EpochRewards::parse(&account.data).ok().filter(|rewards| rewards.is_active)
@@ -72,14 +73,17 @@ pub fn is_of_alpenglow(accounts: &WellKnownAccounts) -> bool {
     [OLD_CERTIFICATE, CERTIFICATE].iter().any(|address| accounts.get(address).is_some_and(|it| it.data_bytes > 0))
 }
 
-/// True if the chain changed to Alpenglow in the last epoch or before; the fault of the certificate.
+/// True if the chain changed to Alpenglow in the last epoch or before.
+///
+/// # Errors
+/// The certificate is invalid, for this reason.
 fn judge_certificate(account: Option<&WellKnownAccount>, bank: &BankFile) -> std::result::Result<bool, String> {
     let Some(account) = account.filter(|account| account.data_bytes > 0) else { return Ok(false) };
     let slot = parse_certificate(&account.data, account.data_bytes).map_err(|error| error.to_string())?;
     Ok(bank.epoch_of(slot) <= bank.epoch().saturating_sub(1))
 }
 
-/// What is wrong with the stakes by which rewards are paid out.
+/// Returns what is wrong with the stakes by which rewards are paid out; `None` if they are right.
 fn reward_stakes_fault(account: Option<&WellKnownAccount>, is_since: bool, bank: &BankFile) -> Option<String> {
     match account.filter(|account| account.data_bytes > 0) {
         None => is_since.then(|| "none".to_string()),
@@ -91,8 +95,9 @@ fn reward_stakes_fault(account: Option<&WellKnownAccount>, is_since: bool, bank:
     }
 }
 
-/// Compares the duration of slots with the features that make them shorter, from the epoch after their activation on.
-/// Firedancer's bank files have the duration of its node's genesis; conversion corrects it.
+/// Compares the duration of slots with the active features that make them shorter. A feature has
+/// its effect from the epoch after its activation on. Firedancer's bank files have the duration in
+/// its node's genesis, which conversion corrects.
 fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data_bytes >= 9);
@@ -115,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// A bank in slot 700 of epochs of 100 slots: epoch 7.
+    /// A bank in slot 700. Epochs have 100 slots, so it is in epoch 7.
     fn bank() -> BankFile {
         BankFile { slot: 700, slots_per_epoch: 100, vote_account_count: 1, ..BankFile::default() }
     }
@@ -133,7 +138,7 @@ mod tests {
         [front, vec![active]].concat()
     }
 
-    /// The rules that are broken where these accounts are there beside a good Rent sysvar.
+    /// Rules that are broken by these accounts, together with a valid Rent sysvar.
     fn broken(changes: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
         broken_for(&bank(), changes)
     }
@@ -198,7 +203,8 @@ mod tests {
         }
     }
 
-    /// A feature counts from the epoch after its activation on; the shortest slots count.
+    /// A feature has its effect from the epoch after its activation on. Of several, the shortest
+    /// slots count.
     #[test]
     fn slot_time() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;

@@ -1,4 +1,5 @@
-//! Applies the rules to one archive while it is read: frames, entries, damage, and finally documents.
+//! Applies the rules to one archive while it is read: frames, entries, damage, and finally
+//! documents.
 
 use std::collections::HashSet;
 
@@ -28,8 +29,8 @@ pub struct ArchiveRules<'a> {
 }
 
 impl<'a> ArchiveRules<'a> {
-    /// Rules for one archive. If `base_slot` is given, only storages of newer slots are allowed. `is_by_index` tells
-    /// that it is read by its index.
+    /// Rules for one archive. If `base_slot` is given, only storages of newer slots are allowed.
+    /// `is_by_index` tells that it is read by its index.
     pub fn new(
         base_slot: Option<u64>,
         is_by_index: bool,

@@ -1,5 +1,5 @@
-//! Checks bank file and status cache beyond their syntax: what clients require to continue the chain, and transaction
-//! errors that older Agave versions do not know. No I/O.
+//! Checks bank file and status cache beyond their syntax: what clients require to continue the
+//! chain, and transaction errors that older Agave versions do not know. No I/O.
 
 use std::fmt::Display;
 
@@ -25,7 +25,7 @@ fn rule_of(demand: Demand) -> Rule {
     }
 }
 
-/// Records the demands that the parser found to be broken.
+/// Records requirements of clients that the parser found to be violated.
 fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
         let place = Place { account: *account, ..place.clone().at(*offset_bytes) };
@@ -41,7 +41,8 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         Some(hash) => add(Rule::BankHash, &hash, &bank.hash)?,
         None => add(Rule::BankHash, &"a last blockhash, which it covers", &"none")?,
     }
-    // Agave takes leader and stakes from the bank file; Firedancer takes them from the accounts, and writes none.
+    // Agave takes leader and stakes from the bank file; Firedancer takes them from the accounts,
+    // and writes none.
     let scheduled_leader = match bank.lacks_stakes() {
         true => {
             let expected = "the vote accounts and delegations of the state";

@@ -1,4 +1,5 @@
-//! Validator clients: their versions, the compressions that they read, and their verdicts on broken rules.
+//! Validator clients: their versions, the compressions that they read, and their verdicts on broken
+//! rules.
 
 #![warn(missing_docs)]
 
@@ -68,8 +69,8 @@ impl fmt::Display for Client {
 /// Joint name of [`Client::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name: "Agave 4.2 to 4.5"; so do both versions
-/// of Firedancer.
+/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name, "Agave 4.2 to
+/// 4.5". Both versions of Firedancer share one too.
 pub fn names_of(clients: &[Client]) -> Vec<String> {
     let are_together = Client::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
@@ -84,8 +85,8 @@ pub fn names_of(clients: &[Client]) -> Vec<String> {
     names
 }
 
-/// Merges statements about clients into lines: the versions of [`Client::AGAVE`] share one if the same holds for all;
-/// an older version gets one only if it was asked for, or differs.
+/// Merges statements about clients into lines: the versions of [`Client::AGAVE`] share one if the
+/// same holds for all; an older version gets one only if it was asked for, or differs.
 pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(String, T)> {
     let of = |client: Client| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = Client::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
@@ -122,14 +123,15 @@ pub fn readers(extension: Extension) -> Vec<Client> {
     Client::CURRENT.into_iter().filter(reads).collect()
 }
 
-/// The client of which no version in use today reads archives of this extension.
+/// Name of the client that does not read archives of this extension in any version in use today.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
     let missing = Client::CURRENT.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
-/// States which client reads archives of this extension, unless all do: `Agave reads it, Firedancer does not`.
+/// States which client reads archives of this extension, unless all do: `Agave reads it, Firedancer
+/// does not`.
 pub fn readers_in_words(extension: Extension) -> Option<String> {
     let non_reader = non_reader(extension)?;
     let reader = readers(extension).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });

@@ -1,5 +1,5 @@
-//! Checks version, bank file and status cache: that they parse to their last byte, and agree with each other, with the
-//! archive's name, and with its storages. No I/O.
+//! Checks version, bank file and status cache: that they parse to their last byte, and agree with
+//! each other, with the archive's name, and with its storages. No I/O.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::{CheckOptions, Documents, ParsedBank};
 
 pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
 
-/// Checks that the documents were parsed and agree with each other. Returns bank file and storage map.
+/// Checks that the documents were parsed and agree with each other. Returns bank file and storage
+/// map.
 pub fn judge_documents(
     documents: Documents,
     entry_slot: Option<u64>,
@@ -152,15 +153,17 @@ pub fn judge_expectations(
     }
 }
 
-/// Checks the root of an archive against what the caller expects; `root` is `None` if it has no usable frame hashes.
+/// Checks the root of an archive against what the caller expects; `root` is `None` if it has no
+/// usable frame hashes.
 pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     findings.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
-/// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map is newer than the
-/// storages, which may hold records that are obsolete since; without the full archive (`has_base`), none are required.
+/// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map
+/// is newer than the storages, which may hold records that are obsolete since; without the full
+/// archive (`has_base`), none are required.
 pub fn judge_storage_map(
     map: &[StorageMapItem],
     storages: &[(u64, u64)],
@@ -176,7 +179,8 @@ pub fn judge_storage_map(
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
         let place = || Place::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
-            // The map of an older storage's own archive gives its length; the newer map tells its length since then.
+            // The map of an older storage's own archive gives its length; the newer map tells its
+            // length since then.
             Some(length) if length == item.length_bytes || !is_newer => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
@@ -222,13 +226,14 @@ mod tests {
         assert_eq!(broken(&[(1, 845)], &[], None), [Rule::StorageMapGap], "missing");
         assert_eq!(broken(&[(1, 845)], &[(1, 845), (2, 136)], None), [Rule::StorageMap], "unknown");
         assert_eq!(broken(&[], &[(2, 136)], None), [], "without a map");
-        // Up to the base slot, the map is newer than the storages: a validator may have rewritten one since, with
-        // padding or without obsolete records. Only its presence is checked.
+        // Up to the base slot, the map is newer than the storages: a validator may have rewritten
+        // one since, with padding or without obsolete records. Only its presence is checked.
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
         assert_eq!(broken(&[(5, 848), (6, 136)], &[(5, 845), (6, 136)], Some(5)), [], "of the base slot");
-        // A storage that the newer map omits has become empty since, unless it is newer than the base.
+        // A storage that the newer map omits has become empty since, unless it is newer than the
+        // base.
         assert_eq!(broken(&[(6, 136)], &[(5, 136), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(6, 136)], &[(6, 136), (7, 136)], Some(5)), [Rule::StorageMap]);
     }

@@ -1,4 +1,5 @@
-//! Checks the entries of one archive, one after another, against what a snapshot archive may hold. No I/O.
+//! Checks the entries of one archive, one after another, against what a snapshot archive may hold.
+//! No I/O.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -112,8 +113,8 @@ impl EntryChecker {
                 let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
                 if !seen_slots.insert(slot) {
                     match is_new && self.ids_of_bank_slot.len() > 1 {
-                        // Firedancer writes several storages of one slot; the bank file tells later whether it was
-                        // Firedancer.
+                        // Firedancer writes several storages of one slot; the bank file tells later
+                        // whether it was Firedancer.
                         true => self.shared = self.shared.or(Some(id)),
                         false => add(Rule::DuplicateStorage, &one_of(slot), &"another")?,
                     }
@@ -134,7 +135,8 @@ impl EntryChecker {
         }
     }
 
-    /// Checks at the end of the archive that required entries are present, if all entries could be read.
+    /// Checks at the end of the archive that required entries are present, if all entries could be
+    /// read.
     pub fn finish(&self, is_whole: bool, findings: &Findings) -> Result<()> {
         let missing = [
             (self.has_version, "version"),
@@ -200,8 +202,8 @@ mod tests {
         }
     }
 
-    /// Several storages of the bank's slot are accepted as Firedancer's if its bank file says so and there are no other
-    /// storages.
+    /// Several storages of the bank's slot are accepted as Firedancer's if its bank file says so
+    /// and there are no other storages.
     #[test]
     fn several_storages_of_one_slot() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };

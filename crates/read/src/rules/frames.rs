@@ -9,8 +9,8 @@ use crate::SeenFrame;
 
 const INDEX_MAGIC: &[u8] = b"slotidx1";
 
-/// Checks the window of a frame. Streaming decoders allocate it even if the frame states less content, as Agave 4.2 was
-/// seen to do.
+/// Checks the window of a frame. Streaming decoders allocate it even if the frame states less
+/// content, as Agave 4.2 was seen to do.
 pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
@@ -58,7 +58,8 @@ impl FrameWatch {
         findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
-    /// Makes the last checks. An index that could not be used is reported as damaged; of a stream, none is looked for.
+    /// Makes the last checks. Reports an index that could not be used as damaged; a stream is not
+    /// searched for one.
     pub fn finish(&mut self, length_bytes: u64, is_stream: bool, findings: &Findings) -> Result<()> {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !is_stream && !findings.has(Rule::Index) {

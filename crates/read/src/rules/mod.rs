@@ -1,9 +1,10 @@
-//! The rules for snapshot archives: what they may contain, in which order and sizes, and which client refuses
-//! violations ([`rule`], with the limits of [`format::limits`](slotpress_format::archive::limits)).
+//! The rules for snapshot archives: what they may contain, in which order and sizes, and which
+//! client refuses violations ([`rule`], with the limits of
+//! [`format::limits`](slotpress_format::archive::limits)).
 //!
-//! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects violations, or ends the work
-//! at the first serious one. To add a rule, add a row to [`rule`] and its check to `entries`, `frames`, [`documents`],
-//! `bank` or `accounts`.
+//! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects
+//! violations, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
+//! its check to `entries`, `frames`, [`documents`], `bank` or `accounts`.
 
 pub(crate) mod accounts;
 pub mod archive;

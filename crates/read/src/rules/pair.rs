@@ -1,4 +1,5 @@
-//! Decides whether two archives are a full one and an incremental one on it, as far as their names, slots and bank files tell.
+//! Decides whether two archives are a pair, a full one and an incremental one on it, by names,
+//! slots and bank files.
 
 use std::path::Path;
 
@@ -8,13 +9,13 @@ use slotpress_format::{ArchiveName, BankFile};
 use super::findings::Findings;
 use super::rule::Rule;
 
-/// An archive of a pair: its path, and its name if that is an archive's.
+/// An archive of a pair: its path, and its name if the file has an archive's name.
 pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
 
-/// Refuses two archives that are no pair by their names; what is not named like an archive contradicts nothing.
+/// Checks by their names that two archives are a pair. A file without an archive's name passes.
 ///
 /// # Errors
-/// They are swapped, of one kind, or of different slots.
+/// The archives are swapped, of the same kind, or of different slots.
 pub fn check_pair(full: Member<'_>, incremental: Member<'_>) -> Result<()> {
     let base_of = |(_, name): Member<'_>| name.map(|name| name.base_slot);
     let of_one_kind = |kind: &str| {
@@ -33,7 +34,7 @@ pub fn check_pair(full: Member<'_>, incremental: Member<'_>) -> Result<()> {
     }
 }
 
-/// Refuses a full archive of another slot than the incremental one builds on.
+/// Checks that a full archive has the slot on which the incremental one builds.
 ///
 /// # Errors
 /// Both slots are known and differ.
@@ -47,8 +48,8 @@ pub fn check_base(base_slot: Option<u64>, full_slot: Option<u64>) -> Result<()> 
     }
 }
 
-/// Checks that two bank files are of one chain, by the fields that clients compare with its genesis: Agave all of them,
-/// Firedancer the first.
+/// Checks that two bank files are of the same chain, by fields that clients compare with the
+/// genesis: Agave compares all of them, Firedancer only the first.
 pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> Result<()> {
     let numbers = |bank: &BankFile| {
         [

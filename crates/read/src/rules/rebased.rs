@@ -1,4 +1,4 @@
-//! Tells incremental archives that `rebase` made from those of validators.
+//! Tells incremental archives made by `rebase` from those made by validators.
 
 use slotpress_base::Result;
 use slotpress_format::Hash;
@@ -7,16 +7,18 @@ use crate::archive::Archive;
 use crate::rules::findings::Findings;
 use crate::rules::rule::Rule;
 
-/// What an index says before the snapshot hash of the full archive that its archive goes on.
+/// Key of the setting in an index that holds the snapshot hash of the full archive on which the
+/// archive builds.
 pub const REBASED_ON: &str = "rebased-on=";
 
-/// Snapshot hash of the full archive that an archive was rebased on, by the settings in its index.
+/// Snapshot hash of the full archive on which an archive was rebased, from the settings in its
+/// index.
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
 }
 
-/// Checks that an incremental archive was made on the full one of this hash, as far as its index tells: slots can be equal where
-/// states are not.
+/// Checks that an incremental archive was made on the full one of this hash, as far as its index
+/// tells. Equal slots do not show that: the states may differ.
 pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) -> Result<()> {
     let settings = incremental.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
     match rebased_on(settings) {
@@ -28,8 +30,8 @@ pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) 
     }
 }
 
-/// True for the storages, by slot and id, of an archive of this slot that `rebase` made: ids rise by one as slots fall.
-/// Ids of validators rise with slots.
+/// True if these storages (slot and id) are those of an archive of `slot` that `rebase` made.
+/// There, ids rise by one as slots fall. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
     let is_in_row =

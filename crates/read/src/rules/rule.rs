@@ -1,5 +1,5 @@
-//! The table of rules (see docs/snapshot-format.md): every rule that an archive or ledger can break, the clients that
-//! refuse it then, and the source of that knowledge.
+//! The table of rules (see docs/snapshot-format.md): every rule that an archive or ledger can
+//! break, the clients that refuse it then, and the source of that knowledge.
 
 #![warn(missing_docs)]
 
@@ -243,8 +243,8 @@ rules! {
     CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache goes back as far as the slot history, or 300 slots.
     CachedSlotsGap, State, AGAVE_AND_NEWEST, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
-    /// The status cache goes back as far as the slot history, or 300 slots; those that Firedancer wrote until August 2026 do
-    /// not.
+    /// The status cache goes back as far as the slot history, or 300 slots; those that Firedancer
+    /// wrote until August 2026 do not.
     FewCachedSlots, State, AGAVE_AND_NEWEST, FILL, PAGE_FIREDANCER, "the status cache holds the newest slot alone, as Firedancer wrote it until August 2026; newer ones want 300";
     /// Records end where their storage ends.
     RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
@@ -302,7 +302,8 @@ rules! {
     HardLinks, Entries, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     /// The ledger does not use a storages list (fastboot 3).
     StoragesList, Entries, UP_TO_4_1, LAYOUT, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
-    /// The ledger does not use a storages list that distinguishes append vecs from split files (fastboot 4 and 5).
+    /// The ledger does not use a storages list that distinguishes append vecs from split files
+    /// (fastboot 4 and 5).
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
@@ -317,7 +318,8 @@ impl Rule {
         self.row().what
     }
 
-    /// Reason for which the client refuses such an archive; says so if it might load it but that is not certain.
+    /// Reason for which the client refuses such an archive; says so if it might load it but that is
+    /// not certain.
     pub fn why(self, client: Client) -> &'static str {
         match (self, worded(client)) {
             (Self::EndLong, Firedancer) => {
@@ -357,8 +359,8 @@ impl Rule {
         self.row().remedy
     }
 
-    /// Source of the knowledge: a section of docs/snapshot-format.md, the clients' source code, or experiments with the
-    /// clients themselves.
+    /// Source of the knowledge: a section of docs/snapshot-format.md, the clients' source code, or
+    /// experiments with the clients themselves.
     pub fn source(self) -> &'static str {
         self.row().source
     }
@@ -368,8 +370,8 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// True if breaking the rule is no fault but normal for Firedancer or a version of Agave: it counts only for
-    /// clients that refuse it.
+    /// True if breaking the rule is no fault but normal for Firedancer or a version of Agave: it
+    /// counts only for clients that refuse it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
         matches!(
@@ -385,18 +387,21 @@ impl Rule {
         ) || self.is_of_firedancer()
     }
 
-    /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the result.
+    /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the
+    /// result.
     pub fn is_of_firedancer(self) -> bool {
         use Rule::*;
         matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots | NoRentEpoch)
     }
 
-    /// True if breaking the rule does not count in the full archive of a pair: clients take the bank from the incremental one.
+    /// True if breaking the rule does not count in the full archive of a pair, because clients take
+    /// the bank from the incremental one.
     pub(super) fn is_of_newest_bank(self) -> bool {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick)
     }
 
-    /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are sound.
+    /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
+    /// sound.
     pub fn is_of_packing(self) -> bool {
         use Rule::*;
         matches!(
@@ -414,20 +419,24 @@ impl Rule {
         )
     }
 
-    /// True if nothing may be made from an archive that breaks the rule. All commands that publish a file use this
-    /// strictness, which is that of `verify` without `--client`. Packing is checked in the output instead.
+    /// True if nothing may be made from an archive that breaks the rule. All commands that publish
+    /// a file use this strictness, which is that of `verify` without `--client`. Packing is checked
+    /// in the output instead.
     pub fn is_refused(self) -> bool {
         !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
 
-    /// True if no other archive may be made of an archive that breaks the rule: as with a restore, but for windows and empty storages, which the result does
-    /// not have, and for what only Firedancer writes; and an order of entries, which the result has too.
+    /// True if no other archive may be made from an archive that breaks the rule. Differs from
+    /// [`Self::is_refused`] in this: windows, empty storages and what only Firedancer writes are
+    /// tolerated, because the result does not have them; the order of entries is not, because the
+    /// result has it too.
     pub fn is_refused_of_source(self) -> bool {
         let is_made_good = self.is_of_firedancer() || matches!(self, Self::WindowRefused | Self::EmptyStorage);
         self.is_refused() && !is_made_good || self == Self::Order
     }
 
-    /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with its own archivers.
+    /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with
+    /// its own archivers.
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),

@@ -1,10 +1,11 @@
-//! Decides whether the state is checked while an archive is restored or recompressed, and records what the result
-//! relies on.
+//! Decides whether the state is checked while an archive is restored or recompressed, and records
+//! what the result relies on.
 //!
-//! Frame checksums find damage, and an index or storage map finds missing storages. Neither shows whether the accounts
-//! are those of the bank file: an attacker who changes an account can rewrite every checksum, index and hash. Only the
-//! state (capitalization and lattice hash over the newest version of every account) shows that, so it is always
-//! checked, except with [`CheckMode::Frames`]. No archive can prove whose state it is.
+//! Frame checksums find damage, and an index or storage map finds missing storages. Neither shows
+//! whether the accounts are those of the bank file: an attacker who changes an account can rewrite
+//! every checksum, index and hash. Only the state (capitalization and lattice hash over the newest
+//! version of every account) shows that, so it is always checked, except with
+//! [`CheckMode::Frames`]. No archive can prove whose state it is.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,8 @@ pub enum CheckMode {
     Frames,
 }
 
-/// Default memory for finding superseded records, in bytes. Records of mainnet need ten times as much and are mostly
-/// spilled to disk; a validator on the same machine needs its memory.
+/// Default memory for finding superseded records, in bytes. Records of mainnet need ten times as
+/// much and are mostly spilled to disk; a validator on the same machine needs its memory.
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Checks and expected values, for verifying, visiting, restoring and recompressing.
@@ -44,10 +45,12 @@ pub struct CheckOptions {
     pub mode: CheckMode,
     /// Memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
-    /// Directory for spilling; by default beside the output, or the system's directory for temporary files.
+    /// Directory for spilling; by default beside the output, or the system's directory for
+    /// temporary files.
     #[setters(into)]
     pub temporary_dir: Option<PathBuf>,
-    /// Snapshot hash that the state must have. Restoring and recompressing then check the state in every mode.
+    /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
+    /// every mode.
     #[setters(into)]
     pub expect_hash: Option<Hash>,
     /// Slot that the state must have.
@@ -77,10 +80,11 @@ impl CheckOptions {
         self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
     }
 
-    /// True if the state is to be checked. `is_part`: the input is an incremental archive without its full one.
+    /// True if the state should be checked. `is_part` is true for an incremental archive without
+    /// its full one.
     ///
     /// # Errors
-    /// The state is to be checked, which is impossible for a part.
+    /// The state should be checked, but that is impossible for a part.
     #[doc(hidden)]
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
@@ -195,8 +199,8 @@ pub struct StateCheck {
 }
 
 impl StateCheck {
-    /// Prepares for storages of this total size. What does not fit in memory is spilled into `spill_dir`. Breaking a
-    /// rule for which `refused` is true ends the work.
+    /// Prepares for storages of this total size. What does not fit in memory is spilled into
+    /// `spill_dir`. Breaking a rule for which `refused` is true ends the work.
     ///
     /// # Errors
     /// `spill_dir` lacks room for what is expected not to fit in memory.
@@ -213,7 +217,7 @@ impl StateCheck {
         self
     }
 
-    /// Firedancer wrote an archive of these accounts, and with it no rent epochs.
+    /// Sets whether the accounts lack rent epochs, because Firedancer wrote one of their archives.
     #[must_use]
     pub fn without_rent_epochs(mut self, lacks_rent_epochs: bool) -> Self {
         self.accounts.stakes.lacks_rent_epochs = lacks_rent_epochs;
@@ -231,8 +235,8 @@ impl StateCheck {
         self.accounts.stakes.found(&self.accounts.well_known.accounts())
     }
 
-    /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
-    /// skipped.
+    /// Marks all accounts so far as newer than everything that follows: from here on, older
+    /// versions of them are skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         self.accounts.everything_so_far_is_newer(threads)
     }
@@ -245,7 +249,8 @@ impl StateCheck {
         AccountsPass { accounts: &self.accounts, findings: &self.findings, task }
     }
 
-    /// Ends the check: has superseded records read again, and compares the state with the bank file.
+    /// Ends the check: has superseded records read again, and compares the state with the bank
+    /// file.
     pub fn finish(
         &self,
         bank: &BankFile,
@@ -256,7 +261,7 @@ impl StateCheck {
         self.accounts.check()?;
         let StateCounts { accounts, .. } =
             finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
-        // Whatever kept it from being compared: it is not checked then.
+        // If anything kept the state from being compared, it counts as not checked.
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));
         }

@@ -1,12 +1,13 @@
 //! Short names of accounts, valid for one run and unpredictable.
 //!
-//! 96 bits by multilinear hashing with a random key: the sum of the eight 32-bit words of a pubkey, each times a 64-bit
-//! number of the key, of which the upper half counts (Lemire and Kaser, "Strongly universal string hashing is fast");
-//! three times, with different keys. Two pubkeys that were chosen before the key was drawn collide with a probability
-//! of exactly 2^-96, and any two among n accounts with less than n² / 2^97: 6e-12 for a billion. A collision could only
-//! make a sound archive look damaged, or hide a difference at which its maker could not aim. It takes a tenth of the
-//! time of a cryptographic hash, which would give no more safety: fingerprints are never shown, so the key cannot be
-//! learned.
+//! 96 bits by multilinear hashing with a random key: the sum of the eight 32-bit words of a pubkey,
+//! each times a 64-bit number of the key, of which the upper half counts (Lemire and Kaser,
+//! "Strongly universal string hashing is fast"); three times, with different keys. Two pubkeys that
+//! were chosen before the key was drawn collide with a probability of exactly 2^-96, and any two
+//! among n accounts with less than n² / 2^97: 6e-12 for a billion. A collision could only make a
+//! sound archive look damaged, or hide a difference at which its maker could not aim. It takes a
+//! tenth of the time of a cryptographic hash, which would give no more safety: fingerprints are
+//! never shown, so the key cannot be learned.
 
 use std::fs::File;
 use std::io::Read;
@@ -50,8 +51,9 @@ impl Fingerprinter {
                 .fold(*summand, |sum, (factor, word)| sum.wrapping_add(factor.wrapping_mul(word)));
             (sum >> 32) as u32
         });
-        // For pubkeys that were counted up, the first part may be clustered. It chooses the partition, so the other
-        // parts are added to spread it. The step is reversible: distinct fingerprints stay distinct.
+        // For pubkeys that were counted up, the first part may be clustered. It chooses the
+        // partition, so the other parts are added to spread it. The step is reversible: distinct
+        // fingerprints stay distinct.
         let spread = second.wrapping_mul(0x9E37_79B1).wrapping_add(third.wrapping_mul(0x85EB_CA6B));
         Fingerprint([first.wrapping_add(spread), second, third])
     }

@@ -1,9 +1,10 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
-//! If the newest storages are read first, a record of an account that was seen before is usually an older version. A
-//! table of bits, one per account by its fingerprint, tells whether an account was seen; it may be wrong only in saying
-//! yes. Records that were kept by mistake are dropped; superseded ones that were not kept (no room, or workers overtook
-//! each other) are read again. The table affects only the amount of work, not the result.
+//! If the newest storages are read first, a record of an account that was seen before is usually an
+//! older version. A table of bits, one per account by its fingerprint, tells whether an account was
+//! seen; it may be wrong only in saying yes. Records that were kept by mistake are dropped;
+//! superseded ones that were not kept (no room, or workers overtook each other) are read again. The
+//! table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +18,8 @@ use super::fingerprint::Fingerprint;
 /// Limit of the table even with little memory: 8 million accounts fill a tenth of its bits.
 const TABLE_BYTES_LEAST_MAX: u64 = 8 << 20;
 
-/// Bits of the table for each record, so that accounts with one version set at most a tenth of them.
+/// Bits of the table for each record, so that accounts with one version set at most a tenth of
+/// them.
 const TABLE_BITS_PER_RECORD: u64 = 10;
 
 const TABLE_BYTES_MIN: u64 = 8 << 10;
@@ -38,14 +40,15 @@ struct Kept {
 }
 
 impl KeptRecords {
-    /// Uses half of `memory_bytes` for the table and half for records. `records` is an estimate of their number.
+    /// Uses half of `memory_bytes` for the table and half for records. `records` is an estimate of
+    /// their number.
     pub fn new(memory_bytes: u64, records: u64) -> Self {
         let bits = (0..table_words(memory_bytes / 2, records)).map(|_| AtomicU64::new(0)).collect();
         Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
     }
 
-    /// Marks the account of a record as seen, and keeps the record if it was seen before. Never keeps a tombstone,
-    /// which adds nothing to the state.
+    /// Marks the account of a record as seen, and keeps the record if it was seen before. Never
+    /// keeps a tombstone, which adds nothing to the state.
     pub fn look_at(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
         let Fingerprint([_, second, third]) = *fingerprint;
         let number = u64::from(second) << 32 | u64::from(third);
@@ -77,7 +80,8 @@ impl KeptRecords {
     }
 }
 
-/// Length of the table in words, a power of two. Not larger than needed, since all of it is written to.
+/// Length of the table in words, a power of two. Not larger than needed, since all of it is written
+/// to.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
     let bytes_max = memory_bytes.max(TABLE_BYTES_LEAST_MAX);
     let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);

@@ -1,8 +1,9 @@
 //! The second pass over a state: every record is visited again, now that superseded ones are known.
 //!
-//! The first pass logged records ([`versions`](super::versions)). The result is one bit per 136 bytes of storages,
-//! since no two records start closer to each other: a thousandth of the input. Only newest versions are hashed, in this
-//! pass, so the state that is judged is the one that was visited.
+//! The first pass logged records ([`versions`](super::versions)). The result is one bit per 136
+//! bytes of storages, since no two records start closer to each other: a thousandth of the input.
+//! Only newest versions are hashed, in this pass, so the state that is judged is the one that was
+//! visited.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -28,8 +29,8 @@ pub trait StateVisitor: Sync {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 
-    /// Called if records of a first pass are visited anew, because an index turned out to be wrong: those so far do not
-    /// count.
+    /// Called if records of a first pass are visited anew, because an index turned out to be wrong:
+    /// those so far do not count.
     fn restart(&self) {}
 }
 

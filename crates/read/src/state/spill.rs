@@ -1,5 +1,5 @@
-//! A temporary file for what does not fit in memory. It has no name, so it vanishes with the process; it is made at the
-//! first use, after checking the free space.
+//! A temporary file for what does not fit in memory. It has no name, so it vanishes with the
+//! process; it is made at the first use, after checking the free space.
 
 use std::fs::File;
 use std::io;
@@ -54,7 +54,8 @@ impl Spill {
         Ok(file.insert(Arc::new(made)).clone())
     }
 
-    /// Checks that the directory has enough free space and is not in memory, where spilling would free nothing.
+    /// Checks that the directory has enough free space and is not in memory, where spilling would
+    /// free nothing.
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
             let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
@@ -71,8 +72,9 @@ impl Spill {
     }
 }
 
-/// Chooses a directory for spilling: the first that is on a disk among the output directory, the system's directory for
-/// temporary files, and `/var/tmp`. If none is, the first of them, so that the error of spilling names it.
+/// Chooses a directory for spilling: the first that is on a disk among the output directory, the
+/// system's directory for temporary files, and `/var/tmp`. If none is, the first of them, so that
+/// the error of spilling names it.
 pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
     let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
     let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();

@@ -1,4 +1,5 @@
-//! Items of a log, such as the 20 bytes for a record, and batches of them that are sorted into partitions. No I/O.
+//! Items of a log, such as the 20 bytes for a record, and batches of them that are sorted into
+//! partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
 
@@ -29,7 +30,7 @@ pub const PARTITIONS: usize = 1024;
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
 const BATCH_ITEMS: usize = 32 * 1024;
 
-/// So many of one partition in a batch cannot be chance.
+/// Number of items of one partition in a batch that cannot be chance.
 const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
 pub const ITEM_BYTES: u64 = Version::BYTES as u64;
@@ -40,7 +41,8 @@ const OFFSET_UNIT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     pub fingerprint: Fingerprint,
-    /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are adjacent when sorted.
+    /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are
+    /// adjacent when sorted.
     tagged_storage: u32,
     /// Offset in the storage, in units of 8 bytes.
     offset_units: u32,
@@ -160,9 +162,9 @@ fn keep_two_of_a_kind<T: LogItem>(items: &mut [T]) -> &[T] {
 
 /// Replaces `items` by the records of one partition, grouped by account and then by storage.
 ///
-/// First spreads them by the fingerprint bits after the partition's, in two steps if they are many, so that all writes
-/// go to a few places that the cache holds; then sorts the remaining groups of a few items. Takes half of the time of
-/// sorting everything.
+/// First spreads them by the fingerprint bits after the partition's, in two steps if they are many,
+/// so that all writes go to a few places that the cache holds; then sorts the remaining groups of a
+/// few items. Takes half of the time of sorting everything.
 pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / GROUP_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
@@ -231,7 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// In a batch with very many records of one partition, repetitions are dropped, other accounts are not.
+    /// In a batch with very many records of one partition, repetitions are dropped, other accounts
+    /// are not.
     #[test]
     fn repeats_are_dropped_and_nothing_else() {
         let version = |account: u32, storage: u32, at: u64| {

@@ -22,7 +22,8 @@ pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Locked::Ours),
         Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),
-        // NFS emulates flock by a lock that needs a file open for writing, which a directory never is.
+        // NFS emulates flock by a lock that needs a file open for writing, which a directory never
+        // is.
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(Locked::Unsupported),
         Err(error) => Err(error),
     }
@@ -39,13 +40,15 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        // Closing is not enough: a program that another thread starts may hold a copy of the
+        // descriptor for a moment.
         let _ = rustix::fs::flock(self.dir.as_fd(), FlockOperation::Unlock);
     }
 }
 
 impl DirLocks {
-    /// Locks one more directory. Does nothing if it is locked by `self` already, even under another path.
+    /// Locks one more directory. Does nothing if it is locked by `self` already, even under another
+    /// path.
     ///
     /// # Errors
     /// Another process holds or removed it ([`ErrorKind::InUse`]); the disk fails.
@@ -55,7 +58,8 @@ impl DirLocks {
         Ok(())
     }
 
-    /// Locks one more directory for the lifetime of the result, which is empty if `self` holds the lock already.
+    /// Locks one more directory for the lifetime of the result, which is empty if `self` holds the
+    /// lock already.
     ///
     /// # Errors
     /// See [`add`](Self::add).

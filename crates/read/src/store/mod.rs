@@ -1,4 +1,5 @@
-//! Places for archives: a local directory and its `remote/` (docs/snapshot-format.md#archives-directory).
+//! Places for archives: a local directory and its `remote/`
+//! (docs/snapshot-format.md#archives-directory).
 
 pub mod dir_lock;
 pub mod publish;
@@ -6,8 +7,8 @@ pub mod work_dir;
 
 use std::path::{Path, PathBuf};
 
-/// Journal of a restore that moves files into place, in the snapshots directory or that of an unpacked archive. It
-/// exists from before the first rename until after the last.
+/// Journal of a restore that moves files into place, in the snapshots directory or that of an
+/// unpacked archive. It exists from before the first rename until after the last.
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 
 /// Advice for the journal of a killed restore.

@@ -1,8 +1,8 @@
 //! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
-//! A temporary file in the same directory is synced and renamed, and the directory is synced. Dropping it unpublished
-//! removes it. Files of killed runs are recognized by their names, told from those of running ones by a lock, and
-//! removed.
+//! A temporary file in the same directory is synced and renamed, and the directory is synced.
+//! Dropping it unpublished removes it. Files of killed runs are recognized by their names, told
+//! from those of running ones by a lock, and removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -14,11 +14,12 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
 use slotpress_format::lock_holder;
 
-/// Agave removes files with this prefix from its archives directory when it starts, so files of a killed run disappear
-/// even without another run of slotpress.
+/// Agave removes files with this prefix from its archives directory when it starts, so files of a
+/// killed run disappear even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
-/// Attempts to make a file. An attempt fails if another process interferes between two system calls.
+/// Attempts to make a file. An attempt fails if another process interferes between two system
+/// calls.
 const ATTEMPTS_MAX: usize = 100;
 
 /// Advice where another process removes what is made in a directory.
@@ -36,7 +37,8 @@ pub struct Unpublished {
 }
 
 impl Unpublished {
-    /// Makes the temporary file for this final name in an open directory; only one process at a time can have it.
+    /// Makes the temporary file for this final name in an open directory; only one process at a
+    /// time can have it.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another run makes a file of this name; the disk fails.
@@ -71,8 +73,8 @@ impl Unpublished {
             };
             let path = dir.path_of(&name);
             Owner::of(dir)?.take(&file).or_path("change the owner of", &path)?;
-            // The lock is held until the file is published or removed: a file without a lock is stale. Before the lock
-            // was taken, another process may have removed the file as stale.
+            // The lock is held until the file is published or removed: a file without a lock is
+            // stale. Before the lock was taken, another process may have removed the file as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
@@ -108,8 +110,8 @@ impl Unpublished {
     /// Gives the file its final name. Without `replace`, an existing file of that name is an error.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another file took the temporary name, or another directory the path of this
-    /// one.
+    /// The name is taken; the disk fails; another file took the temporary name, or another
+    /// directory the path of this one.
     pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
@@ -155,7 +157,8 @@ impl Drop for Unpublished {
     }
 }
 
-/// A file that gets its final name only when everything that depends on it is complete, such as a download. Unlike an
+/// A file that gets its final name only when everything that depends on it is complete, such as a
+/// download. Unlike an
 /// [`Unpublished`] file it remains if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;

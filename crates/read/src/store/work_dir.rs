@@ -1,5 +1,5 @@
-//! Directories in the making: made beside their final place, locked while a run works in them, and emptied through
-//! their open descriptor, so that a replacement under the same path is never touched.
+//! Work directories: created beside their final place, locked while a run works in them, and
+//! emptied through their open descriptor, so that a replacement at the same path is never touched.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,8 @@ const DEPTH_MAX: u32 = 16;
 /// Attempts to make a directory: another run may take one for stale between making and locking it.
 const TRIES_MAX: u32 = 8;
 
-/// A locked directory with a random name. Its contents are removed when it is dropped, unless it was kept.
+/// A locked directory with a random name. Its contents are removed when it is dropped, unless it
+/// was kept.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
@@ -107,8 +108,8 @@ impl Drop for WorkDir {
         if self.is_kept {
             return;
         }
-        // Best effort; the next run tries again. `remove_dir` removes only an empty directory, so going by the name is
-        // safe.
+        // Best effort; the next run tries again. `remove_dir` removes only an empty directory, so
+        // going by the name is safe.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         if !self.is_moved {
             let _ = self.parent.remove_dir(&self.name);
@@ -132,10 +133,11 @@ pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
     remove_stale_dirs_after(parent, prefix, &mut |_| Ok(()))
 }
 
-/// Like [`remove_stale_dirs_in`]; shows each directory to `before` first, and keeps one of which that fails.
+/// Like [`remove_stale_dirs_in`], but first passes each directory to `before`, and keeps it if that
+/// fails.
 ///
 /// # Errors
-/// Those of `before`; the disk fails.
+/// `before` fails, or the disk does.
 pub fn remove_stale_dirs_after(
     parent: &KeptDir,
     prefix: &str,
@@ -157,8 +159,9 @@ pub fn remove_stale_dirs_after(
     Ok(())
 }
 
-/// Removes a directory with its contents if it has this name and inode; if `stays`, keeps the emptied directory.
-/// Removes the file `first` before all others. `doing` describes the action in errors.
+/// Removes a directory with its contents if it has this name and inode; if `stays`, keeps the
+/// emptied directory. Removes the file `first` before all others. `doing` describes the action in
+/// errors.
 ///
 /// # Errors
 /// The disk fails.

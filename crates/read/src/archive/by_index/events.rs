@@ -1,5 +1,5 @@
-//! Passes what the parser finds in one frame to visitor, sink and documents, and open records or documents to the next
-//! frame.
+//! Passes what the parser finds in one frame to visitor, sink and documents, and open records or
+//! documents to the next frame.
 //!
 //! [`by_index`](super) decides which worker reads which frame.
 
@@ -11,14 +11,15 @@ use super::{FrameWorker, IndexReader, contradicts};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse};
 
-/// State of an entry that continues in the next frame. If it is not sent (the frame before was lost), the rest of the
-/// entry is lost too.
+/// State of an entry that continues in the next frame. If it is not sent (the frame before was
+/// lost), the rest of the entry is lost too.
 pub(super) enum Carry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
 
-/// Bytes passed on at a time: they stay in a core's cache between sink and parser, as a whole frame would not.
+/// Bytes passed on at a time: they stay in a core's cache between sink and parser, as a whole frame
+/// would not.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Converts an entry's number; an index cannot hold more entries than a `u32`.
@@ -96,8 +97,8 @@ impl Events<'_, '_, '_> {
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
         let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
         let walker = &mut self.worker.walker;
-        // The worker of the next frame may be waiting. Walking over record headers is cheap, so that is done first, and
-        // the records are visited after the state was sent.
+        // The worker of the next frame may be waiting. Walking over record headers is cheap, so
+        // that is done first, and the records are visited after the state was sent.
         let after = if goes_on && records.is_some() { self.after.take() } else { None };
         let mut next = after.map(|after| (after, walker.clone()));
         let mut offset_bytes = offset_bytes;
