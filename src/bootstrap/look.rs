@@ -59,7 +59,7 @@ impl FetchContext<'_> {
         if report.candidates.is_empty() && self.expected.is_any() && !found.is_empty() {
             return Err(self.expected.is_nowhere(&found));
         }
-        self.tell_of_silent(&report, progress)?;
+        self.warn_of_silent(&report, progress)?;
         if let Some(age) =
             report.candidates.first().and_then(|best| best.expected_age).filter(|age| *age > report.max_age)
         {
@@ -74,7 +74,7 @@ impl FetchContext<'_> {
     /// # Errors
     /// No source has one, and the operator did not ask for a certain state. The node's own archives
     /// may be too old then.
-    fn tell_of_silent(&self, report: &FindReport, progress: &dyn Progress) -> Result<()> {
+    fn warn_of_silent(&self, report: &FindReport, progress: &dyn Progress) -> Result<()> {
         // If there is no candidate at all, the error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;

@@ -232,7 +232,7 @@ impl Left {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
                 self.found.offers.retain(|(offer, ..)| !is_on_it(&offer.name));
             }
-            _ => self.put_away(asked, happened, error),
+            _ => self.mark_bad(asked, happened, error),
         }
         self.give_up(asked, error);
         // A newer incremental archive may have replaced this one at the source.
@@ -263,7 +263,7 @@ impl Left {
     }
 
     /// Records the archive as bad, so that it is not used again.
-    fn put_away(&mut self, asked: &Asked, happened: &Happened, error: &Error) {
+    fn mark_bad(&mut self, asked: &Asked, happened: &Happened, error: &Error) {
         let Taken { name, place, is_in_place, root, .. } = asked.newest().clone();
         let is_refused = *happened == Happened::Refused;
         let bad = Bad {

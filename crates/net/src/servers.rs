@@ -318,14 +318,14 @@ impl Client {
         // facts.
         let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
         if let Some(listed) = self.listing(url, stop)? {
-            tell_more(&mut offers, &listed);
+            add_facts(&mut offers, &listed);
         }
         Ok(offers)
     }
 
     fn offers_of_list(&self, url: &Url, listed: &Listed, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = self.heads(url, listed.archives.iter().map(|listed| listed.name.clone()).collect(), stop)?;
-        tell_more(&mut offers, listed);
+        add_facts(&mut offers, listed);
         Ok(offers)
     }
 
@@ -345,7 +345,7 @@ impl Client {
 }
 
 /// Adds facts from a server's list to its offers.
-fn tell_more(offers: &mut [Offer], listed: &Listed) {
+fn add_facts(offers: &mut [Offer], listed: &Listed) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };

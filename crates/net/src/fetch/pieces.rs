@@ -49,8 +49,8 @@ pub fn takeover_after(limits: &Limits) -> Duration {
 
 impl Pieces {
     /// Creates pieces, without the ranges in `done`. The missing part of a piece reaches from its
-    /// first missing byte to its last one; `widened` extends it to a range that can be checked,
-    /// such as whole frames, and the result is cut to the piece.
+    /// first missing byte to its last one. `widened` extends this part to a range that can be
+    /// checked, such as whole frames; what lies outside the piece is cut off.
     pub fn new(
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,

@@ -24,8 +24,9 @@ use crate::{NetError, NetErrorKind};
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
 impl Download {
-    /// Fetches the end of the archive from the given server. Returns what it says, and the ranges
-    /// that were fetched for it; they are not marked yet. Other servers are compared with it later.
+    /// Fetches the end of the archive from the given server. Returns the parsed end, and the ranges
+    /// that were fetched for it, which are not marked yet. Other servers are compared with this one
+    /// later.
     pub(super) fn fetch_tail(
         &self,
         mirror: &Mirror,
@@ -112,7 +113,7 @@ impl Download {
 }
 
 /// Time after which a server is too slow for the end of an archive, if there are other servers:
-/// nothing else is fetched before the end has come. Allows 64 KiB/s.
+/// nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast enough.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }

@@ -2,9 +2,9 @@
 //! their size allows, the calling thread parses the tar stream, and workers receive the records in
 //! batches.
 //!
-//! An undecodable frame need not end the reading: block headers tell where the next frame starts,
-//! and the next tar header is searched for. A senseless tar header ends it, except for frames that
-//! do not decode. The visitor decides whether to go on.
+//! After an undecodable frame, reading continues if the visitor agrees: block headers tell where
+//! the next frame starts, and the next tar header is searched for. After a senseless tar header, no
+//! further entries are read; undecodable frames are still reported.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

@@ -112,8 +112,8 @@ pub struct ReadArchive {
     pub tar_bytes: u64,
     /// True if the archive was read to its end and no frame or entry was lost.
     pub is_whole: bool,
-    /// True if Firedancer wrote it, or what it was recompressed from, as its tar headers or its
-    /// index tell.
+    /// True if Firedancer wrote the archive, or the one from which it was recompressed, according
+    /// to tar headers or the index.
     pub is_of_firedancer: bool,
 }
 

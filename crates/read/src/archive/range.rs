@@ -25,7 +25,7 @@ impl FrameOffsets {
     }
 }
 
-/// Fills `to` with tar bytes from `offset_bytes` on, of an archive with an index.
+/// Fills `to` with tar bytes that begin at `offset_bytes`. The archive must have an index.
 ///
 /// # Errors
 /// The frames do not decode, or do not hold what the seek table says.

@@ -30,13 +30,13 @@ pub trait Source: Debug + Send + Sync {
     /// the end. After an error, the same range may be read again.
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// The file that holds all bytes, if there is one: it is then read with care for the page
+    /// The file that holds all bytes, if there is one. Reading a file directly can spare the page
     /// cache.
     fn file(&self) -> Option<&File> {
         None
     }
 
-    /// True if its bytes come once, in their order: only the first ones can be read again.
+    /// True if the source sends its bytes once and in order. Only the first ones can be read again.
     fn is_stream(&self) -> bool {
         false
     }

@@ -19,7 +19,7 @@ pub struct StorageRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryUse {
     pub records_of: Option<StorageRef>,
-    /// It is a document (version, status cache, bank file) to parse.
+    /// True for a document (version, status cache, bank file) that is to be parsed.
     pub is_document: bool,
     pub is_for_sink: bool,
 }
@@ -93,7 +93,7 @@ impl Problem<'_> {
 /// Decides the use of entries and judges problems. All workers share it.
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content; returns the use of
-    /// the entry. By an index, all entries come before any content.
+    /// the entry. When reading by the index, all entries come before any content.
     fn entry(&self, number: u32, entry: &Entry) -> Result<EntryUse>;
 
     /// Called for every frame, skippable or not, in any order.
@@ -108,7 +108,8 @@ pub trait Visitor: Sync {
         Err(problem.into_error())
     }
 
-    /// Makes a sink for the contents of one frame (by an index) or of all entries (in order).
+    /// Makes a sink: one for each frame when reading by the index, or one for the whole archive
+    /// when reading in order.
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
         Box::new(NoEntrySink)
     }
@@ -137,7 +138,8 @@ pub trait RecordWorker: RecordSink {
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Receives the content of entries; by an index, one for each frame.
+/// Receives the content of entries: of one frame when reading by the index, or of the whole archive
+/// when reading in order.
 pub trait EntrySink {
     /// Begins an entry, or resumes it at `offset_bytes` of its tar bytes; the header is at 0.
     fn begin(&mut self, number: u32, entry: &Entry, offset_bytes: u64) -> Result<()>;
