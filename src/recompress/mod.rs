@@ -34,8 +34,8 @@ use crate::recompress::plan::Plan;
 #[derive(Debug)]
 pub enum Source {
     File(PathBuf),
-    /// A pipe, a terminal or a file. It has no name with which its content could be compared. A
-    /// wait for its bytes ends when the reader has ended.
+    /// A pipe, a terminal or a file. It has no name with which its content could be compared. It is
+    /// waited for only until the result cannot be written, or the user interrupts.
     Stream(File),
 }
 
@@ -52,9 +52,9 @@ pub struct RecompressOptions {
     /// make up.
     #[setters(into)]
     pub base: Option<PathBuf>,
-    /// Converts an archive of Firedancer to one that Agave loads. The source must be a file,
-    /// because it is read twice. The result must be one, because it is verified before it gets its
-    /// name. Other archives are recompressed as usual.
+    /// Converts an archive of Firedancer to one that Agave loads; other archives are recompressed
+    /// as usual. Source and result must be files: the source is read twice, and the result is
+    /// verified before it gets its name.
     pub for_agave: bool,
     /// For a conversion: Agave's incremental archive that will be used with the converted full one.
     /// Vote accounts get the rent epochs that it expects; without it, they get those of mainnet.
@@ -98,11 +98,11 @@ pub struct RecompressReport {
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if the source is not valid to its end, or does not match its name.
-/// [`ErrorKind::Usage`] for a stream into a stream, or an incremental archive without its full one,
-/// unless
-/// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames) skips the check of the state. Also
-/// fails if the disk fails or is full. After an error, nothing gets an archive's name; a stream may
-/// have received a part of the archive.
+/// [`ErrorKind::Usage`] if the state cannot be checked: from a stream into a stream, or for an
+/// incremental archive without its full one. This check is skipped with
+/// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames). Also fails if the disk fails or is
+/// full. After an error, nothing gets an archive's name; a stream may have received a part of the
+/// archive.
 pub fn recompress<'a>(
     source: Source,
     sink: Sink<'a>,

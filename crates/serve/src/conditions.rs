@@ -31,8 +31,8 @@ pub enum Verdict {
     Unsatisfiable,
 }
 
-/// Age from which a date is a strong validator: the file must not have been modified twice within
-/// the second.
+/// Age from which a modification date is a strong validator. A younger file may be modified again
+/// within the same second, and its date would not change.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.

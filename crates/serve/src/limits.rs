@@ -88,7 +88,8 @@ pub enum Refusal {
     ClientFull,
 }
 
-/// An admitted connection, or request of a client behind a proxy, which counts until it is dropped.
+/// An admitted connection, or an admitted request of a client behind a proxy. It counts until it is
+/// dropped.
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<Limits>,
@@ -107,8 +108,8 @@ impl Limits {
         })
     }
 
-    /// Admits a connection. That of a proxy does not count for a client;
-    /// [`admit_request`](Self::admit_request) counts its requests.
+    /// Admits a connection. A proxy's connection counts for no client: for each of its requests,
+    /// [`admit_request`](Self::admit_request) is called.
     ///
     /// # Errors
     /// The reason for refusing it.

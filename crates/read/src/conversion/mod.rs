@@ -25,7 +25,8 @@ use crate::archive::{Archive, front};
 pub const CONVERTED: &str = "converted-from=firedancer";
 
 /// True if the archive's bank file has no stakes. Firedancer, which takes them from the accounts,
-/// writes such files, and Agave does not load them. False if a short read does not tell.
+/// writes such files, and Agave does not load them. False if the bank file is not found by the
+/// index or in the first bytes.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -127,9 +128,9 @@ impl ReadOfFiredancer<'_> {
     }
 }
 
-/// Gives vote accounts that Firedancer wrote their rent epochs. Returns the places of those in the
-/// archive's `own` storages. If the full archive below `is_base_to_convert`, its conversion does
-/// the same for its storages.
+/// Sets the rent epochs of vote accounts that Firedancer wrote. Returns where they belong in the
+/// archive's `own` storages. With `is_base_to_convert`, vote accounts of the full archive below get
+/// them too; the conversion of that archive writes them into its storages.
 fn set_rent_epochs(
     accounts: &mut FoundAccounts,
     own: &Range<u32>,

@@ -30,7 +30,7 @@ pub const PARTITIONS: usize = 1024;
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
 const BATCH_ITEMS: usize = 32 * 1024;
 
-/// Number of items of one partition in a batch that cannot be chance.
+/// Number of items in one partition of a batch that chance cannot explain: 16 times the average.
 const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
 pub const ITEM_BYTES: u64 = Version::BYTES as u64;
