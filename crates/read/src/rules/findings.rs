@@ -143,7 +143,7 @@ pub struct Findings {
     is_below: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct FoundSoFar {
     failures: Vec<Failure>,
     per_rule: BTreeMap<Rule, u64>,
@@ -168,6 +168,14 @@ impl Findings {
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }
+    }
+
+    /// A copy as of the full archive of a pair.
+    pub fn copy_below(&self) -> Self {
+        let mut inner = self.inner.lock().clone();
+        inner.failures.retain(|failure| !failure.rule.is_of_newest_bank());
+        inner.per_rule.retain(|rule, _| !rule.is_of_newest_bank());
+        Self { inner: Mutex::new(inner), refused: self.refused, is_below: true }
     }
 
     pub fn refuses(&self, rule: Rule) -> bool {

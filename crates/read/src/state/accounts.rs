@@ -7,29 +7,20 @@ use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, Result};
-use slotpress_format::{Address, LatticeAccumulator, LatticeHash, Record, RecordFault, RecordFaultKind, RecordSink};
+use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
+use crate::state::finish::{OnSorted, StateCounts};
 use crate::state::kept_records::KeptRecords;
+use crate::state::layers::{Covered, Layer, LayerSet, State, add_covered};
 use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker, SupersededMarks};
 use crate::state::stakes::StakeAccounts;
-use crate::state::superseded::is_listed;
+use crate::state::sums::{LayeredSums, Sums};
+use crate::state::superseded::{is_listed, layers_among, superseded_among};
 use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::state::well_known::WellKnown;
 use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
-
-#[derive(Clone, Debug, Default)]
-pub struct Sums {
-    pub lattice: LatticeHash,
-    /// Lamports of all added records. `u128`, because a hostile archive may hold more than a `u64` can count.
-    pub lamports: u128,
-    pub records: u64,
-    /// Records without lamports, which close an account.
-    pub tombstones: u64,
-    /// Records that were skipped because a newer archive holds their account.
-    pub skipped: u64,
-}
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
@@ -38,13 +29,20 @@ pub struct Accounts {
     newer: Option<KnownAccounts>,
     /// Storages from this number on are older than those of `newer`.
     older_storages: u32,
+    /// Number of layers above the archive. As many storages stand for them, and come first.
+    layers: u32,
+    /// Bytes for the log and for what is kept of layers, and those of the latter.
+    log_bytes: u64,
+    layers_bytes: u64,
+    /// What each layer covers, as far as the log was sorted.
+    covered_counts: Mutex<Vec<Covered>>,
     kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
     /// Sysvars and others that clients read at fixed addresses.
     pub well_known: WellKnown,
     storages: RwLock<Vec<(u64, u64)>>,
-    sums: Mutex<Sums>,
+    sums: Mutex<LayeredSums>,
     error: Mutex<Option<Error>>,
 }
 
@@ -56,6 +54,10 @@ impl Accounts {
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
             older_storages: 0,
+            layers: 0,
+            log_bytes: 0,
+            layers_bytes: 0,
+            covered_counts: Mutex::default(),
             kept_records: None,
             stakes: StakeAccounts::default(),
             well_known: WellKnown::default(),
@@ -78,18 +80,26 @@ impl Accounts {
         self.log.check_room_foreseen(memory_bytes)
     }
 
-    /// Subtracts superseded records that were kept, and removes them from the list.
-    pub fn subtract_kept(&self, superseded: &mut Superseded) {
+    /// Applies what sorting the log has shown to all that was kept of records: drops superseded accounts, and subtracts
+    /// superseded records that were kept, which it removes from the list.
+    pub fn settle_kept(&self, superseded: &mut Superseded) {
+        self.stakes.drop_superseded(superseded);
+        self.well_known.drop_superseded(superseded);
+        add_covered(&mut self.covered_counts.lock(), &superseded.covered_counts);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
-        let mut sums = Sums::default();
+        let mut sums = LayeredSums::default();
         superseded.to_subtract.retain(|version| {
-            !kept_records.show(version.storage(), &version.fingerprint, &mut |header, data| {
-                lattice.add(&header.account(data));
-                sums.lamports = sums.lamports.wrapping_add(u128::from(header.lamports));
+            let layers = self.known_layers(version.storage(), &version.fingerprint);
+            !kept_records.show(version.storage(), &version.fingerprint, &mut |header, data| match layers.is_empty() {
+                true => {
+                    lattice.add(&header.account(data));
+                    sums.all.lamports = sums.all.lamports.wrapping_add(u128::from(header.lamports));
+                }
+                false => sums.add(&header.account(data), layers),
             })
         });
-        sums.lattice.add(&lattice.take());
+        sums.all.lattice.add(&lattice.take());
         self.merge(&mut sums, true);
     }
 
@@ -106,14 +116,97 @@ impl Accounts {
     /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
     /// skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
-        self.newer = self.log.known_accounts(threads)?;
+        if self.layers > 0 {
+            self.log.set_log_bytes(self.log_bytes - self.layers_bytes);
+        }
+        self.newer = self.log.known_accounts(threads, self.layers > 0)?;
         self.older_storages = self.storage_count();
         Ok(())
     }
 
+    /// Prepares for so many layers above the archive, which are read first. Until they are
+    /// ([`everything_so_far_is_newer`](Self::everything_so_far_is_newer)), the log leaves them half of its memory.
+    pub fn below(mut self, layers: u32) -> Self {
+        for _ in 0..layers {
+            self.add_storage(u64::MAX, 0, 0);
+        }
+        self.layers = layers;
+        self.log_bytes = self.log.log_bytes();
+        self.log.set_log_bytes(self.log_bytes / 2);
+        self
+    }
+
+    /// Starts a layer, in a quarter of `memory_bytes`. For the parameters see [`keeping_records`](Self::keeping_records).
+    pub fn above(&self, memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
+        let layer = Self::keeping_records(memory_bytes / 4, spill_dir, room_bytes, records)?;
+        Ok(Self { printer: self.printer.clone(), ..layer })
+    }
+
+    /// Notes the accounts of a layer.
+    pub fn note_layer(&self, layer: u32, sorted: &[Version]) -> Result<()> {
+        let mut batch = Batch::default();
+        for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+            if batch.push(Version::new(versions[0].fingerprint, layer, false, 0)) {
+                self.log.append(&mut batch)?;
+            }
+        }
+        self.log.append(&mut batch)
+    }
+
+    /// Goes on as if there were no memory for the table of newer accounts.
+    #[cfg(test)]
+    pub fn forget_newer(&mut self) {
+        self.newer = None;
+    }
+
+    /// Takes memory for what is kept of a layer from the log's. `false` if that would leave it less than half.
+    pub fn reserve(&mut self, bytes: u64) -> bool {
+        let layers_bytes = self.layers_bytes.saturating_add(bytes);
+        let fits = layers_bytes <= self.log_bytes / 2;
+        if fits {
+            self.layers_bytes = layers_bytes;
+        }
+        fits
+    }
+
+    /// What remains of a layer.
+    pub fn into_layer(self, number: u32, counted: StateCounts) -> Layer {
+        let (sums, spilled_bytes) = (self.sums(), self.spilled_bytes());
+        Layer { number, sums, counted, stakes: self.stakes, well_known: self.well_known, spilled_bytes }
+    }
+
     /// The merged sums; complete once all workers have ended.
     pub fn sums(&self) -> Sums {
-        self.sums.lock().clone()
+        self.sums.lock().all.clone()
+    }
+
+    /// The state of all that was read.
+    pub fn state(&self) -> State<'_> {
+        State { sums: self.sums(), stakes: self.stakes.view(), well_known: self.well_known.accounts() }
+    }
+
+    /// The state with a layer.
+    pub fn state_below<'a>(&'a self, layer: &'a Layer) -> State<'a> {
+        let mut sums = self.sums.lock().all.clone();
+        if let Some(covered) = self.sums.lock().covered.get(layer.number as usize) {
+            sums.subtract(covered);
+        }
+        sums.add(&layer.sums);
+        State {
+            sums,
+            stakes: self.stakes.view_below(&layer.stakes, layer.number),
+            well_known: self.well_known.accounts_below(&layer.well_known, layer.number),
+        }
+    }
+
+    /// The counts of the state with a layer; `counted` are those of all that was read.
+    pub fn counts_below(&self, counted: &StateCounts, layer: &Layer) -> StateCounts {
+        let covered = self.covered_counts.lock().get(layer.number as usize).copied().unwrap_or_default();
+        StateCounts {
+            accounts: counted.accounts - covered.accounts + layer.counted.accounts,
+            superseded: counted.superseded + covered.versions + layer.counted.superseded,
+            has_duplicates: counted.has_duplicates || layer.counted.has_duplicates,
+        }
     }
 
     pub fn spilled_bytes(&self) -> u64 {
@@ -126,9 +219,19 @@ impl Accounts {
     }
 
     /// Finds superseded records, in rounds that fit in memory, and empties the log.
-    pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
+    pub fn find_superseded(
+        &self,
+        threads: usize,
+        on_sorted: OnSorted<'_>,
+        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
+    ) -> Result<()> {
         let storages = self.storages.read();
-        self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
+        let lists_covered = self.newer.is_none();
+        let among = |sorted: &[Version]| {
+            on_sorted(sorted)?;
+            Ok(superseded_among(sorted, self.layers, lists_covered, &|storage| slot_of(&storages, storage)))
+        };
+        self.log.find_superseded(threads, &among, on_round)
     }
 
     /// Marks superseded records, in at most `marks_bytes_max` bytes.
@@ -140,25 +243,33 @@ impl Accounts {
         SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
-    /// True if a newer archive, which was read before, holds the account.
-    fn is_in_newer(&self, storage: StorageRef, fingerprint: &Fingerprint) -> bool {
-        let newer = self.newer.as_ref().filter(|_| storage.number >= self.older_storages);
-        newer.is_some_and(|newer| newer.contains(fingerprint))
+    /// Newer archives, read before, that are known to hold the account.
+    fn known_newer(&self, storage: u32, fingerprint: &Fingerprint) -> LayerSet {
+        let newer = self.newer.as_ref().filter(|_| storage >= self.older_storages);
+        newer.map_or(LayerSet::default(), |newer| newer.layers_of(fingerprint))
     }
 
-    fn merge(&self, worker: &mut Sums, is_subtraction: bool) {
-        let mut sums = self.sums.lock();
-        if is_subtraction {
-            sums.lattice.subtract(&worker.lattice);
-            sums.lamports = sums.lamports.wrapping_sub(worker.lamports);
-        } else {
-            sums.lattice.add(&worker.lattice);
-            sums.lamports = sums.lamports.wrapping_add(worker.lamports);
-            sums.records += worker.records;
-            sums.tombstones += worker.tombstones;
-            sums.skipped += worker.skipped;
+    /// True if the account is skipped because a newer archive, which was read before, holds it.
+    fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
+        self.layers == 0 && !self.known_newer(storage, fingerprint).is_empty()
+    }
+
+    /// Layers that are known to cover the account.
+    fn known_layers(&self, storage: u32, fingerprint: &Fingerprint) -> LayerSet {
+        match self.layers {
+            0 => LayerSet::default(),
+            _ => self.known_newer(storage, fingerprint),
         }
-        *worker = Sums::default();
+    }
+
+    fn merge(&self, worker: &mut LayeredSums, is_subtraction: bool) {
+        let mut sums = self.sums.lock();
+        let worker = std::mem::take(worker);
+        let merge: fn(&mut Sums, &Sums) = if is_subtraction { Sums::subtract } else { Sums::add };
+        merge(&mut sums.all, &worker.all);
+        for (layer, covered) in (0..).zip(&worker.covered) {
+            merge(sums.of_layer(layer), covered);
+        }
     }
 }
 
@@ -204,8 +315,10 @@ struct AccountsWorker<'a> {
     shown: Option<Box<dyn StateWorker + 'a>>,
     /// Records of the current storage to subtract, and records that it holds twice.
     listed: [&'a [Version]; 2],
+    /// Records of the current storage that layers cover, and that are not counted yet.
+    listed_covered: &'a [(Version, LayerSet)],
     batch: Batch,
-    sums: Sums,
+    sums: LayeredSums,
     /// Hashes several accounts at a time; added to `sums` at the end.
     lattice: LatticeAccumulator,
 }
@@ -224,8 +337,9 @@ impl<'a> AccountsWorker<'a> {
                 _ => None,
             },
             listed: [&[]; 2],
+            listed_covered: &[],
             batch: Batch::default(),
-            sums: Sums::default(),
+            sums: LayeredSums::default(),
             lattice: LatticeAccumulator::new(),
         }
     }
@@ -245,14 +359,19 @@ impl<'a> AccountsWorker<'a> {
 
     /// Adds a record to the state, and keeps what of it is compared with the bank file.
     fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
-        self.accounts.stakes.look_at(self.storage, fingerprint, record);
-        self.accounts.well_known.look_at(self.storage, fingerprint, record);
-        self.contribute(record);
+        let covered = self.accounts.known_layers(self.storage.number, &fingerprint);
+        self.accounts.stakes.look_at(self.storage, fingerprint, covered, record);
+        self.accounts.well_known.look_at(self.storage, fingerprint, covered, record);
+        self.contribute(record, covered);
     }
 
-    fn contribute(&mut self, record: &Record<'_>) {
-        self.lattice.add(&record.header.account(record.data));
-        self.sums.lamports = self.sums.lamports.wrapping_add(u128::from(record.header.lamports));
+    fn contribute(&mut self, record: &Record<'_>, covered: LayerSet) {
+        let account = record.header.account(record.data);
+        if !covered.is_empty() {
+            return self.sums.add(&account, covered);
+        }
+        self.lattice.add(&account);
+        self.sums.all.lamports = self.sums.all.lamports.wrapping_add(u128::from(record.header.lamports));
     }
 }
 
@@ -262,6 +381,7 @@ impl RecordWorker for AccountsWorker<'_> {
         if let Task::Subtract(superseded) = self.task {
             let Superseded { to_subtract, duplicates, .. } = superseded;
             self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+            self.listed_covered = superseded.covered_of_storage(storage.number);
         }
     }
 }
@@ -271,11 +391,11 @@ impl RecordSink for AccountsWorker<'_> {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
             Task::Add | Task::AddAndShow(_) | Task::Log => {
-                self.sums.records += 1;
-                self.sums.tombstones += u64::from(is_tombstone);
+                self.sums.all.records += 1;
+                self.sums.all.tombstones += u64::from(is_tombstone);
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                if self.accounts.is_in_newer(self.storage, &fingerprint) {
-                    self.sums.skipped += 1;
+                if self.accounts.is_in_newer(self.storage.number, &fingerprint) {
+                    self.sums.all.skipped += 1;
                     return;
                 }
                 let is_added = !matches!(self.task, Task::Log);
@@ -293,7 +413,7 @@ impl RecordSink for AccountsWorker<'_> {
             }
             Task::Visit(shown) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let is_superseded = self.accounts.is_in_newer(self.storage, &fingerprint)
+                let is_superseded = self.accounts.is_in_newer(self.storage.number, &fingerprint)
                     || shown.marked.contains(self.storage.number, record.offset_bytes);
                 if shown.is_checked && !is_superseded && !is_tombstone {
                     self.add(fingerprint, &record);
@@ -305,7 +425,12 @@ impl RecordSink for AccountsWorker<'_> {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 let [to_subtract, duplicates] = self.listed;
                 if is_listed(to_subtract, &fingerprint) {
-                    self.contribute(&record);
+                    self.contribute(&record, self.accounts.known_layers(self.storage.number, &fingerprint));
+                }
+                let covered = layers_among(self.listed_covered, &fingerprint);
+                if !covered.is_empty() {
+                    // These sums are subtracted at the end.
+                    self.sums.uncover(&record.header.account(record.data), covered);
                 }
                 if is_listed(duplicates, &fingerprint) {
                     let mut place = Place::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
@@ -347,7 +472,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
-        self.sums.lattice.add(&self.lattice.take());
+        self.sums.all.lattice.add(&self.lattice.take());
         self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
     }
 }

@@ -6,10 +6,11 @@ use std::collections::HashSet;
 use slotpress_base::{Progress, Result, to_usize};
 use slotpress_format::{BankFile, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
-use super::accounts::{Accounts, Sums, Task};
+use super::accounts::{Accounts, Task};
+use super::layers::State;
 use super::rewards::judge_rewards;
 use super::second_pass::{SecondPass, StateVisitor};
-use super::version::ITEM_BYTES;
+use super::version::{ITEM_BYTES, Version};
 use crate::rules::accounts::judge_accounts;
 use crate::{Check, Findings, Place, Rule};
 
@@ -34,7 +35,12 @@ pub struct StateCounts {
     /// Newest versions with lamports.
     pub accounts: u64,
     pub superseded: u64,
+    /// True if a storage holds an account more than once.
+    pub has_duplicates: bool,
 }
+
+/// Called with the records of each partition, sorted by account.
+pub type OnSorted<'a> = &'a (dyn Fn(&[Version]) -> Result<()> + Sync);
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
@@ -47,22 +53,27 @@ pub fn finish_check(
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
 ) -> Result<StateCounts> {
+    let counted = settle(accounts, threads, progress, &|_| Ok(()), read_again)?;
+    judge_settled(&accounts.state(), &counted, bank, findings)?;
+    Ok(counted)
+}
+
+/// Subtracts superseded records by means of `read_again`, of what kept copies do not show.
+pub fn settle(
+    accounts: &Accounts,
+    threads: usize,
+    progress: &dyn Progress,
+    on_sorted: OnSorted<'_>,
+    read_again: ReadAgain<'_>,
+) -> Result<StateCounts> {
     let mut counted = StateCounts::default();
-    if bank.is_none() {
-        findings.skip(Check::State, "no bank file could be read");
-    }
     progress.stage("Sorting", None);
-    accounts.find_superseded(threads, &mut |mut round| {
+    accounts.find_superseded(threads, on_sorted, &mut |mut round| {
         progress.check()?;
         counted.accounts += round.accounts;
         counted.superseded += round.count;
-        if round.has_duplicates() {
-            // It is undefined which of them counts.
-            findings.skip(Check::State, "an account occurs twice in one storage");
-        }
-        accounts.stakes.drop_superseded(&round.to_subtract);
-        accounts.well_known.drop_superseded(&round.to_subtract);
-        accounts.subtract_kept(&mut round);
+        counted.has_duplicates |= round.has_duplicates();
+        accounts.settle_kept(&mut round);
         let wanted: HashSet<u32> = round.storages().collect();
         match wanted.is_empty() {
             true => Ok(()),
@@ -70,11 +81,28 @@ pub fn finish_check(
         }
     })?;
     accounts.check()?;
-    if let Some(bank) = bank.filter(|_| findings.skipped(Check::State).is_none()) {
-        judge_state(accounts, &accounts.sums(), bank, findings)?;
-    }
     counted.superseded += accounts.sums().skipped;
     Ok(counted)
+}
+
+/// Judges a state whose superseded records are subtracted, unless that check is skipped.
+pub fn judge_settled(
+    state: &State<'_>,
+    counted: &StateCounts,
+    bank: Option<&BankFile>,
+    findings: &Findings,
+) -> Result<()> {
+    if bank.is_none() {
+        findings.skip(Check::State, "no bank file could be read");
+    }
+    if counted.has_duplicates {
+        // It is undefined which of them counts.
+        findings.skip(Check::State, "an account occurs twice in one storage");
+    }
+    match bank.filter(|_| findings.skipped(Check::State).is_none()) {
+        Some(bank) => judge_state(state, bank, findings),
+        None => Ok(()),
+    }
 }
 
 /// Passes each record to a visitor by means of `show_all`, after all were logged, and judges the state of those that
@@ -93,11 +121,11 @@ pub fn finish_visit(
     let second_pass = SecondPass { visitor, marked, is_checked: checked_bank.is_some() };
     show_all(Task::Visit(&second_pass))?;
     accounts.check()?;
-    let sums = accounts.sums();
     if let Some(bank) = checked_bank {
-        judge_state(accounts, &sums, bank, findings)?;
+        judge_state(&accounts.state(), bank, findings)?;
     }
-    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded: second_pass.marked.superseded + sums.skipped })
+    let superseded = second_pass.marked.superseded + accounts.sums().skipped;
+    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded, has_duplicates: false })
 }
 
 /// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
@@ -124,12 +152,12 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
     findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
-fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
+fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Result<()> {
+    let State { sums, stakes, well_known: known } = state;
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
         findings.add(Rule::Capitalization, expected, sums.lamports)?;
     }
-    let known = accounts.well_known.accounts();
     match known.get(&SLOT_HISTORY).map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
         Some(Err(error)) => findings.add_error(Rule::SlotHistory, &Place::default(), &error)?,
@@ -139,7 +167,7 @@ fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Fin
             }
         }
     }
-    judge_accounts(&known, bank, findings)?;
+    judge_accounts(known, bank, findings)?;
     if sums.lattice != bank.lattice_hash {
         let found = sums.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
@@ -148,6 +176,6 @@ fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Fin
     if bank.lacks_stakes() {
         return Ok(());
     }
-    judge_rewards(&accounts.stakes, &known, bank, findings)?;
-    accounts.stakes.judge(&bank.stakes, findings)
+    judge_rewards(stakes, known, bank, findings)?;
+    stakes.judge(&bank.stakes, findings)
 }

@@ -9,7 +9,7 @@ use slotpress_format::{
     BankFile, Delegation, EPOCH_REWARDS, EpochRewards, Hash, REDUCED_STAKE_CHANGES, Stakes, parse_feature,
 };
 
-use super::stakes::StakeAccounts;
+use super::stakes::StakesView;
 use super::well_known::WellKnownAccounts;
 use crate::rules::accounts::{active_rewards, is_of_alpenglow};
 use crate::{Check, Findings, Place, Rule};
@@ -25,7 +25,7 @@ type EpochCredits = (u64, u64, u64);
 
 /// Checks that no reward is larger than Agave can compute. Since Alpenglow, rewards do not depend on the points.
 pub fn judge_rewards(
-    stakes: &StakeAccounts,
+    stakes: &StakesView<'_>,
     known: &WellKnownAccounts,
     bank: &BankFile,
     findings: &Findings,
@@ -49,7 +49,7 @@ pub fn judge_rewards(
 
 /// Finds a stake account whose reward Agave cannot compute.
 fn too_large(
-    accounts: &StakeAccounts,
+    accounts: &StakesView<'_>,
     rewards: &EpochRewards,
     stakes: &Stakes,
     rewarded_epoch: u64,

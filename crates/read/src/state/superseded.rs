@@ -2,6 +2,7 @@
 
 use crate::Version;
 use crate::state::fingerprint::Fingerprint;
+use crate::state::layers::{Covered, LayerSet, add_covered};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superseded {
@@ -11,6 +12,10 @@ pub struct Superseded {
     pub duplicates: ByStorage,
     pub count: u64,
     pub accounts: u64,
+    /// Newest versions with lamports that layers cover, and which no table told while they passed.
+    pub covered: Vec<(Version, LayerSet)>,
+    /// Number of newest versions that each layer covers, whether a table told or not.
+    pub covered_counts: Vec<Covered>,
 }
 
 impl Superseded {
@@ -19,10 +24,12 @@ impl Superseded {
         self.accounts += other.accounts;
         self.to_subtract.0.extend(other.to_subtract.0);
         self.duplicates.0.extend(other.duplicates.0);
+        self.covered.extend(other.covered);
+        add_covered(&mut self.covered_counts, &other.covered_counts);
     }
 
     pub fn record_count(&self) -> usize {
-        self.to_subtract.0.len() + self.duplicates.0.len()
+        self.to_subtract.0.len() + self.duplicates.0.len() + self.covered.len()
     }
 
     pub fn has_duplicates(&self) -> bool {
@@ -30,7 +37,13 @@ impl Superseded {
     }
 
     pub fn storages(&self) -> impl Iterator<Item = u32> {
-        self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
+        let covered = self.covered.iter().map(|(version, _)| version);
+        self.to_subtract.0.iter().chain(&self.duplicates.0).chain(covered).map(Version::storage)
+    }
+
+    /// The covered records of a storage, sorted by account.
+    pub fn covered_of_storage(&self, storage: u32) -> &[(Version, LayerSet)] {
+        of_storage(&self.covered, storage, |(version, _)| version)
     }
 
     /// The records to subtract, sorted by storage and offset.
@@ -47,6 +60,7 @@ impl Superseded {
             // One record is enough for an account that a storage holds many times.
             list.0.dedup_by_key(|version| (version.storage(), version.fingerprint));
         }
+        self.covered.sort_unstable_by_key(|(version, _)| (version.storage(), version.fingerprint));
         self
     }
 }
@@ -60,28 +74,60 @@ impl ByStorage {
     }
 
     pub fn of_storage(&self, storage: u32) -> &[Version] {
-        let start = self.0.partition_point(|version| version.storage() < storage);
-        let rest = &self.0[start..];
-        &rest[..rest.partition_point(|version| version.storage() == storage)]
+        of_storage(&self.0, storage, |version| version)
     }
+}
+
+fn of_storage<T>(list: &[T], storage: u32, version: impl Fn(&T) -> &Version) -> &[T] {
+    let start = list.partition_point(|item| version(item).storage() < storage);
+    let rest = &list[start..];
+    &rest[..rest.partition_point(|item| version(item).storage() == storage)]
 }
 
 pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
+/// The layers that cover an account, of covered records of one storage.
+pub fn layers_among(list: &[(Version, LayerSet)], fingerprint: &Fingerprint) -> LayerSet {
+    let found = list.binary_search_by_key(fingerprint, |(version, _)| version.fingerprint);
+    found.map_or(LayerSet::default(), |at| list[at].1)
+}
+
 /// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives the slot of a
-/// storage.
-pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
-    let mut found = Superseded::default();
-    found.accounts = for_each_superseded(sorted, slot_of, &mut |version, is_twice| {
-        found.count += 1;
-        if is_twice {
-            found.duplicates.0.push(*version);
-        } else if !version.is_tombstone() {
-            found.to_subtract.0.push(*version);
+/// storage. Items of the first `layers` storages tell which layers hold an account; with `lists_covered`, the versions
+/// that these cover are listed.
+pub fn superseded_among(
+    sorted: &[Version],
+    layers: u32,
+    lists_covered: bool,
+    slot_of: &dyn Fn(u32) -> u64,
+) -> Superseded {
+    slotpress_base::threads::panic_point("sorting");
+    let mut found = Superseded { covered_counts: vec![Covered::default(); layers as usize], ..Superseded::default() };
+    for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+        let (above, versions) = versions.split_at(versions.partition_point(|version| version.storage() < layers));
+        let newest = newest_of(versions, slot_of, &mut |version, is_twice| {
+            found.count += 1;
+            if is_twice {
+                found.duplicates.0.push(*version);
+            } else if !version.is_tombstone() {
+                found.to_subtract.0.push(*version);
+            }
+        });
+        let Some(newest) = newest else { continue };
+        let is_live = !newest.is_tombstone();
+        found.accounts += u64::from(is_live);
+        for layer in above {
+            let counts = &mut found.covered_counts[layer.storage() as usize];
+            counts.versions += 1;
+            counts.accounts += u64::from(is_live);
         }
-    });
+        if lists_covered && is_live && !above.is_empty() {
+            let layers = above.iter().fold(LayerSet::default(), |set, layer| set | LayerSet::of(layer.storage()));
+            found.covered.push((*newest, layers));
+        }
+    }
     found
 }
 
@@ -95,24 +141,30 @@ pub fn for_each_superseded(
     slotpress_base::threads::panic_point("sorting");
     let mut accounts = 0;
     for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
-        let newest = match versions {
-            [only] => only,
-            _ => {
-                // Of two in one storage, the later one counts as newest here; they are reported as a failure anyway.
-                let newest = versions.iter().max_by_key(|version| slot_of(version.storage())).unwrap_or(&versions[0]);
-                let mut is_newest_passed = false;
-                for (at, version) in versions.iter().enumerate() {
-                    if version == newest && !std::mem::replace(&mut is_newest_passed, true) {
-                        continue;
-                    }
-                    let is_neighbour =
-                        |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
-                    on_superseded(version, is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last()));
-                }
-                newest
-            }
-        };
-        accounts += u64::from(!newest.is_tombstone());
+        let newest = newest_of(versions, slot_of, on_superseded);
+        accounts += u64::from(newest.is_some_and(|newest| !newest.is_tombstone()));
     }
     accounts
+}
+
+/// The newest of an account's versions; the others are shown to `on_superseded`.
+fn newest_of<'a>(
+    versions: &'a [Version],
+    slot_of: &dyn Fn(u32) -> u64,
+    on_superseded: &mut dyn FnMut(&Version, bool),
+) -> Option<&'a Version> {
+    if let [only] = versions {
+        return Some(only);
+    }
+    // Of two in one storage, the later one counts as newest here; they are reported as a failure anyway.
+    let newest = versions.iter().max_by_key(|version| slot_of(version.storage()))?;
+    let mut is_newest_passed = false;
+    for (at, version) in versions.iter().enumerate() {
+        if version == newest && !std::mem::replace(&mut is_newest_passed, true) {
+            continue;
+        }
+        let is_neighbour = |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
+        on_superseded(version, is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last()));
+    }
+    Some(newest)
 }

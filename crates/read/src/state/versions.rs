@@ -34,8 +34,8 @@ use slotpress_base::{Pool, Result};
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::known::KnownPartition;
+use crate::state::layers::LayerSet;
 use crate::state::spill::Spill;
-use crate::state::superseded::superseded_among;
 use crate::state::version::{Batch, ITEM_BYTES, LogItem, PARTITIONS, group_by_account, partition_of};
 use crate::{Superseded, Version};
 
@@ -110,6 +110,16 @@ impl<T: LogItem> VersionLog<T> {
 
     pub fn spilled_bytes(&self) -> u64 {
         self.spill.bytes()
+    }
+
+    /// Bytes that it may hold in memory.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Relaxed)
+    }
+
+    /// Changes that; what it holds already stays.
+    pub fn set_log_bytes(&self, log_bytes: u64) {
+        self.log_bytes.store(log_bytes.max(log_bytes_min::<T>()), Relaxed);
     }
 
     pub fn append(&self, batch: &mut Batch<T>) -> Result<()> {
@@ -210,17 +220,17 @@ impl<T: LogItem> VersionLog<T> {
 }
 
 impl VersionLog {
-    /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
-    /// storage.
+    /// Finds the superseded records, and hands them over in rounds that fit in memory. `among` finds those of records that
+    /// are sorted by account.
     pub fn find_superseded(
         &self,
         threads: usize,
-        slot_of: &(dyn Fn(u32) -> u64 + Sync),
+        among: &(dyn Fn(&[Version]) -> Result<Superseded> + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
-        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
-            round.add(found);
+        self.for_each_partition(threads, among, &mut |found| {
+            round.add(found?);
             match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
                 true => on_round(std::mem::take(&mut round).sorted()),
                 false => Ok(()),
@@ -230,18 +240,24 @@ impl VersionLog {
     }
 
     /// Copies the accounts in the log into a table for look-ups, which `threads` threads build. `None` if it would take
-    /// more than half of the log's memory; otherwise, its memory is taken from the log's.
-    pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
+    /// more than half of the log's memory; otherwise, its memory is taken from the log's. With `has_layers`, the numbers of
+    /// storages are those of layers.
+    pub fn known_accounts(&self, threads: usize, has_layers: bool) -> Result<Option<KnownAccounts>> {
         let items_of =
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
         let items: u64 = self.partitions.iter().map(items_of).sum();
         let log_bytes = self.log_bytes.load(Relaxed);
-        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
+        if self.spilled_bytes() > 0 || items * KnownPartition::item_bytes(has_layers) > log_bytes / 2 {
             return Ok(None);
         }
         let known_of = |partition: &Mutex<Partition<Version>>| {
-            let fingerprints = partition.lock().chunks.iter().flatten().map(|version| version.fingerprint).collect();
-            KnownPartition::new(fingerprints, PARTITIONS.ilog2())
+            let partition = partition.lock();
+            let versions = partition.chunks.iter().flatten();
+            let layer_of = |version: &Version| (version.fingerprint, LayerSet::of(version.storage()));
+            match has_layers {
+                true => KnownPartition::of_layers(versions.map(layer_of).collect(), PARTITIONS.ilog2()),
+                false => KnownPartition::new(versions.map(|it| it.fingerprint).collect(), PARTITIONS.ilog2()),
+            }
         };
         let pool = Pool::start(threads)?;
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
@@ -254,8 +270,9 @@ impl VersionLog {
 pub struct KnownAccounts(Vec<KnownPartition>);
 
 impl KnownAccounts {
-    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
-        self.0[partition_of(fingerprint)].contains(fingerprint)
+    /// The layers that hold the account.
+    pub fn layers_of(&self, fingerprint: &Fingerprint) -> LayerSet {
+        self.0[partition_of(fingerprint)].layers_of(fingerprint)
     }
 }
 
@@ -267,10 +284,15 @@ mod tests {
 
     use super::*;
     use crate::state::fingerprint::Fingerprinter;
-    use crate::state::superseded::is_listed;
+    use crate::state::superseded::{is_listed, superseded_among};
 
     const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
     const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
+
+    /// Where a storage's number is its slot.
+    fn by_storage(sorted: &[Version]) -> Result<Superseded> {
+        Ok(superseded_among(sorted, 0, false, &u64::from))
+    }
 
     proptest! {
         /// With ample or the least memory, the result equals that of a plain map.
@@ -291,13 +313,13 @@ mod tests {
                 *entry = (*entry).max((slot_of(*storage), *storage));
             }
             log.append(&mut batch).expect("appended");
-            let known = log.known_accounts(2).expect("threads").expect("small");
+            let known = log.known_accounts(2, false).expect("threads").expect("small");
             for (key, _) in &records {
-                prop_assert!(known.contains(&printer.of(&[*key; 32])));
+                prop_assert!(!known.layers_of(&printer.of(&[*key; 32])).is_empty());
             }
-            prop_assert!(!known.contains(&printer.of(&[200; 32])));
+            prop_assert!(known.layers_of(&printer.of(&[200; 32])).is_empty());
             let mut found = Superseded::default();
-            log.find_superseded(2, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
+            log.find_superseded(2, &|sorted| Ok(superseded_among(sorted, 0, false, &slot_of)), &mut |round| { found.add(round); Ok(()) }).expect("found");
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
             let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -334,7 +356,7 @@ mod tests {
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
         assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
-        log.find_superseded(2, &u64::from, &mut |round| {
+        log.find_superseded(2, &by_storage, &mut |round| {
             superseded += round.record_count();
             found += round.accounts;
             Ok(())
@@ -392,7 +414,7 @@ mod tests {
                 counts.push(round.record_count());
                 Ok(())
             };
-            log.find_superseded(1, &u64::from, &mut on_round).expect("found");
+            log.find_superseded(1, &by_storage, &mut on_round).expect("found");
             assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}: {counts:?}");
         }
     }
@@ -400,21 +422,21 @@ mod tests {
     /// The table is built if it fits in half of the memory, which the log then lacks.
     #[test]
     fn known_accounts_keep_to_their_half() {
-        const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
+        const NEEDED: u64 = 16 * KnownPartition::item_bytes(false);
         for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
             let log = twice_each(8);
             log.log_bytes.store(log_bytes, Relaxed);
-            assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
+            assert_eq!(log.known_accounts(2, false).expect("threads").is_some(), is_known);
         }
         let log = twice_each(8);
         let before = 2 * LOG_BYTES_MIN;
         log.log_bytes.store(before, Relaxed);
-        let KnownAccounts(partitions) = log.known_accounts(2).expect("threads").expect("few");
+        let KnownAccounts(partitions) = log.known_accounts(2, false).expect("threads").expect("few");
         let taken = before - log.log_bytes.load(Relaxed);
         assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
         assert_eq!(log.spilled_bytes(), 0, "nothing was, while there is room");
         log.spill.write(b"something").expect("written");
-        assert!(log.known_accounts(2).expect("threads").is_none(), "what is spilled is not looked at");
+        assert!(log.known_accounts(2, false).expect("threads").is_none(), "what is spilled is not looked at");
     }
 
     /// An account that is repeated in one storage takes almost no memory, and is still reported.
@@ -431,7 +453,7 @@ mod tests {
         log.append(&mut batch).expect("appended");
         assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
         let mut found = Superseded::default();
-        log.find_superseded(2, &u64::from, &mut |round| {
+        log.find_superseded(2, &by_storage, &mut |round| {
             found.add(round);
             Ok(())
         })

@@ -8,8 +8,9 @@ use slotpress_format::{
 };
 
 use super::fingerprint::Fingerprint;
-use super::newest::Newest;
-use super::superseded::ByStorage;
+use super::layers::LayerSet;
+use super::newest::{Newest, View};
+use super::superseded::Superseded;
 use crate::StorageRef;
 
 /// What is read beside vote and stake accounts.
@@ -67,7 +68,7 @@ impl Default for WellKnown {
 
 impl WellKnown {
     /// Keeps a record with lamports, if it is of one of the addresses.
-    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
+    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
             return;
@@ -75,19 +76,28 @@ impl WellKnown {
         let data = &record.data[..record.data.len().min(KEPT_BYTES_MAX)];
         let account =
             WellKnownAccount { owner: record.header.owner, data: data.into(), data_bytes: record.data.len() as u64 };
-        self.0.keep(address, storage, fingerprint, account);
+        self.0.keep(address, storage, fingerprint, covered, account);
     }
 
-    pub fn drop_superseded(&self, superseded: &ByStorage) {
+    pub fn drop_superseded(&self, superseded: &Superseded) {
         self.0.drop_superseded(superseded, |_| ());
     }
 
     /// The kept accounts. Call after superseded versions were dropped.
     pub fn accounts(&self) -> WellKnownAccounts {
-        let mut accounts = WellKnownAccounts::new();
-        self.0.each(|address, account, _| drop(accounts.insert(*address, account.clone())));
-        accounts
+        collected(&self.0.view())
     }
+
+    /// The kept accounts of a layer, and those that it does not cover.
+    pub fn accounts_below(&self, layer: &Self, number: u32) -> WellKnownAccounts {
+        collected(&self.0.view_below(&layer.0, number))
+    }
+}
+
+fn collected(view: &View<'_, WellKnownAccount>) -> WellKnownAccounts {
+    let mut accounts = WellKnownAccounts::new();
+    view.each(|address, account, _| drop(accounts.insert(*address, account.clone())));
+    accounts
 }
 
 #[cfg(test)]
@@ -104,7 +114,8 @@ mod tests {
             let mut header = RecordHeader::parse(&[0; 136]);
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);
             let storage = StorageRef { number: 0, slot: 5, id: 1 };
-            known.look_at(storage, Fingerprint([1, 2, 3]), &Record { offset_bytes: 0, header: &header, data });
+            let record = Record { offset_bytes: 0, header: &header, data };
+            known.look_at(storage, Fingerprint([1, 2, 3]), LayerSet::default(), &record);
         };
         let mut near = RENT;
         near[31] ^= 1;

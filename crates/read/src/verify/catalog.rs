@@ -1,11 +1,14 @@
 //! Verifies all archives of a catalog, each incremental one together with its full archive.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
 use slotpress_format::ArchiveName;
 
+use super::stack::{StackReport, verify_stack};
 use crate::catalog::Archive;
+use crate::state::layers::LAYERS_MAX;
 use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyReport, verify_archives};
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
@@ -50,8 +53,8 @@ pub enum ArchiveBase<'a> {
 
 impl<'a> ArchiveBase<'a> {
     /// Takes a full archive of the slot that is not among the damaged ones, if there is one.
-    fn of(archive: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Self {
-        let Some(slot) = archive.name.base_slot else { return Self::Itself };
+    fn of(base_slot: Option<u64>, catalog: &'a Catalog, damaged: &[PathBuf]) -> Self {
+        let Some(slot) = base_slot else { return Self::Itself };
         let is_base = |full: &&Archive| full.is_full() && full.name.slot == slot;
         let (mut there, unusable) = (catalog.archives().iter().filter(is_base), catalog.unusable().iter());
         let is_good = |full: &&Archive| !damaged.contains(&full.path());
@@ -113,13 +116,22 @@ pub fn verify_catalog(
         return Err(Error::usage("an expected hash, slot or root is of one archive, not of a catalog"));
     }
     let mut damaged: Vec<PathBuf> = Vec::new();
+    let mut known: HashMap<PathBuf, VerifyReport> = HashMap::new();
     let mut found = CatalogVerdict {
         archives: (catalog.archives().len() as u64).saturating_add(catalog.unusable().len() as u64),
         ..CatalogVerdict::default()
     };
     for archive in catalog.archives() {
-        let base = ArchiveBase::of(archive, catalog, &damaged);
-        let verdict = ArchiveVerdict { archive, base, report: verify_one(archive, base, open, options, progress) };
+        let base = ArchiveBase::of(archive.name.base_slot, catalog, &damaged);
+        let on_it = on_it(archive, catalog, &damaged);
+        if !on_it.is_empty() && check.max_bytes.is_none() {
+            known.extend(verify_together(archive, &on_it, open, options, progress)?);
+        }
+        let report = match known.remove(&archive.path()) {
+            Some(report) => Ok(report),
+            None => verify_one(archive, base, open, options, progress),
+        };
+        let verdict = ArchiveVerdict { archive, base, report };
         if verdict.is_damaged() {
             damaged.push(archive.path());
         }
@@ -132,6 +144,42 @@ pub fn verify_catalog(
     }
     found.damaged = (damaged.len() as u64).saturating_add(catalog.unusable().len() as u64);
     Ok(found)
+}
+
+/// The incremental archives that are verified with an archive, as many as can be at once.
+fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&'a Archive> {
+    let slot = Some(full.name.slot).filter(|_| full.is_full());
+    match ArchiveBase::of(slot, catalog, damaged) {
+        ArchiveBase::Good(base) if base.path() == full.path() => {
+            catalog.archives().iter().filter(|one| one.name.base_slot == slot).take(LAYERS_MAX).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Verifies a full archive and incremental ones on it, reading each once. What is not in the result must be verified alone.
+///
+/// # Errors
+/// The run was interrupted.
+fn verify_together(
+    full: &Archive,
+    incrementals: &[&Archive],
+    open: Open<'_>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<(PathBuf, VerifyReport)>> {
+    let open = |archive: &Archive| open(archive, options.check.mode);
+    let opened = incrementals.iter().filter_map(|archive| Some((archive.path(), open(archive).ok()?)));
+    let (paths, opened): (Vec<_>, Vec<_>) = opened.unzip();
+    let verified = open(full).and_then(|full| verify_stack(&full, &opened, options, progress));
+    match verified {
+        Ok(StackReport { full: report, incrementals }) => {
+            let others = paths.into_iter().zip(incrementals).filter_map(|(path, report)| Some((path, report?)));
+            Ok(others.chain([(full.path(), report)]).collect())
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// Verifies an archive with its full one; without a good one, its frames and files.

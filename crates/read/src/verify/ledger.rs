@@ -98,7 +98,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let mut counts = Counts { input_bytes: plan.content_bytes(), tar_bytes: plan.tar_bytes(), ..Counts::default() };
     counts.storages = plan.storages.len() as u64;
     counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
-    counts.add_state(&counted, &accounts);
+    counts.add_state(&counted, &accounts.sums(), accounts.spilled_bytes());
     let mut report = report_of(findings, options, dir);
     report.counts = counts;
     report.set_bank(bank.as_ref(), has_list);

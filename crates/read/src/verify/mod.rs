@@ -11,32 +11,30 @@
 
 mod archive;
 pub mod catalog;
+mod judge;
 pub mod ledger;
 pub mod own;
 pub mod report;
+mod stack;
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use derive_setters::Setters;
 pub use ledger::{verify_ledger, verify_snapshot};
-use slotpress_base::bytes::count;
 use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
 use slotpress_format::{BankFile, Root};
 
 pub use crate::archive::named::NamedArchive;
-use crate::rules::bank::judge_map_presence;
-use crate::rules::documents::judge_expectations;
-use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
 use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
-use crate::state::second_pass::{StateFacts, StatePart, StateVisitor};
+use crate::state::second_pass::StateVisitor;
 use crate::verify::archive::VerifiedArchive;
-use crate::verify::report::Counts;
+use crate::verify::judge::judge;
 use crate::{
-    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, Rule, SeenSlots, SizeLimit,
-    Task, VerifyReport, check_base, check_pair, judge_chains, judge_rebased_on, judge_root, judge_storage_map,
+    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
+    VerifyReport, check_pair,
 };
 
 /// Clients, checks and settings of a verification.
@@ -123,6 +121,20 @@ impl<'a> Job<'a> {
             (None, Some(observer)) => Task::AddAndShow(observer),
             (None, None) => Task::Add,
         }
+    }
+
+    /// Reports what is going to be read.
+    fn announce(&self, archives: &[&NamedArchive]) {
+        let Self { options, progress, .. } = *self;
+        let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
+        let again = self.visitor.into_iter().flat_map(|_| step("Visiting"));
+        progress.steps(&step(self.stage()).chain(again).collect::<Vec<_>>());
+        progress.detail(&format!(
+            "plan: {} to read; workers: {}, temporary files in {}",
+            quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
+            options.threads,
+            options.check.spill_dir(None).shown()
+        ));
     }
 
     fn stage(&self) -> &'static str {
@@ -216,8 +228,6 @@ pub(crate) fn read_archives(
     loop {
         match try_archives(&archives, &distrusted, job) {
             Ok(mut report) => {
-                report.paths.reverse();
-                report.roots.reverse();
                 report.elapsed = stopwatch.elapsed();
                 return Ok(report);
             }
@@ -240,19 +250,11 @@ fn try_archives(
     distrusted: &[Option<Error>],
     job: Job<'_>,
 ) -> Result<VerifyReport, FailedRead> {
-    let Job { options, progress, .. } = job;
+    let options = job.options;
     let mut accounts = new_accounts(&job, archives_bytes(archives)?)?;
     let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
     let mut read: Vec<VerifiedArchive> = Vec::new();
-    let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
-    let again = job.visitor.into_iter().flat_map(|_| step("Visiting"));
-    progress.steps(&step(job.stage()).chain(again).collect::<Vec<_>>());
-    progress.detail(&format!(
-        "plan: {} to read; workers: {}, temporary files in {}",
-        quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
-        options.threads,
-        options.check.spill_dir(None).shown()
-    ));
+    job.announce(archives);
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads)?;
@@ -264,122 +266,6 @@ fn try_archives(
         read.push(one);
     }
     Ok(judge(read, &accounts, &job)?)
-}
-
-/// Makes the checks that need all archives. `read` has the newest first.
-fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
-    let options = job.options;
-    let (Some(newest), base) = (read.first(), read.get(1)) else {
-        return Err(Error::usage("there is no archive to verify"));
-    };
-    if let Some(base) = base {
-        refuse_swapped(newest, base)?;
-        check_base(newest.archive.base_slot(), base.bank().map(|bank| bank.slot))?;
-    }
-    judge_maps(newest, base)?;
-    let bank = newest.bank();
-    if let Some(bank) = bank {
-        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
-    }
-    // The newest archive is the last one in the arguments.
-    for (one, number) in read.iter().rev().zip(0..) {
-        judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
-    }
-    let base_slot = newest.archive.base_slot();
-    if base_slot.is_some() && base.is_none() {
-        newest.findings.skip(Check::State, "part of a state only: give the full archive too");
-    }
-    let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
-    if lossy.is_some() {
-        newest.findings.lose_accounts();
-        newest.findings.skip(Check::State, "not all accounts could be read");
-    }
-    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
-        newest.findings.skip(Check::State, why);
-    }
-    if let (Some(bank), Some(visitor)) = (bank, job.visitor) {
-        let part = |one: &VerifiedArchive| StatePart {
-            path: one.archive.path_buf(),
-            root: one.archive.root(),
-            first_storage: one.first_storage,
-            is_of_firedancer: one.is_of_firedancer,
-        };
-        visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
-    }
-    let path = lossy.unwrap_or(newest).archive.path();
-    let counted = job.finish_state(accounts, bank, &newest.findings, path, &mut |task, wanted| {
-        read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
-    })?;
-    let mut counts = Counts::default();
-    for one in &read {
-        count(&mut counts.input_bytes, one.archive.length_bytes());
-        count(&mut counts.tar_bytes, one.tar_bytes);
-        count(&mut counts.frames, one.frames);
-        count(&mut counts.storages, one.storages().len() as u64);
-    }
-    counts.add_state(&counted, accounts);
-    let bank = bank.cloned();
-    let has_index = read.iter().all(|one| one.archive.tail.is_some());
-    let findings = Findings::new();
-    let (mut paths, mut roots) = (Vec::new(), Vec::new());
-    for one in read {
-        roots.push(one.archive.root());
-        let path = one.archive.path_buf();
-        findings.absorb(one.findings, &path);
-        paths.push(path);
-    }
-    let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
-    report.base_slot = base_slot;
-    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    report.roots = roots;
-    report.counts = counts;
-    report.set_bank(bank.as_ref(), has_index);
-    report.bank = bank;
-    Ok(report)
-}
-
-/// Refuses a full archive that is newer than the incremental one, unless the latter's name says that it is meant so: a
-/// judgement of the state would not help.
-fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
-    let is_meant = newest.archive.base_slot().is_some();
-    match (base.bank(), newest.bank()) {
-        (Some(first), Some(second)) if second.slot < first.slot && !is_meant => {
-            Err(swapped(base.archive.path(), newest.archive.path()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Compares each archive's storages with its bank file's storage map; for an incremental one, the storages of both.
-fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
-    let base_slot = newest.archive.base_slot();
-    for one in [Some(newest), base].into_iter().flatten() {
-        if let Some(bank) = one.bank() {
-            judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
-        }
-    }
-    if let Some(base) = base {
-        if let Some(bank) = base.bank() {
-            judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
-            newest.bank().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
-        }
-        if let Some(map) = base.whole_map() {
-            judge_storage_map(map, base.storages(), None, true, &base.findings)?;
-        }
-    }
-    if newest.findings.has(Rule::BaseMismatch) {
-        // What follows from it would hide it.
-        newest.findings.skip(Check::State, "the archives are no pair");
-        return Ok(());
-    }
-    if let Some(map) = newest.whole_map() {
-        let mut storages = newest.storages().to_vec();
-        storages.extend(base.into_iter().flat_map(|base| base.storages()));
-        // A full archive without a map, such as Firedancer's, may have other storages than the newer map names.
-        let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
-        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
-    }
-    Ok(())
 }
 
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {

@@ -8,8 +8,8 @@ use slotpress_base::{Elapsed, Result, ShowPath};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
-use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
+use crate::state::sums::Sums;
 use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
 
 /// Result of a check.
@@ -88,13 +88,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn add_state(&mut self, counted: &StateCounts, accounts: &Accounts) {
-        let sums = accounts.sums();
+    pub(crate) fn add_state(&mut self, counted: &StateCounts, sums: &Sums, spilled_bytes: u64) {
         self.records = sums.records;
         self.tombstones = sums.tombstones;
         self.accounts = counted.accounts;
         self.superseded = counted.superseded;
-        self.spilled_bytes = accounts.spilled_bytes();
+        self.spilled_bytes = spilled_bytes;
     }
 }
 

@@ -1,0 +1,65 @@
+//! Sums over accounts, in any order: lamports, lattice hash, and counts.
+
+use slotpress_format::{AccountView, LatticeHash};
+
+use super::layers::LayerSet;
+
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    pub lattice: LatticeHash,
+    /// Lamports of all added records. `u128`, because a hostile archive may hold more than a `u64` can count.
+    pub lamports: u128,
+    pub records: u64,
+    /// Records without lamports, which close an account.
+    pub tombstones: u64,
+    /// Records that were skipped because a newer archive holds their account.
+    pub skipped: u64,
+}
+
+impl Sums {
+    pub fn add(&mut self, other: &Self) {
+        self.lattice.add(&other.lattice);
+        self.lamports = self.lamports.wrapping_add(other.lamports);
+        self.records += other.records;
+        self.tombstones += other.tombstones;
+        self.skipped += other.skipped;
+    }
+
+    /// Takes accounts out again.
+    pub fn subtract(&mut self, other: &Self) {
+        self.lattice.subtract(&other.lattice);
+        self.lamports = self.lamports.wrapping_sub(other.lamports);
+    }
+}
+
+/// Sums of accounts: of all, and of those that each layer covers.
+#[derive(Default)]
+pub struct LayeredSums {
+    pub all: Sums,
+    pub covered: Vec<Sums>,
+}
+
+impl LayeredSums {
+    pub fn of_layer(&mut self, layer: u32) -> &mut Sums {
+        let layers = self.covered.len().max(layer as usize + 1);
+        self.covered.resize_with(layers, Sums::default);
+        &mut self.covered[layer as usize]
+    }
+
+    /// Adds an account that layers cover.
+    pub fn add(&mut self, account: &AccountView<'_>, layers: LayerSet) {
+        let one = Self::one(account);
+        self.all.add(&one);
+        layers.layers().for_each(|layer| self.of_layer(layer).add(&one));
+    }
+
+    /// Takes an account out of what layers cover.
+    pub fn uncover(&mut self, account: &AccountView<'_>, layers: LayerSet) {
+        let one = Self::one(account);
+        layers.layers().for_each(|layer| self.of_layer(layer).subtract(&one));
+    }
+
+    fn one(account: &AccountView<'_>) -> Sums {
+        Sums { lattice: LatticeHash::of_account(account), lamports: account.lamports.into(), ..Sums::default() }
+    }
+}

@@ -1,0 +1,153 @@
+//! Judges archives that have been read: what concerns an archive and its full one together, and the report.
+
+use slotpress_base::bytes::count;
+use slotpress_base::{Error, Result};
+
+use super::Job;
+use super::archive::VerifiedArchive;
+use super::report::{Counts, VerifyReport};
+use crate::rules::bank::judge_map_presence;
+use crate::rules::documents::judge_expectations;
+use crate::rules::pair::swapped;
+use crate::state::accounts::Accounts;
+use crate::state::finish::StateCounts;
+use crate::state::second_pass::{StateFacts, StatePart};
+use crate::state::sums::Sums;
+use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root, judge_storage_map};
+
+/// Makes the checks that need all archives. `read` has the newest first.
+pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
+    let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
+    let newest = judge_together(&read, job)?;
+    if let (Some(bank), Some(visitor)) = (newest.bank(), job.visitor) {
+        let part = |one: &VerifiedArchive| StatePart {
+            path: one.archive.path_buf(),
+            root: one.archive.root(),
+            first_storage: one.first_storage,
+            is_of_firedancer: one.is_of_firedancer,
+        };
+        visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
+    }
+    let path = lossy.unwrap_or(newest).archive.path();
+    let counted = job.finish_state(accounts, newest.bank(), &newest.findings, path, &mut |task, wanted| {
+        read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
+    })?;
+    Ok(report_on(read, &counted, &accounts.sums(), accounts.spilled_bytes(), job))
+}
+
+/// Makes the checks that need all archives, but not their accounts. Returns the newest.
+pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a VerifiedArchive> {
+    let options = job.options;
+    let (Some(newest), base) = (read.first(), read.get(1)) else {
+        return Err(Error::usage("there is no archive to verify"));
+    };
+    if let Some(base) = base {
+        refuse_swapped(newest, base)?;
+        check_base(newest.archive.base_slot(), base.bank().map(|bank| bank.slot))?;
+    }
+    judge_maps(newest, base)?;
+    let bank = newest.bank();
+    if let Some(bank) = bank {
+        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
+    }
+    // The newest archive is the last one in the arguments.
+    for (one, number) in read.iter().rev().zip(0..) {
+        judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
+    }
+    let base_slot = newest.archive.base_slot();
+    if base_slot.is_some() && base.is_none() {
+        newest.findings.skip(Check::State, "part of a state only: give the full archive too");
+    }
+    if read.iter().any(|one| one.findings.has_lost_accounts()) {
+        newest.findings.lose_accounts();
+        newest.findings.skip(Check::State, "not all accounts could be read");
+    }
+    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
+        newest.findings.skip(Check::State, why);
+    }
+    Ok(newest)
+}
+
+/// Makes the report. `read` has the newest first.
+pub fn report_on(
+    read: Vec<VerifiedArchive>,
+    counted: &StateCounts,
+    sums: &Sums,
+    spilled_bytes: u64,
+    job: &Job<'_>,
+) -> VerifyReport {
+    let options = job.options;
+    let base_slot = read.first().and_then(|newest| newest.archive.base_slot());
+    let bank = read.first().and_then(|newest| newest.bank().cloned());
+    let mut counts = Counts::default();
+    for one in &read {
+        count(&mut counts.input_bytes, one.archive.length_bytes());
+        count(&mut counts.tar_bytes, one.tar_bytes);
+        count(&mut counts.frames, one.frames);
+        count(&mut counts.storages, one.storages().len() as u64);
+    }
+    counts.add_state(counted, sums, spilled_bytes);
+    let has_index = read.iter().all(|one| one.archive.tail.is_some());
+    let findings = Findings::new();
+    let (mut paths, mut roots) = (Vec::new(), Vec::new());
+    for one in read {
+        roots.push(one.archive.root());
+        let path = one.archive.path_buf();
+        findings.absorb(one.findings, &path);
+        paths.push(path);
+    }
+    paths.reverse();
+    roots.reverse();
+    let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
+    report.base_slot = base_slot;
+    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
+    report.roots = roots;
+    report.counts = counts;
+    report.set_bank(bank.as_ref(), has_index);
+    report.bank = bank;
+    report
+}
+
+/// Refuses a full archive that is newer than the incremental one, unless the latter's name says that it is meant so: a
+/// judgement of the state would not help.
+fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
+    let is_meant = newest.archive.base_slot().is_some();
+    match (base.bank(), newest.bank()) {
+        (Some(first), Some(second)) if second.slot < first.slot && !is_meant => {
+            Err(swapped(base.archive.path(), newest.archive.path()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compares each archive's storages with its bank file's storage map; for an incremental one, the storages of both.
+fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
+    let base_slot = newest.archive.base_slot();
+    for one in [Some(newest), base].into_iter().flatten() {
+        if let Some(bank) = one.bank() {
+            judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
+        }
+    }
+    if let Some(base) = base {
+        if let Some(bank) = base.bank() {
+            judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
+            newest.bank().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
+        }
+        if let Some(map) = base.whole_map() {
+            judge_storage_map(map, base.storages(), None, true, &base.findings)?;
+        }
+    }
+    if newest.findings.has(Rule::BaseMismatch) {
+        // What follows from it would hide it.
+        newest.findings.skip(Check::State, "the archives are no pair");
+        return Ok(());
+    }
+    if let Some(map) = newest.whole_map() {
+        let mut storages = newest.storages().to_vec();
+        storages.extend(base.into_iter().flat_map(|base| base.storages()));
+        // A full archive without a map, such as Firedancer's, may have other storages than the newer map names.
+        let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
+        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Verifies a full archive and several incremental ones on it, and reads each once ([`layers`](crate::state::layers)).
+//!
+//! A verdict is that of the incremental archive and the full one together, as if they were verified alone. What might make
+//! it another one is left to that: an archive that cannot be read, one with storages that are not newer than the full
+//! archive's, and a full archive that is not good.
+
+use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stopwatch};
+
+use super::archive::VerifiedArchive;
+use super::judge::{judge, judge_together, report_on};
+use super::report::VerifyReport;
+use super::{Job, VerifyOptions, archives_bytes, new_accounts};
+use crate::state::accounts::Accounts;
+use crate::state::finish::{StateCounts, judge_settled, log_bytes, settle, typical_records};
+use crate::state::layers::{Layer, State};
+use crate::state::sums::Sums;
+use crate::{Check, NamedArchive, ReadError, SeenSlots, SizeLimit, check_pair};
+
+/// Upper estimates of what is kept of a delegation in a bank file, of a vote or stake account, and of a storage.
+const DELEGATION_BYTES: u64 = 100;
+const STAKED_BYTES: u64 = 160;
+const STORAGE_BYTES: u64 = 64;
+
+/// Reports on a full archive and on incremental ones on it.
+pub struct StackReport {
+    pub full: VerifyReport,
+    /// One for each, of it and the full archive. `None` of one that must be verified with the full archive alone.
+    pub incrementals: Vec<Option<VerifyReport>>,
+}
+
+/// An incremental archive that has been read, and what remains of its state.
+struct ReadLayer {
+    verified: VerifiedArchive,
+    layer: Layer,
+    elapsed: Elapsed,
+}
+
+/// Verifies a full archive and up to [`LAYERS_MAX`](crate::state::layers::LAYERS_MAX) incremental ones on it. If the full one is
+/// not good, there are no reports on the others.
+///
+/// # Errors
+/// The run was interrupted, or the full archive must be verified alone to tell what is wrong.
+pub fn verify_stack(
+    full: &NamedArchive,
+    incrementals: &[NamedArchive],
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<StackReport> {
+    let job = Job::verify(options, progress);
+    let archives: Vec<&NamedArchive> = incrementals.iter().chain([full]).collect();
+    job.announce(&archives);
+    let count = u32::try_from(incrementals.len()).unwrap_or(u32::MAX);
+    let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?.below(count);
+    let mut layers = Vec::new();
+    for (archive, number) in incrementals.iter().zip(0..) {
+        layers.push(unless_interrupted(read_layer(archive, number, full, &mut accounts, &job))?);
+    }
+    let stopwatch = Stopwatch::start();
+    accounts.everything_so_far_is_newer(options.threads)?;
+    let size_limit = SizeLimit::new(options.check.max_bytes);
+    let read = VerifiedArchive::read(full, false, None, &accounts, &SeenSlots::default(), &size_limit, &job)?;
+    accounts.stakes.lacks_rent_epochs = read.is_of_firedancer;
+    let base = read.copy_below();
+    let mut report = judge(vec![read], &accounts, &job)?;
+    report.elapsed = stopwatch.elapsed();
+    let is_sound = report.ok && (report.was_made(Check::State) || !job.reads_records());
+    let mut judge_one = |read: Option<ReadLayer>| match read.filter(|_| is_sound) {
+        Some(read) => unless_interrupted(judge_layer(read, base.copy_below(), &accounts, &report, &job)),
+        None => Ok(None),
+    };
+    let incrementals = layers.into_iter().map(&mut judge_one).collect::<Result<_>>()?;
+    Ok(StackReport { full: report, incrementals })
+}
+
+/// Takes any other error for nothing: the archive is going to be verified with the full one alone, and the error told then.
+fn unless_interrupted<T>(result: Result<Option<T>>) -> Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::Interrupted => Ok(None),
+        result => result,
+    }
+}
+
+/// Reads an incremental archive. `None` if there is no memory for what would be kept of it.
+fn read_layer(
+    archive: &NamedArchive,
+    number: u32,
+    full: &NamedArchive,
+    below: &mut Accounts,
+    job: &Job<'_>,
+) -> Result<Option<ReadLayer>> {
+    check_pair((&full.path, full.name.as_ref()), (&archive.path, archive.name.as_ref()))?;
+    let stopwatch = Stopwatch::start();
+    let check = &job.options.check;
+    let storages_bytes = archives_bytes(&[archive])?;
+    let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
+    let read = |distrusted: Option<&Error>| {
+        let accounts = below.above(check.memory_bytes, &check.spill_dir(None), room_bytes, records)?;
+        let size_limit = SizeLimit::new(check.max_bytes);
+        VerifiedArchive::read(archive, false, distrusted, &accounts, &SeenSlots::default(), &size_limit, job)
+            .map(|verified| (accounts, verified))
+    };
+    // The tar stream counts, the index is only a hint: read again without it.
+    let read = match read(None) {
+        Err(ReadError::Index(error)) => read(Some(&error)),
+        read => read,
+    };
+    let (mut accounts, verified) = read?;
+    // As much is kept of the first one as of any pair.
+    if number > 0 && !below.reserve(kept_bytes(&verified, &accounts)) {
+        return Ok(None);
+    }
+    accounts.stakes.lacks_rent_epochs = verified.is_of_firedancer;
+    let mut counted = StateCounts::default();
+    if job.reads_records() {
+        let note = |sorted: &[_]| below.note_layer(number, sorted);
+        counted = settle(&accounts, job.options.threads, job.progress, &note, &mut |task, wanted| {
+            job.progress.stage("Subtracting", None);
+            verified.read_again(&accounts, task, Some(wanted), job)
+        })?;
+    }
+    Ok(Some(ReadLayer { verified, layer: accounts.into_layer(number, counted), elapsed: stopwatch.elapsed() }))
+}
+
+fn kept_bytes(verified: &VerifiedArchive, accounts: &Accounts) -> u64 {
+    let delegations = verified.bank().map_or(0, |bank| bank.stakes.delegations.len());
+    let kept = [
+        (delegations, DELEGATION_BYTES),
+        (accounts.stakes.count(), STAKED_BYTES),
+        (verified.storages().len(), STORAGE_BYTES),
+    ];
+    kept.into_iter().map(|(count, bytes)| (count as u64).saturating_mul(bytes)).fold(0, u64::saturating_add)
+}
+
+/// Judges an incremental archive and the full one, on which there is a report. `None` if they must be verified alone.
+fn judge_layer(
+    read: ReadLayer,
+    base: VerifiedArchive,
+    accounts: &Accounts,
+    full: &VerifyReport,
+    job: &Job<'_>,
+) -> Result<Option<VerifyReport>> {
+    let ReadLayer { verified, layer, elapsed } = read;
+    let oldest = verified.storages().iter().map(|(slot, _)| slot).min();
+    let is_newer = oldest > base.storages().iter().map(|(slot, _)| slot).max();
+    if !is_newer || !accounts.stakes.has_room_for(&layer.stakes) {
+        return Ok(None);
+    }
+    let stopwatch = Stopwatch::start();
+    let read = vec![verified, base];
+    let newest = judge_together(&read, job)?;
+    if let Some(why) = job.options.why_not_state() {
+        newest.findings.skip(Check::State, why);
+    }
+    let (mut counted, mut sums) = (StateCounts::default(), Sums::default());
+    if job.reads_records() {
+        let of_full =
+            StateCounts { accounts: full.counts.accounts, superseded: full.counts.superseded, has_duplicates: false };
+        counted = accounts.counts_below(&of_full, &layer);
+        let state: State<'_> = accounts.state_below(&layer);
+        judge_settled(&state, &counted, newest.bank(), &newest.findings)?;
+        sums = state.sums;
+    }
+    let spilled_bytes = accounts.spilled_bytes().saturating_add(layer.spilled_bytes);
+    let mut report = report_on(read, &counted, &sums, spilled_bytes, job);
+    let judging = stopwatch.elapsed();
+    report.elapsed =
+        Elapsed { wall: elapsed.wall.saturating_add(judging.wall), cpu: elapsed.cpu.saturating_add(judging.cpu) };
+    Ok(Some(report))
+}
