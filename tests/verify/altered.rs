@@ -72,6 +72,23 @@ pub fn corpus() -> Vec<Altered> {
     corpus.all
 }
 
+/// Incremental archives on [`FULL`], altered in all ways that do not depend on which archive it is.
+pub fn incrementals() -> Vec<(String, Vec<u8>)> {
+    let mut corpus = Corpus { tar: Tar::read(INCREMENTAL), all: Vec::new() };
+    frames(&mut corpus);
+    ends(&mut corpus);
+    documents(&mut corpus);
+    leaders_and_stakes(&mut corpus);
+    records_of_a_storage(&mut corpus);
+    let altered = corpus.all.into_iter().map(|altered| (altered.what, altered.full.1));
+    let mut of_pairs = Corpus { tar: Tar::read(FULL), all: Vec::new() };
+    pairs(&mut of_pairs);
+    let of_pairs = of_pairs.all.into_iter().filter_map(|altered| Some((altered.what, altered.incremental?)));
+    altered
+        .chain(of_pairs.filter(|(_, (name, _))| name == INCREMENTAL).map(|(what, (_, bytes))| (what, bytes)))
+        .collect()
+}
+
 fn frames(corpus: &mut Corpus) {
     let tar = corpus.tar.write();
     let skippable = |content: &[u8]| slotpress_format::archive::zstd_frame::skippable_frame(3, content).expect("small");
@@ -531,9 +548,13 @@ fn documents(corpus: &mut Corpus) {
         let at = content.len() - 1000;
         content[at] ^= 4;
     });
-    let capitalization = 1101927935518954u64.to_le_bytes();
+    // Of the full archive, and of the incremental one.
+    let capitalizations = [1101927935518954u64, 1102994308621166].map(u64::to_le_bytes);
     corpus.document("bank file: another capitalization", is_bank_file, |content| {
-        let at = content.windows(8).position(|bytes| bytes == capitalization).expect("the capitalization");
+        let at = content
+            .windows(8)
+            .position(|bytes| capitalizations.iter().any(|one| bytes == one))
+            .expect("the capitalization");
         content[at] ^= 1;
     });
     corpus.document("bank file: empty", is_bank_file, |content| content.clear());

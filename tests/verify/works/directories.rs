@@ -1,10 +1,24 @@
 //! A directory of archives.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress::catalog::{Archive, ArchiveBase, Catalog};
+use slotpress::rules::SnapshotClient;
+use slotpress::source::Source;
+use slotpress::{
+    ArchiveName, CheckMode, CheckOptions, ErrorKind, NamedArchive, NoProgress, Result, VerifyOptions, VerifyReport,
+    verify, verify_catalog,
+};
 
 use crate::common::listed::objects;
 use crate::common::served::two_archives;
 use crate::common::*;
+use crate::verify::altered::{corpus, incrementals};
+use crate::verify::fixtures::{FULL, INCREMENTAL};
 
 /// All archives of a directory, one line each.
 #[test]
@@ -66,4 +80,204 @@ fn a_good_archive_is_not_blamed_for_its_full_one() {
         let (_, [said, _]) = verify(&[]);
         assert!(said.contains(&format!("FAILED  {}", path.display())), "{said}");
     }
+}
+
+/// Archives in directories of their own, since many have one name.
+struct Directory(tempfile::TempDir, Vec<Archive>);
+
+impl Directory {
+    fn new() -> Self {
+        Self(temp_dir(), Vec::new())
+    }
+
+    fn add(&mut self, name: &str, bytes: &[u8]) {
+        let dir = self.0.path().join(self.1.len().to_string());
+        fs::create_dir(&dir).expect("made");
+        fs::write(dir.join(name), bytes).expect("written");
+        let name = ArchiveName::parse(name).expect("a name");
+        self.1.push(Archive::of_server(name, dir.to_str().expect("text"), bytes.len() as u64));
+    }
+
+    /// The verdict on each archive but for what each takes, and whether its full archive was good.
+    fn verify(&self, options: &VerifyOptions) -> Vec<(PathBuf, String)> {
+        let catalog = Catalog::with_copies(self.1.clone());
+        let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));
+        let mut verdicts = Vec::new();
+        verify_catalog(&catalog, &open, options, &NoProgress, &mut |verdict| {
+            let base = match verdict.base {
+                ArchiveBase::Good(full) => full.path().display().to_string(),
+                ArchiveBase::Damaged(name) => format!("damaged: {name}"),
+                other => format!("{other:?}"),
+            };
+            verdicts.push((verdict.archive.path(), format!("{base}: {}", told(&verdict.report))));
+        })
+        .expect("verified");
+        verdicts
+    }
+
+    /// The same of each archive with its full one alone: one archive after another, as they are in the catalog.
+    fn verify_alone(&self, options: &VerifyOptions) -> Vec<(PathBuf, String)> {
+        let catalog = Catalog::with_copies(self.1.clone());
+        let mut good: Vec<PathBuf> = Vec::new();
+        let mut damaged: Vec<String> = Vec::new();
+        let one = |archive: &Archive| {
+            let named = NamedArchive::from_path(archive.path());
+            let verify = |full: &NamedArchive, incremental| verify(full, incremental, options, &NoProgress);
+            let frames = || {
+                let check = options.check.clone().mode(CheckMode::Frames);
+                verify_with(&named, &options.clone().check(check))
+            };
+            match archive.name.base_slot {
+                None => {
+                    let report = verify(&named, None);
+                    let is_damaged =
+                        report.as_ref().map_or_else(|error| error.kind() == ErrorKind::Damaged, |it| !it.ok);
+                    match is_damaged {
+                        true => damaged.push(archive.name.to_string()),
+                        false => good.push(archive.path()),
+                    }
+                    format!("Itself: {}", told(&report))
+                }
+                Some(_) => match (good.first(), damaged.first()) {
+                    (Some(full), _) => {
+                        let report = verify(&NamedArchive::from_path(full), Some(&named));
+                        format!("{}: {}", full.display(), told(&report))
+                    }
+                    (None, Some(name)) => format!("damaged: {name}: {}", told(&frames())),
+                    (None, None) => format!("Missing: {}", told(&frames())),
+                },
+            }
+        };
+        let verdicts: Vec<String> = catalog.archives().iter().map(one).collect();
+        catalog.archives().iter().map(Archive::path).zip(verdicts).collect()
+    }
+}
+
+fn verify_with(named: &NamedArchive, options: &VerifyOptions) -> Result<VerifyReport> {
+    verify(named, None, options, &NoProgress)
+}
+
+/// A report in words, but for how long it took.
+fn told(report: &Result<VerifyReport>) -> String {
+    match report {
+        Err(error) => format!("{:?}: {error}", error.kind()),
+        Ok(report) => {
+            let mut value = serde_json::to_value(report).expect("JSON");
+            let fields = value.as_object_mut().expect("an object");
+            fields.retain(|name, _| !["elapsed_seconds", "cpu_seconds", "spilled_bytes"].contains(&name.as_str()));
+            format!("{value:#}")
+        }
+    }
+}
+
+fn assert_same(directory: &Directory, options: &VerifyOptions, what: &str) {
+    let (together, alone) = (directory.verify(options), directory.verify_alone(options));
+    assert_eq!(together.len(), alone.len());
+    for ((path, together), (_, alone)) in together.iter().zip(&alone) {
+        assert!(together == alone, "{what}, {}:\n{together}\n\nalone:\n{alone}", path.display());
+    }
+}
+
+/// All ways of verifying of which a verdict may depend.
+fn ways() -> [(&'static str, VerifyOptions); 5] {
+    let of_clients = |clients: &[SnapshotClient]| VerifyOptions::default().clients(clients);
+    let state = VerifyOptions::default().threads(2);
+    [
+        ("the state", state.clone()),
+        ("frames", state.clone().check(CheckOptions::default().mode(CheckMode::Frames))),
+        ("quick", state.is_quick(true)),
+        ("for Agave 4.4", of_clients(&[SnapshotClient::Agave44])),
+        ("for Firedancer", of_clients(&[SnapshotClient::Firedancer])),
+    ]
+}
+
+/// Many incremental archives, altered in every way, on one full archive that is read once: the verdict on each is that on the
+/// two alone, finding for finding.
+#[test]
+fn a_verdict_is_that_on_the_archive_alone() {
+    let full = fs::read(fixture(FULL)).expect("the fixture");
+    let altered = incrementals();
+    for (nth, some) in altered.chunks(40).enumerate() {
+        let mut directory = Directory::new();
+        directory.add(FULL, &full);
+        some.iter().for_each(|(_, bytes)| directory.add(INCREMENTAL, bytes));
+        let (first, last) = (&some[0].0, &some[some.len() - 1].0);
+        for (way, options) in ways().iter().take(if nth % 3 == 0 { 5 } else { 1 }) {
+            assert_same(&directory, options, &format!("{way}, {first} to {last}"));
+        }
+    }
+}
+
+/// Full archives, altered in every way, below incremental ones of which one is damaged, and with a good copy or without.
+#[test]
+fn a_damaged_full_archive_is_told_as_alone() {
+    let [full, incremental] = [FULL, INCREMENTAL].map(|name| fs::read(fixture(name)).expect("the fixture"));
+    let mut flipped = incremental.clone();
+    flipped[incremental.len() / 2] ^= 1;
+    let of_one_name =
+        |altered: &crate::verify::altered::Altered| altered.incremental.is_none() && altered.full.0 == FULL;
+    for (nth, altered) in corpus().into_iter().filter(of_one_name).step_by(2).enumerate() {
+        let mut directory = Directory::new();
+        directory.add(FULL, &altered.full.1);
+        if nth % 4 == 0 {
+            directory.add(FULL, &full);
+        }
+        [&incremental, &flipped].into_iter().for_each(|bytes| directory.add(INCREMENTAL, bytes));
+        let ways = ways();
+        let (way, options) = &ways[[0, 0, 3, 0, 4, 1, 0, 2][nth % 8]];
+        assert_same(&directory, options, &format!("{way}, {}", altered.what));
+    }
+}
+
+/// A file that counts the bytes that are read of it.
+#[derive(Debug)]
+struct Counted(PathBuf, Vec<u8>, AtomicU64);
+
+impl Source for Counted {
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        Some(self.1.len() as u64)
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> std::io::Result<usize> {
+        let rest = self.1.get(offset_bytes as usize..).unwrap_or_default();
+        let count = rest.len().min(to.len());
+        to[..count].copy_from_slice(&rest[..count]);
+        self.2.fetch_add(count as u64, Relaxed);
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_full_archive_is_read_once_for_all_on_it() {
+    let [full, incremental] = [FULL, INCREMENTAL].map(|name| fs::read(fixture(name)).expect("the fixture"));
+    let mut damaged = crate::verify::fixtures::Tar::read(INCREMENTAL);
+    let at = damaged.storages()[2];
+    damaged.members[at].content[48] ^= 1;
+    let damaged = crate::verify::fixtures::zstd(&damaged.write());
+    let read_bytes = |incrementals: &[&[u8]]| {
+        let mut directory = Directory::new();
+        directory.add(FULL, &full);
+        incrementals.iter().for_each(|bytes| directory.add(INCREMENTAL, bytes));
+        let counted = Arc::new(Counted(directory.1[0].path(), full.clone(), AtomicU64::new(0)));
+        let open = |archive: &Archive, _| match archive.is_full() {
+            true => Ok(NamedArchive::from_source(counted.clone(), Some(archive.name.clone()))),
+            false => Ok(NamedArchive::from_path(archive.path())),
+        };
+        let catalog = Catalog::with_copies(directory.1.clone());
+        let options = VerifyOptions::default();
+        let mut checked = 0;
+        verify_catalog(&catalog, &open, &options, &NoProgress, &mut |verdict| {
+            let report = verdict.report.as_ref().expect("verified");
+            checked += usize::from(report.was_made(slotpress::rules::Check::State));
+        })
+        .expect("verified");
+        assert_eq!(checked, 1 + incrementals.len());
+        counted.2.load(Relaxed)
+    };
+    let once = read_bytes(&[]);
+    assert_eq!(read_bytes(&[&incremental, &incremental, &incremental, &damaged]), once);
 }
