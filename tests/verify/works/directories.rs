@@ -251,6 +251,57 @@ impl Source for Counted {
     }
 }
 
+/// What a server sends once, and the number of those that are open.
+#[derive(Debug)]
+struct Sent(Counted, Arc<AtomicU64>);
+
+impl Source for Sent {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.0.length_bytes()
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> std::io::Result<usize> {
+        self.0.read_at(to, offset_bytes)
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A server ends a connection that stands still for long.
+#[test]
+fn streams_do_not_wait_for_each_other() {
+    let mut directory = Directory::new();
+    let incremental = fs::read(fixture(INCREMENTAL)).expect("the fixture");
+    directory.add(FULL, &fs::read(fixture(FULL)).expect("the fixture"));
+    (0..3).for_each(|_| directory.add(INCREMENTAL, &incremental));
+    let (open_streams, most) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
+    let open = |archive: &Archive, _| {
+        most.fetch_max(open_streams.fetch_add(1, Relaxed) + 1, Relaxed);
+        let counted = Counted(archive.path(), fs::read(archive.path()).expect("read"), AtomicU64::new(0));
+        let source = Arc::new(Sent(counted, open_streams.clone()));
+        Ok(NamedArchive::from_source(source, Some(archive.name.clone())))
+    };
+    let options = VerifyOptions::default().check(CheckOptions::default().mode(CheckMode::Frames));
+    let catalog = Catalog::with_copies(directory.1.clone());
+    let verdict = verify_catalog(&catalog, &open, &options, &NoProgress, &mut |verdict| {
+        assert!(verdict.report.as_ref().is_ok_and(|report| report.ok), "{:?}", verdict.report);
+    });
+    verdict.and_then(|verdict| verdict.require_ok("there")).expect("all are good");
+    assert_eq!((most.load(Relaxed), open_streams.load(Relaxed)), (2, 0), "as many as are verified together");
+}
+
 #[test]
 fn a_full_archive_is_read_once_for_all_on_it() {
     let [full, incremental] = [FULL, INCREMENTAL].map(|name| fs::read(fixture(name)).expect("the fixture"));

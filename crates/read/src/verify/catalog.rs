@@ -169,16 +169,20 @@ fn verify_together(
     progress: &dyn Progress,
 ) -> Result<Vec<(PathBuf, VerifyReport)>> {
     let open = |archive: &Archive| open(archive, options.check.mode);
-    let opened = incrementals.iter().filter_map(|archive| Some((archive.path(), open(archive).ok()?)));
-    let (paths, opened): (Vec<_>, Vec<_>) = opened.unzip();
-    let verified = open(full).and_then(|full| verify_stack(&full, &opened, options, progress));
-    match verified {
-        Ok(StackReport { full: report, incrementals }) => {
-            let others = paths.into_iter().zip(incrementals).filter_map(|(path, report)| Some((path, report?)));
-            Ok(others.chain([(full.path(), report)]).collect())
+    let verified = open(full).and_then(|named| {
+        // A server that sends each once would wait while the others are read, and give up.
+        if named.source.as_ref().is_some_and(|source| source.is_stream()) {
+            return Ok(Vec::new());
         }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
-        Err(_) => Ok(Vec::new()),
+        let opened = incrementals.iter().filter_map(|archive| Some((archive.path(), open(archive).ok()?)));
+        let (paths, opened): (Vec<_>, Vec<_>) = opened.unzip();
+        let StackReport { full: report, incrementals } = verify_stack(&named, &opened, options, progress)?;
+        let others = paths.into_iter().zip(incrementals).filter_map(|(path, report)| Some((path, report?)));
+        Ok(others.chain([(full.path(), report)]).collect())
+    });
+    match verified {
+        Err(error) if error.kind() != ErrorKind::Interrupted => Ok(Vec::new()),
+        verified => verified,
     }
 }
 
