@@ -1,0 +1,96 @@
+//! What an export reports: its manifest, and where that is.
+
+use serde::Serialize;
+use slotpress_base::{Elapsed, text};
+use slotpress_format::{Hash, Root};
+
+use super::filter::Filter;
+use super::parts::ExportedFile;
+use super::table::Table;
+use super::{AddressForm, DataPart, Format};
+
+/// Content of a manifest: which state was exported, how, and into which files.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// Version of slotpress that made the export.
+    pub version: &'static str,
+    /// Version of the columns.
+    pub schema_version: u32,
+    /// Slot of the state.
+    pub slot: u64,
+    /// Epoch of that slot.
+    pub epoch: u64,
+    /// Number of blocks since genesis.
+    pub block_height: u64,
+    /// Bank hash.
+    pub bank_hash: Hash,
+    /// Snapshot hash.
+    pub hash: Hash,
+    /// Sum of the lamports of all accounts.
+    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    pub capitalization: u64,
+    /// `checked` or `not checked`.
+    pub state: &'static str,
+    /// Number of accounts in the state, exported or not.
+    pub accounts: u64,
+    /// Snapshot hash that the operator expected.
+    pub expected_hash: Option<Hash>,
+    /// Slot that the operator expected.
+    pub expected_slot: Option<u64>,
+    /// Archives or ledger that were read, newest first.
+    pub archives: Vec<SourceFields>,
+    /// Filters of the export.
+    pub filter: Filter,
+    /// Exported part of each account's data.
+    pub data: DataPart,
+    /// Format of the files.
+    pub format: Format,
+    /// Form of addresses.
+    pub addresses: AddressForm,
+    /// Number of accounts of token programs that cannot be parsed. They are only in the table of
+    /// accounts.
+    pub unparsed_token_accounts: u64,
+    /// Number of token accounts with an extension that is cut off.
+    pub cut_off_extensions: u64,
+    /// The tables.
+    pub tables: Vec<TableFields>,
+}
+
+/// An archive or ledger that was read.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SourceFields {
+    /// File name.
+    pub name: String,
+    /// Root of its frame hashes, which stands for all its bytes; `None` if it has none.
+    pub root: Option<Root>,
+}
+
+/// A table that was written.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TableFields {
+    /// The table.
+    pub table: Table,
+    /// Number of rows in all files.
+    pub rows: u64,
+    /// Size of all files.
+    pub bytes: u64,
+    /// The files; empty for a stream.
+    pub files: Vec<ExportedFile>,
+}
+
+/// Result of [`export`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ExportReport {
+    /// Path or URL of the manifest; `None` for a stream.
+    pub manifest: Option<String>,
+    /// Content of the manifest.
+    #[serde(flatten)]
+    pub facts: Manifest,
+    /// Time and CPU time.
+    #[serde(flatten)]
+    pub elapsed: Elapsed,
+}
