@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
-use slotpress_base::{CancelToken, Error, Progress, ProgressEvent, Result};
+use slotpress_base::threads::guarded;
+use slotpress_base::{CancelToken, Error, Progress, ProgressEvent, Result, panic_point};
 use slotpress_net::Client;
 
 use super::PublishOptions;
@@ -49,12 +50,16 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let run = Run { options, pins, client, genesis, progress: &over.with(&told), messages: send };
     let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(|target| TargetWorker::new(&run, target)).collect();
     std::thread::scope(|scope| {
-        let failed = |event| drop(run.messages.send(Message::Event(event)));
-        let result = Hooks::start(scope, options, progress, failed).and_then(|hooks| {
-            let teller = Teller::new(options, progress, on_event, hooks)?;
+        let result = guarded(|| {
+            let teller = Teller::new(options, progress, on_event, Hooks::start(scope, options, progress)?)?;
             let (workers, state) = (Workers::new(scope, &run, &targets), State::new(options, Instant::now()));
-            Publisher { run: &run, messages, teller, workers, state, eye: Eye::default() }.run()
+            let mut publisher = Publisher { run: &run, messages, teller, workers, state, eye: Eye::default() };
+            let ended = publisher.run();
+            over.cancel();
+            let heard = publisher.hear_last();
+            ended.and(heard).and_then(|()| publisher.result())
         });
+        // Also after a panic: other threads wait for what this one would have told them.
         over.cancel();
         result
     })
@@ -70,6 +75,7 @@ struct Publisher<'s, 'e> {
 }
 
 impl Publisher<'_, '_> {
+    /// Works until the user interrupts, or with `--once` until all is done.
     fn run(&mut self) -> Result<()> {
         self.teller.begin();
         while !self.run.progress.is_interrupted() {
@@ -79,12 +85,7 @@ impl Publisher<'_, '_> {
                 self.go_on(worked)?;
             }
             if self.state.is_over() {
-                // Handle results that other threads have sent meanwhile.
-                while let Ok(message) = self.messages.try_recv() {
-                    self.hear_and_go_on(message)?;
-                }
-                let left_out = self.state.check_left_out();
-                return self.teller.gravest().map_or(left_out, Err);
+                return Ok(());
             }
             self.teller.see(&self.state, self.run.pins.free_bytes());
             let start = Instant::now();
@@ -97,6 +98,25 @@ impl Publisher<'_, '_> {
         }
         self.teller.tell(Event::Stopping);
         if self.run.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Waits for all threads, and hears what they have sent since.
+    fn hear_last(&mut self) -> Result<()> {
+        self.workers.end();
+        while let Ok(message) = self.messages.try_recv() {
+            self.hear_and_go_on(message)?;
+        }
+        self.teller.end();
+        Ok(())
+    }
+
+    /// What a run with `--once` that is over ends with.
+    fn result(&mut self) -> Result<()> {
+        match self.teller.gravest() {
+            _ if !self.run.options.is_once => Ok(()),
+            None => self.state.check_left_out(),
+            Some(gravest) => Err(gravest),
+        }
     }
 
     fn go_on(&mut self, worked: Result<()>) -> Result<()> {
@@ -176,13 +196,14 @@ impl Publisher<'_, '_> {
             Action::Refuse { name, was, error } => {
                 has_changed = self.state.pinned().iter().any(|pinned| pinned.name == *name);
                 let kept = has_changed.then(|| pins.quarantine(name)).transpose();
+                let failed = kept.as_ref().err().cloned();
+                let kept = kept.ok().flatten();
+                self.teller.tell(Event::Refused { name: name.clone(), error: error.clone(), kept });
                 journal.change(|entries| was.map(|was| entries.refuse(name, was)))?;
-                if let Err(error) = &kept {
+                if let Some(error) = failed {
                     progress.warn(&error.to_string());
                     pins.unpin(name)?;
                 }
-                let kept = kept.ok().flatten();
-                self.teller.tell(Event::Refused { name: name.clone(), error: error.clone(), kept });
             }
             Action::Forget(name) => {
                 journal.change(|entries| entries.forget(name))?;
@@ -198,6 +219,7 @@ impl Publisher<'_, '_> {
     }
 
     fn hear(&mut self, message: Message) -> Result<()> {
+        panic_point("planning");
         self.state.set_time(Instant::now());
         let actions = match message {
             Message::Event(event) => vec![Action::Tell(event)],

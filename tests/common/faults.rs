@@ -10,8 +10,18 @@ use crate::common::*;
 /// says, where it has come by so often. It ends, with an error, exit code 1, and no word of the standard library's.
 #[cfg(debug_assertions)]
 pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments);
+    command_panics_at(&command, place, number, stdin)
+}
+
+/// The same of a command with variables of its own.
+#[cfg(debug_assertions)]
+pub fn command_panics_at(of: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+    let arguments: Vec<_> = of.get_args().collect();
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "60"]).arg(slotpress_path()).args(arguments);
+    command.args(["--signal=KILL", "60"]).arg(of.get_program()).args(&arguments);
+    command.envs(of.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("FAULTS_PANIC_AT", format!("{place}:{number}")).env_remove("RUST_BACKTRACE");
     command.stdin(stdin.map_or(Stdio::null(), |path| fs::File::open(path).expect("opened").into()));
     let output = command.output().expect("runs");

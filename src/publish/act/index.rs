@@ -287,10 +287,11 @@ impl IndexedStore {
             .with_hint("let one program write there; look at the store's own log"))
     }
 
-    pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<()> {
+    /// Deletes an archive; returns false if it is in the index again.
+    pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
-            Some(archive) if !index.has(&archive) => self.store.delete(name, progress),
-            _ => Ok(()),
+            Some(archive) if !index.has(&archive) => self.store.delete(name, progress).map(|()| true),
+            _ => Ok(false),
         }
     }
 }

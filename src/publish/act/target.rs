@@ -1,5 +1,6 @@
 //! Publishes to one target, on a thread of its own, so that a slow or failing target does not delay others.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
@@ -194,18 +195,25 @@ impl<'a> TargetWorker<'a> {
     fn delete_pending(&self, there: &IndexedStore, index: &Index) -> Result<()> {
         let target = self.target.to_string();
         let pending = self.run.pins.journal.read(|entries| entries.targets.get(&target).cloned()).unwrap_or_default();
-        let (mut names, mut failed) = (Vec::new(), None);
-        for name in pending.pending_deletes {
-            match there.delete(index, &name, self.run.progress) {
-                Ok(()) => names.push(name),
-                Err(error) => failed = Some(error),
+        let (mut names, mut left, mut failed) = (Vec::new(), BTreeSet::new(), None);
+        for name in &pending.pending_deletes {
+            match there.delete(index, name, self.run.progress) {
+                Ok(true) => names.push(name.clone()),
+                Ok(false) => {}
+                Err(error) => {
+                    left.insert(name.clone());
+                    failed = Some(error);
+                }
             }
         }
+        // Only the thread of this target changes them.
+        if left != pending.pending_deletes {
+            self.run
+                .pins
+                .journal
+                .change(|entries| entries.targets.entry(target.clone()).or_default().pending_deletes = left)?;
+        }
         if !names.is_empty() {
-            self.run.pins.journal.change(|entries| {
-                let pending = entries.targets.entry(target.clone()).or_default();
-                pending.pending_deletes.retain(|name| !names.contains(name));
-            })?;
             self.tell(Event::Pruned { target, names });
         }
         // The archive is published; deletions that failed are repeated another time.

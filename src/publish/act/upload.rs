@@ -231,12 +231,13 @@ impl Uploader<'_> {
     fn begin_or_resume(&self, ready: &Ready) -> Result<Sent> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
         if let Some(begun) = self.run.pins.journal.upload(&self.store.shown(&name))? {
-            if begun.of != archive.etag() {
-                self.store.abort(&name, &begun.state, self.run.progress)?;
-            } else if let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)? {
+            let is_of_it = begun.of == archive.etag();
+            let resume = || self.store.resume(&name, &begun.state, archive.size_bytes);
+            if let Some(upload) = is_of_it.then(resume).transpose()?.flatten() {
                 let at = upload.resumed_bytes();
                 return Ok((upload, at));
             }
+            self.store.abort(&name, &begun.state, self.run.progress)?;
         }
         let root = archive.hashes.map(|hashes| hashes.root);
         Ok((self.begin(&archive.name, root, ready.state, archive.size_bytes)?, 0))

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::Scope;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use slotpress_base::threads::{guarded, spawn};
@@ -46,16 +46,24 @@ pub struct Workers<'s, 'e> {
     targets: &'e [TargetWorker<'e>],
     making: Option<Arc<Making>>,
     rebasing: Option<(ArchiveName, CancelToken)>,
+    threads: Vec<ScopedJoinHandle<'s, ()>>,
 }
 
 impl<'s, 'e> Workers<'s, 'e> {
     pub fn new(scope: &'s Scope<'s, 'e>, run: &'e Run<'e>, targets: &'e [TargetWorker<'e>]) -> Self {
-        Self { scope, run, targets, making: None, rebasing: None }
+        Self { scope, run, targets, making: None, rebasing: None, threads: Vec::new() }
     }
 
-    fn start(&self, work: impl FnOnce() -> Message + Send + 's) -> Result<()> {
+    fn start(&mut self, work: impl FnOnce() -> Message + Send + 's) -> Result<()> {
         let messages = &self.run.messages;
-        spawn(self.scope, move || drop(messages.send(work()))).map(drop)
+        self.threads.retain(|thread| !thread.is_finished());
+        self.threads.push(spawn(self.scope, move || drop(messages.send(work())))?);
+        Ok(())
+    }
+
+    /// Waits for all threads: none is left when a run with `--once` is over, and interrupted ones end soon.
+    pub fn end(&mut self) {
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
     pub fn prepare(&mut self, source: &ArchiveName, base: Option<&ArchiveName>, making: Making) -> Result<()> {
@@ -90,7 +98,7 @@ impl<'s, 'e> Workers<'s, 'e> {
         }
     }
 
-    pub fn order(&self, at: usize, order: Order, contents: TargetContents) -> Result<()> {
+    pub fn order(&mut self, at: usize, order: Order, contents: TargetContents) -> Result<()> {
         let Some(target) = self.targets.get(at) else { return Ok(()) };
         let making = self.making.clone();
         self.start(move || {

@@ -139,11 +139,21 @@ impl State<'_> {
         later.collect()
     }
 
-    /// The newest archive of a kind that a target will still want after everything ready is published.
+    /// True if an archive may be prepared: full ones always, incremental ones by turns. One that failed keeps its turn.
+    fn has_turn(&self, key: &Key) -> bool {
+        let is_due = || match self.options.is_once {
+            true => !self.has_begun_incremental,
+            false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
+        };
+        key.0.is_none() || self.failing.contains_key(key) || is_due()
+    }
+
+    /// The newest archive of a kind that has its turn, and that a target will still want after everything ready is published.
     fn newest_wanted(&self, is_full: bool, also_waiting: bool) -> Option<&Archive> {
         let later = self.later();
         let is_wanted = |key: &Key, archive: &Archive| {
             archive.is_full() == is_full
+                && self.has_turn(key)
                 && (also_waiting || !self.is_waiting(key))
                 && later.iter().any(|it| it.wants(&archive.name))
         };
@@ -156,11 +166,7 @@ impl State<'_> {
     }
 
     fn next_incremental(&self) -> Option<&Archive> {
-        let is_its_turn = match self.options.is_once {
-            true => !self.has_begun_incremental,
-            false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
-        };
-        if is_its_turn { self.newest_wanted(false, false) } else { None }
+        self.newest_wanted(false, false)
     }
 
     /// States for `kept/` that some target lacks there. To be published, the bracket of a slot must be complete; to be
@@ -197,9 +203,8 @@ impl State<'_> {
         let (later, no_room) = (self.later(), self.pins().no_room);
         self.candidates().into_iter().any(|(key, archive)| {
             let is_tried = self.failing.get(&key).is_some_and(|retry| !retry.is_given_up(true));
-            let has_turn = archive.is_full() || !self.has_begun_incremental;
             let has_room = !no_room.contains(&archive.name);
-            is_tried && has_turn && has_room && later.iter().any(|it| it.wants(&archive.name))
+            is_tried && has_room && later.iter().any(|it| it.wants(&archive.name))
         })
     }
 
@@ -212,13 +217,12 @@ impl State<'_> {
             let bases = [of_next, self.later().iter().filter_map(ArchiveSet::newest_full).max()];
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
-        let incremental = match preparing.is_some() || next_full.is_some() {
-            // Do not pin it yet: it would be old when its turn comes.
-            true => None,
-            false => self.next_incremental(),
-        };
+        let mut wanted = vec![self.newest_wanted(true, true), next_full];
+        // An incremental one would be old when its turn comes after another.
+        if preparing.is_none() && next_full.is_none() {
+            wanted.extend([self.newest_wanted(false, true), self.next_incremental()]);
+        }
         // An archive that waits is tried again, and stays pinned until then.
-        let wanted = [self.newest_wanted(true, true), next_full, incremental];
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
         // A pin may go once the archive is ready, but only if its bracket is complete: else the ready file may be
         // dropped.

@@ -150,6 +150,27 @@ fn a_run_that_ends_by_itself_makes_all_its_attempts() {
 }
 
 #[test]
+fn an_incremental_one_that_failed_is_tried_again_when_it_is_said() {
+    let begun = Duration::ZERO;
+    let mut now = State::new(leak(options()), Instant::now());
+    now.targets = vec![published(&[full(1)])];
+    let there = archives(&[on(1, 5)]);
+    let mut facts = Facts { seen: there.clone(), pinned: there.clone(), ..Facts::none(Instant::now()) };
+    for attempt in 1..=5 {
+        let actions = now.plan(facts.clone());
+        let is_its = |action: &&Action| matches!(action, Action::Prepare { source, .. } if *source == on(1, 5));
+        now.begun(actions.iter().find(is_its).unwrap_or_else(|| panic!("attempt {attempt}: {actions:?}")));
+        facts.since_incremental = Some(begun);
+        now.see(facts.clone());
+        let told = now.prepared(&on(1, 5), Err(Error::failed("a full disk")), there.first().map(Identity::from), begun);
+        let [Action::Tell(Event::Failed { retry: Some(retry), .. })] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
+        assert!(!now.plan(facts.clone()).iter().any(|action| is_its(&action)), "attempt {attempt}: not yet");
+        facts.now += *retry;
+    }
+}
+
+#[test]
 fn a_target_that_lags_gets_the_newest_alone() {
     let mut now = situation(&[full(9)], vec![published(&[full(9), on(9, 20)]), published(&[])]);
     now.facts.ready = ready(&[full(5), full(9), on(9, 12), on(9, 20)]);

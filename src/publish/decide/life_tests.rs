@@ -89,6 +89,8 @@ struct World<'a> {
     targets: Vec<There>,
     preparing: Option<(ArchiveName, Option<ArchiveName>, ArchiveName)>,
     rebasing: Option<(ArchiveName, bool)>,
+    /// The archive that is to be prepared again, and when, as it was told.
+    promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
     /// Actions so far.
     acts: usize,
@@ -241,10 +243,26 @@ impl World<'_> {
         for _ in 0..LOOKS_MAX {
             let actions = state.plan(self.facts());
             if !self.act_all(state, actions)? {
+                self.check_promise(state);
                 return Some(());
             }
         }
         panic!("it changes something for ever");
+    }
+
+    /// What was to be prepared again by now is, if it is still there and wanted.
+    fn check_promise(&mut self, state: &State<'_>) {
+        let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
+        let there = || self.seen.keys().chain(self.pinned.keys());
+        // What is newer comes first.
+        let is_newest = there().any(|it| *it == key(&name)) && there().all(|it| it.1 <= name.slot);
+        let wants = |target: &TargetState| {
+            let mut has = target.contents.published.clone();
+            has.keys.extend(self.ready.keys());
+            !target.is_silent() && has.wants(&name)
+        };
+        let is_wanted = is_newest && state.targets.iter().any(wants);
+        assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
     }
 
     /// Threads that are done report it.
@@ -295,6 +313,13 @@ impl World<'_> {
         };
         state.see(self.facts());
         let actions = state.prepared(&source, result, was, Duration::ZERO);
+        let retry = actions.iter().find_map(|action| match action {
+            Action::Tell(Event::Failed { retry, .. }) => *retry,
+            _ => None,
+        });
+        if let Some(retry) = retry {
+            self.promised = Some((source, self.now + retry));
+        }
         self.act_all(state, actions).map(drop)
     }
 
@@ -424,6 +449,7 @@ fn live(seed: u64) {
         targets: options.targets.iter().map(|_| there()).collect(),
         preparing: None,
         rebasing: None,
+        promised: None,
         is_peace: false,
         acts: 0,
         draws,
@@ -459,7 +485,7 @@ fn live(seed: u64) {
 impl<'a> World<'a> {
     /// What ran is lost; of what is on disks, all stays.
     fn kill(&mut self, state: &mut State<'a>) {
-        (self.preparing, self.rebasing) = (None, None);
+        (self.preparing, self.rebasing, self.promised) = (None, None, None);
         self.targets.iter_mut().for_each(|there| there.order = None);
         *state = State::new(self.options, self.now);
     }

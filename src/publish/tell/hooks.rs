@@ -3,12 +3,13 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use slotpress_base::threads::spawn;
+use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{Error, Progress, Result, ShowPath};
 
 use super::event::Event;
@@ -23,35 +24,75 @@ pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The thread that runs them, one after the other.
-pub struct Hooks(SyncSender<Event>);
+/// The thread that runs them, one after the other. When the run ends, all that wait have the time of one.
+pub struct Hooks {
+    queue: Option<SyncSender<Event>>,
+    failures: Receiver<Error>,
+    until: Arc<OnceLock<Instant>>,
+    timeout: Duration,
+}
 
 impl Hooks {
-    /// Starts the thread; `failed` is told of programs that fail.
     pub fn start<'s>(
         scope: &'s Scope<'s, '_>,
         options: &'s PublishOptions,
         progress: &'s dyn Progress,
-        failed: impl Fn(Event) + Send + 's,
     ) -> Result<Self> {
-        let (hooks, events) = sync_channel::<Event>(HOOKS_MAX);
+        let (queue, events) = sync_channel::<Event>(HOOKS_MAX);
+        let (failed, failures) = channel();
+        let until = Arc::new(OnceLock::new());
+        let ends = until.clone();
         spawn(scope, move || {
+            let mut left_out = 0_usize;
             for event in events {
                 let Some((is_failure, facts)) = event.facts() else { continue };
                 let program = if is_failure { &options.on_failed } else { &options.on_published };
-                if let Some(program) = program
-                    && let Err(error) = run_hook(program, &facts, options.hook_timeout, progress)
-                {
-                    failed(Event::Failed { error, target: None, retry: None, is_of_hook: true });
+                let Some(program) = program else { continue };
+                let left = ends.get().map(|until: &Instant| until.saturating_duration_since(Instant::now()));
+                if progress.is_interrupted() || left.is_some_and(|left| left.is_zero()) {
+                    left_out = left_out.saturating_add(1);
+                    continue;
+                }
+                let timeout = options.hook_timeout.min(left.unwrap_or(Duration::MAX));
+                if let Err(error) = guarded(|| run_hook(program, &facts, timeout, progress)) {
+                    drop(failed.send(error));
                 }
             }
+            if left_out > 0 {
+                let message =
+                    format!("the run ended before {left_out} of the programs that are told of archives were run");
+                drop(failed.send(Error::failed(message)));
+            }
         })?;
-        Ok(Self(hooks))
+        Ok(Self { queue: Some(queue), failures, until, timeout: options.hook_timeout })
     }
 
     /// Queues a hook for this event, if there is one; returns false if too many are waiting.
     pub fn tell(&self, event: &Event) -> bool {
-        event.facts().is_none() || !matches!(self.0.try_send(event.clone()), Err(TrySendError::Full(_)))
+        let is_full = |queue: &SyncSender<Event>| matches!(queue.try_send(event.clone()), Err(TrySendError::Full(_)));
+        event.facts().is_none() || !self.queue.as_ref().is_some_and(is_full)
+    }
+
+    /// Failures since the last call.
+    pub fn failures(&self) -> impl Iterator<Item = Error> {
+        self.failures.try_iter()
+    }
+
+    /// Waits for what is queued; returns the last failures.
+    pub fn end(&mut self) -> impl Iterator<Item = Error> {
+        self.close();
+        self.failures.iter()
+    }
+
+    fn close(&mut self) {
+        let _ = self.until.set(Instant::now() + self.timeout);
+        self.queue = None;
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -100,6 +141,29 @@ mod tests {
     use slotpress_base::NoProgress;
 
     use super::*;
+
+    /// They are not waited for one after the other, each as long as it may take.
+    #[test]
+    fn the_end_of_a_run_waits_as_long_as_for_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let program = dir.path().join("hook");
+        fs::write(&program, "#!/bin/sh\nsleep 1000\n").expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+        let timeout = Duration::from_millis(200);
+        let options = PublishOptions::new("/snapshots", []).on_failed(program).hook_timeout(timeout);
+        std::thread::scope(|scope| {
+            let mut hooks = Hooks::start(scope, &options, &NoProgress).expect("started");
+            for _ in 0..20 {
+                let failed =
+                    Event::Failed { error: Error::failed("why"), target: None, retry: None, is_of_hook: false };
+                assert!(hooks.tell(&failed));
+            }
+            let failures: Vec<String> = hooks.end().map(|error| error.to_string()).collect();
+            let (last, killed) = failures.split_last().expect("failures");
+            assert!(killed.len() < 20 && killed.iter().all(|why| why.contains("was killed")), "{failures:?}");
+            assert!(last.contains(&format!("{} of the programs", 20 - killed.len())), "{failures:?}");
+        });
+    }
 
     #[test]
     fn facts_arrive_and_what_hangs_is_killed() {

@@ -89,6 +89,16 @@ impl<'a> Teller<'a> {
         }
     }
 
+    fn tell_hook_failure(&mut self, error: Error) {
+        self.tell(Event::Failed { error, target: None, retry: None, is_of_hook: true });
+    }
+
+    /// Waits for the operator's programs, and tells which of them failed.
+    pub fn end(&mut self) {
+        let failures: Vec<Error> = self.hooks.end().collect();
+        failures.into_iter().for_each(|error| self.tell_hook_failure(error));
+    }
+
     /// The gravest failure that is not repeated. A damaged archive counts most, a network failure least.
     pub fn gravest(&mut self) -> Option<Error> {
         self.gravest.take()
@@ -100,8 +110,10 @@ impl<'a> Teller<'a> {
     }
 
     /// Reports what is there.
-    pub fn see(&self, state: &State<'_>, free_bytes: Option<u64>) {
+    pub fn see(&mut self, state: &State<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
+        let failures: Vec<Error> = self.hooks.failures().collect();
+        failures.into_iter().for_each(|error| self.tell_hook_failure(error));
         self.metrics.see_pinned(state.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);

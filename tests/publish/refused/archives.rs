@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::common::strace::trace;
 use crate::common::*;
 use crate::publish::stage::*;
 
@@ -36,6 +37,35 @@ fn what_is_damaged_is_kept_aside_and_told() {
     stage.write(&fixture(FULL_26));
     stage.once_succeeds(&[]);
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+/// Whatever fails on the disk: what is kept aside was told.
+#[test]
+fn what_is_kept_aside_is_told_where_the_disk_fails() {
+    needs!("strace");
+    const CALLS: &str = "rename,renameat,renameat2,unlink,unlinkat,fsync,fdatasync";
+    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let stage = || {
+        let stage = Stage::new(&[]);
+        fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
+        stage
+    };
+    let arguments = |stage: &Stage| [stage.arguments(&["--json"]), vec!["--once".into()]].concat();
+    let whole = trace(&arguments(&stage()), CALLS, None);
+    assert_eq!(whole.output.status.code(), Some(3), "{:?}", whole.output);
+    let mut kept = 0;
+    for call in &whole.calls {
+        let stage = stage();
+        let failing = format!("{}:error=ENOSPC:when={}", call.name, call.number);
+        let said = lines(&trace(&arguments(&stage), CALLS, Some(&failing)).output);
+        if stage.pins().join("quarantine").join(FULL_26).exists() {
+            kept += 1;
+            assert_ne!(of_type(&said, "publish_refused").len(), 0, "{failing}: {said:?}");
+        }
+    }
+    assert!(kept > 0);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::process::{Child, Output, Stdio};
 
 use serde_json::Value;
 
+#[cfg(debug_assertions)]
+use crate::common::faults::command_panics_at;
 use crate::common::*;
 use crate::publish::stage::*;
 use crate::stores::gateway::{Gateway, Instead};
@@ -117,6 +119,43 @@ fn killed_while_parts_are_sent() {
     verify(&bucket);
     assert_eq!(gateway.left_parts(), 0);
     stage.assert_nothing_is_pinned();
+}
+
+/// Nothing can be added to it: its parts go, and all is sent anew.
+#[test]
+fn an_upload_that_fits_no_more_leaves_no_parts() {
+    needs!("versitygw");
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let mut child = start(&gateway, &stage, &[]);
+    wait_for("parts in the journal", || uploads(&stage).values().any(|upload| upload["of"] != ""));
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    gateway.fail_no_more();
+    let path = stage.pins().join("journal.json");
+    let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
+    let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
+    journal["uploads"][key]["state"]["part_bytes"] = 1.into();
+    fs::write(&path, journal.to_string()).expect("written");
+    let output = once(&gateway, &stage, &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
+    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+}
+
+/// The thread that plans panics while another waits for it: the run ends, and the next one goes on.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_while_a_bucket_waits() {
+    needs!("versitygw");
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let arguments = arguments(&stage, &["--once"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).filter(|it| *it != "--json").collect();
+    let is_reached = |number| command_panics_at(&command(&gateway, &arguments), "planning", number, None).is_some();
+    let reached = (1..).take_while(|number| is_reached(*number)).count();
+    assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
+    assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
+    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
 }
 
 /// A store that is away holds up no other target, and gets the newest pair when it is back.

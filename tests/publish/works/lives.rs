@@ -297,6 +297,23 @@ fn firedancers_archives_are_pinned_by_a_reflink() {
     verify(&stage.mirror());
 }
 
+/// What ends at this moment is told too: here, a program that is killed, and one that is not run.
+#[test]
+fn what_ends_with_the_run_is_told() {
+    let stage = Stage::with_pair();
+    let (hook, begun) = (stage.dir.path().join("hook"), stage.dir.path().join("begun"));
+    write_program(&hook, &format!("#!/bin/sh\ntouch {}\nsleep 1000\n", begun.display()));
+    let running = Running::start(&stage, &["--on-published", text(&hook)]);
+    wait_for("the hook", || begun.exists());
+    running.wait_for_published(INCREMENTAL_26_40);
+    let said = running.stop();
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    for (failed, why) in failed.iter().zip(["it was killed", "the run ended before 1 of the programs"]) {
+        assert!(failed["message"].as_str().expect("text").contains(why), "{failed:?}");
+    }
+}
+
 #[test]
 fn metrics_and_health() {
     let stage = Stage::with_pair();

@@ -303,6 +303,37 @@ fn incremental_archives_in_a_directory_of_their_own() {
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
+/// Nobody waits for it but the end of the run.
+#[test]
+fn a_hook_of_the_last_archive_that_fails_is_told() {
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    let hook = stage.dir.path().join("hook");
+    // When the archive is let go, nothing else is left to do.
+    let ready = stage.pins().join("ready").join(FULL_26);
+    write_program(&hook, &format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.01; done\nexit 3\n", ready.display()));
+    let said = stage.once_succeeds(&["--on-published", text(&hook)]);
+    let failed = of_type(&said, "publish_failed");
+    assert!(failed.len() == 1 && failed[0]["message"].as_str().expect("text").contains("exit status: 3"), "{said:?}");
+}
+
+/// A run was killed before it deleted an archive, which was published again since.
+#[test]
+fn what_is_in_the_index_again_is_not_deleted() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&[]);
+    let path = stage.pins().join("journal.json");
+    let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
+    let gone = FULL_26.replace("-26-", "-1-");
+    fs::write(stage.mirror().join(&gone), "left").expect("written");
+    journal["targets"][text(&stage.mirror())]["pending_deletes"] = Value::from(vec![FULL_26, &gone]);
+    fs::write(&path, journal.to_string()).expect("written");
+    let said = stage.once_succeeds(&[]);
+    let pruned = of_type(&said, "publish_pruned");
+    assert!(pruned.len() == 1 && pruned[0]["names"] == Value::from(vec![gone]), "{pruned:?}");
+    assert_eq!(stage.published(), [INCREMENTAL_26_40, FULL_26]);
+    assert_eq!(of_type(&stage.once_succeeds(&[]), "publish_pruned").len(), 0, "nothing is pending");
+}
+
 #[test]
 fn nothing_to_do_is_said() {
     let stage = Stage::with_pair();
