@@ -62,70 +62,53 @@ impl Seen {
     }
 }
 
-#[derive(Debug, Default)]
-struct Series {
-    newest_slot: Family<Labels, Gauge>,
-    newest_age_seconds: Family<Labels, Gauge>,
-    kind_slot: Family<Labels, Gauge>,
-    kind_age_seconds: Family<Labels, Gauge>,
-    is_up: Family<Labels, Gauge>,
-    last_success: Family<Labels, Gauge>,
-    free_bytes: Family<Labels, Gauge>,
-    hook_failures: Counter,
-    kept_bytes: Family<Labels, Gauge>,
-    backlog: Family<Labels, Gauge>,
-    published: Family<Labels, Counter>,
-    published_bytes: Family<Labels, Counter>,
-    failures: Family<Labels, Counter>,
-    stage_seconds: Family<Labels, Counter<f64, AtomicU64>>,
-    pinned_bytes: Gauge,
+/// Declares all series, each with its name and its meaning, and a function that registers them.
+macro_rules! series {
+    ($($field:ident: $kind:ty, $name:literal, $help:literal;)*) => {
+        #[derive(Debug, Default)]
+        struct Series {
+            $($field: $kind,)*
+        }
+
+        impl Series {
+            fn register(&self, registry: &mut Registry) {
+                $(registry.register($name, $help, self.$field.clone());)*
+            }
+        }
+    };
 }
 
-impl Series {
-    fn register(&self, registry: &mut Registry) {
-        let mut gauges = |name: &str, help: &str, gauges: &Family<Labels, Gauge>| {
-            registry.register(name, help, gauges.clone());
-        };
-        gauges("newest_slot", "Newest slot on a target", &self.newest_slot);
-        let help = "Seconds since the newest archive of a target was published";
-        gauges("newest_age_seconds", help, &self.newest_age_seconds);
-        let help = "Newest slot of a kind of archive on a target";
-        gauges("newest_kind_slot", help, &self.kind_slot);
-        let help = "Seconds since the newest archive of a kind was published on a target";
-        gauges("newest_kind_age_seconds", help, &self.kind_age_seconds);
-        let help = "1 where a target works, 0 where it fails";
-        gauges("target_up", help, &self.is_up);
-        let help = "When a target last did what it was asked for, in seconds since 1970";
-        gauges("last_success_timestamp_seconds", help, &self.last_success);
-        let help = "Bytes that are free for the directory of pins, or of a target, as of the last look";
-        gauges("free_bytes", help, &self.free_bytes);
-        let help = "Bytes of archives that a target keeps apart";
-        gauges("kept_bytes", help, &self.kept_bytes);
-        let help = "Archives that are ready and not on a target yet";
-        gauges("backlog", help, &self.backlog);
-        let help = "Programs of the operator that failed";
-        registry.register("hook_failures", help, self.hook_failures.clone());
-        let help = "Archives published on a target";
-        registry.register("archives", help, self.published.clone());
-        let help = "Bytes published on a target";
-        registry.register("bytes", help, self.published_bytes.clone());
-        let help = "Damaged archives, archives left out, failures of targets, others";
-        registry.register("failures", help, self.failures.clone());
-        let help = "Seconds spent checking and recompressing, rebasing, and publishing";
-        registry.register("stage_seconds", help, self.stage_seconds.clone());
-        let help = "Bytes of archives pinned against the purge";
-        registry.register("pinned_bytes", help, self.pinned_bytes.clone());
-    }
+type Gauges = Family<Labels, Gauge>;
+type Counters = Family<Labels, Counter>;
+type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
+
+series! {
+    newest_slot: Gauges, "newest_slot", "Newest slot on a target";
+    newest_age_seconds: Gauges, "newest_age_seconds", "Seconds since the newest archive of a target was published";
+    kind_slot: Gauges, "newest_kind_slot", "Newest slot of a kind of archive on a target";
+    kind_age_seconds: Gauges, "newest_kind_age_seconds",
+        "Seconds since the newest archive of a kind was published on a target";
+    is_up: Gauges, "target_up", "1 where a target works, 0 where it fails";
+    last_success: Gauges, "last_success_timestamp_seconds",
+        "When a target last did what it was asked for, in seconds since 1970";
+    free_bytes: Gauges, "free_bytes",
+        "Bytes that are free for the directory of pins, or of a target, as of the last look";
+    kept_bytes: Gauges, "kept_bytes", "Bytes of archives that a target keeps apart";
+    backlog: Gauges, "backlog", "Archives that are ready and not on a target yet";
+    hook_failures: Counter, "hook_failures", "Programs of the operator that failed";
+    published: Counters, "archives", "Archives published on a target";
+    published_bytes: Counters, "bytes", "Bytes published on a target";
+    failures: Counters, "failures", "Damaged archives, archives left out, failures of targets, others";
+    stage_seconds: Seconds, "stage_seconds", "Seconds spent checking and recompressing, rebasing, and publishing";
+    pinned_bytes: Gauge, "pinned_bytes", "Bytes of archives pinned against the purge";
 }
 
 impl Metrics {
     /// Creates the metrics of these targets. Health fails if the newest archive of a target is older than
     /// `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
-        let (series, newest) = (
-            Series::default(),
-            targets.map(|target| (target, Seen::new(Newest::default()))).collect::<BTreeMap<_, _>>(),
-        );
+        let series = Series::default();
+        let newest: BTreeMap<_, _> = targets.map(|target| (target, Seen::new(Newest::default()))).collect();
         // Create the counters now: a counter that first appears with a count of 1 has no rate in Prometheus.
         for target in newest.keys() {
             drop(series.published.get_or_create(&of(target)));
@@ -194,7 +177,6 @@ impl Metrics {
 
 impl Facts for Metrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        type Gauges = Family<Labels, Gauge>;
         let set = |slots: &Gauges, ages: &Gauges, labels: Labels, seen: &Seen, newest: Option<PublishedSlot>| {
             let Some(PublishedSlot { slot, .. }) = newest else { return };
             slots.get_or_create(&labels).set(number(slot));
