@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,29 +143,19 @@ impl PinDir {
     }
 
     fn link(&self, archive: &Archive) -> Result<Pinned> {
-        let (name, path) = (archive.name.to_string(), archive.path());
+        let path = archive.path();
         let Some(from) = path.parent() else { return Ok(Pinned::Gone) };
-        let from = KeptDir::open(from)?;
-        match linkat(&from, &name, &self.pinned, &name, AtFlags::empty()) {
-            Ok(()) => {}
+        let name = archive.name.to_string();
+        let hint = match link(KeptDir::open(from)?, name.as_ref(), archive, &self.pinned)? {
+            Ok(true) => return Ok(Pinned::Yes),
+            Ok(false) | Err(Errno::EXIST) => return Ok(Pinned::NotNow),
             Err(Errno::NOENT) => return Ok(Pinned::Gone),
-            Err(Errno::EXIST) => return Ok(Pinned::NotNow),
-            Err(error) => {
-                let hint = match error {
-                    Errno::PERM | Errno::ACCESS => NOT_OURS,
-                    Errno::XDEV => OTHER_MOUNT,
-                    Errno::MLINK | Errno::OPNOTSUPP => "",
-                    _ => return Err(Error::io("pin", &path, &error.into())),
-                };
-                return Ok(Pinned::Never(format!("cannot link {}: {error}{hint}", path.shown())));
-            }
-        }
-        let found = self.pinned.found(&name)?;
-        if found.is_some_and(|found| (found.device, found.inode) == (archive.file_id.device, archive.file_id.inode)) {
-            return Ok(Pinned::Yes);
-        }
-        self.unpin(&archive.name)?;
-        Ok(Pinned::NotNow)
+            Err(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{NOT_OURS}"),
+            Err(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
+            Err(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
+            Err(error) => return Err(Error::io("pin", &path, &error.into())),
+        };
+        Ok(Pinned::Never(format!("cannot link {}: {hint}", path.shown())))
     }
 
     /// Pins by a reflink; `None` if the file system has none. During the call, it holds a lock of the kind that
@@ -228,6 +219,20 @@ impl PinDir {
         }
         Ok(to)
     }
+}
+
+/// Gives an archive's file at `path` from `dir` on a second name. Returns false if another file had come into its place; that one
+/// gets none.
+pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
+    let (name, ours) = (archive.name.to_string(), archive.file_id);
+    if let Err(error) = linkat(dir, path, to, &name, AtFlags::empty()) {
+        return Ok(Err(error));
+    }
+    let is_it = to.found(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
+    if !is_it {
+        remove(to, &name)?;
+    }
+    Ok(Ok(is_it))
 }
 
 /// Scans a directory by its path, and checks before and after that the path still leads to it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, fstat, linkat};
+use rustix::fs::{CWD, fstat};
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
@@ -20,6 +20,7 @@ use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::Run;
 use super::index::Ready;
+use super::pins::link;
 use crate::publish::remember::{PartsLog, StateCheck};
 use crate::restore::copies::has_same_content;
 
@@ -178,19 +179,14 @@ impl Uploader<'_> {
     /// name is taken.
     fn link(&self, ready: &Ready) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
-        let (path, name) = (ready.archive.path(), ready.archive.name.to_string());
-        match linkat(CWD, &path, dir, &name, AtFlags::empty()) {
-            Ok(()) => {}
+        let path = ready.archive.path();
+        match link(CWD, &path, &ready.archive, dir)? {
+            Ok(true) => dir.sync().map(|()| true),
+            Ok(false) => Err(changed(&path)),
             // If the name is taken, `send` reports it.
-            Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => return Ok(false),
-            Err(error) => return Err(Error::io("publish", &dir.path_of(&name), &error.into())),
+            Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
+            Err(error) => Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into())),
         }
-        let ours = ready.archive.file_id;
-        if dir.found(&name)?.is_none_or(|found| (found.device, found.inode) != (ours.device, ours.inode)) {
-            dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
-            return Err(changed(&path));
-        }
-        dir.sync().map(|()| true)
     }
 
     fn begin(&self, name: &ArchiveName, root: Option<Root>, state: StateCheck, bytes_max: u64) -> Result<Upload> {
