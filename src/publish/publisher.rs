@@ -151,7 +151,6 @@ impl Publisher<'_, '_> {
     fn act(&mut self, action: &Action) -> Result<bool> {
         let Run { options, pins, progress, .. } = self.run;
         let journal = &pins.journal;
-        let mut has_changed = true;
         match action {
             Action::Unpin(name) => pins.unpin(name)?,
             Action::Pin(archive) => {
@@ -183,21 +182,17 @@ impl Publisher<'_, '_> {
                 journal.change(|entries| entries.states.insert(name.to_string(), StateCheck::Checked))?;
                 progress.detail(&format!("rebasing: {name}"));
                 self.workers.rebase(name, *from)?;
-                has_changed = false;
             }
-            Action::StopRebase => {
-                self.workers.stop_rebase();
-                has_changed = false;
-            }
+            Action::StopRebase => self.workers.stop_rebase(),
             Action::Order { target, order } => {
                 self.workers.order(*target, order.clone(), self.state.contents(*target))?;
-                has_changed = false;
             }
             Action::Refuse { name, was, error } => {
-                has_changed = self.state.pinned().iter().any(|pinned| pinned.name == *name);
-                let kept = has_changed.then(|| pins.quarantine(name)).transpose();
+                let is_pinned = self.state.pinned().iter().any(|pinned| pinned.name == *name);
+                let kept = is_pinned.then(|| pins.quarantine(name)).transpose();
                 let failed = kept.as_ref().err().cloned();
                 let kept = kept.ok().flatten();
+                // Told before anything else may fail.
                 self.teller.tell(Event::Refused { name: name.clone(), error: error.clone(), kept });
                 journal.change(|entries| was.map(|was| entries.refuse(name, was)))?;
                 if let Some(error) = failed {
@@ -205,17 +200,11 @@ impl Publisher<'_, '_> {
                     pins.unpin(name)?;
                 }
             }
-            Action::Forget(name) => {
-                journal.change(|entries| entries.forget(name))?;
-                has_changed = false;
-            }
-            Action::Tell(event) => {
-                self.teller.tell(event.clone());
-                has_changed = false;
-            }
+            Action::Forget(name) => journal.change(|entries| entries.forget(name))?,
+            Action::Tell(event) => self.teller.tell(event.clone()),
         }
         self.state.begun(action);
-        Ok(has_changed)
+        Ok(action.changes_pins())
     }
 
     fn hear(&mut self, message: Message) -> Result<()> {

@@ -161,12 +161,9 @@ impl State<'_> {
         wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
     }
 
-    fn next_full(&self) -> Option<&Archive> {
-        self.newest_wanted(true, false)
-    }
-
-    fn next_incremental(&self) -> Option<&Archive> {
-        self.newest_wanted(false, false)
+    /// The newest of a kind that may be prepared now.
+    fn next(&self, is_full: bool) -> Option<&Archive> {
+        self.newest_wanted(is_full, false)
     }
 
     /// States for `kept/` that some target lacks there. To be published, the bracket of a slot must be complete; to be
@@ -191,7 +188,7 @@ impl State<'_> {
         if self.preparing.is_some() {
             return None;
         }
-        self.next_full().or_else(|| self.next_incremental()).or_else(|| {
+        self.next(true).or_else(|| self.next(false)).or_else(|| {
             let keep = self.to_keep(false);
             let is_next = |key: &Key| keep.contains(key) && !self.is_ready(key) && !self.is_waiting(key);
             self.facts.pinned.iter().find(|archive| is_next(&key(&archive.name)))
@@ -209,7 +206,7 @@ impl State<'_> {
     }
 
     pub fn pins(&self) -> PinChanges {
-        let (candidates, next_full) = (self.candidates(), self.next_full());
+        let (candidates, next_full) = (self.candidates(), self.next(true));
         let preparing = self.preparing.as_ref().map(key);
         let mut needed = Vec::from_iter(preparing);
         if self.options.checks_pairs {
@@ -220,7 +217,7 @@ impl State<'_> {
         let mut wanted = vec![self.newest_wanted(true, true), next_full];
         // An incremental one would be old when its turn comes after another.
         if preparing.is_none() && next_full.is_none() {
-            wanted.extend([self.newest_wanted(false, true), self.next_incremental()]);
+            wanted.extend([self.newest_wanted(false, true), self.next(false)]);
         }
         // An archive that waits is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
@@ -280,7 +277,7 @@ impl State<'_> {
     /// Rebased states to be made; none while a newer full archive is there to be prepared.
     pub fn to_rebase(&self) -> BTreeSet<Key> {
         let lacked: BTreeSet<Key> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
-        if lacked.is_empty() || self.next_full().is_some() {
+        if lacked.is_empty() || self.next(true).is_some() {
             return BTreeSet::new();
         }
         let can_be_made = |key: &Key| self.targets.iter().any(|target| target.can_rebase(key));

@@ -90,6 +90,13 @@ pub enum Action {
     Tell(Event),
 }
 
+impl Action {
+    /// True if it changes what the next look finds.
+    pub fn changes_pins(&self) -> bool {
+        !matches!(self, Self::Rebase { .. } | Self::StopRebase | Self::Order { .. } | Self::Forget(_) | Self::Tell(_))
+    }
+}
+
 /// What a target is to do.
 #[derive(Clone, Debug)]
 pub enum Order {
