@@ -10,6 +10,7 @@ pub mod firedancer;
 #[cfg(feature = "net")]
 pub mod http;
 pub mod listed;
+pub mod lives;
 pub mod oracle;
 pub mod records;
 pub mod said;
@@ -384,7 +385,7 @@ pub struct ProgramOfNobody {
 }
 
 impl ProgramOfNobody {
-    const USER: u32 = 65_534;
+    pub const USER: u32 = 65_534;
 
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");

@@ -17,4 +17,5 @@ pub mod survives {
     mod kills;
     mod rebases;
     pub mod stores;
+    mod worlds;
 }

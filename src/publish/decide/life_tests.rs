@@ -11,10 +11,18 @@ use slotpress_read::catalog::prune::plan as plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
 
+use self::draws::Draws;
+use self::lives::{Happening, Mood, Wishes};
 use super::choose::{ArchiveSet, Key, key};
 use super::*;
 use crate::publish::act::pins::Pinned;
 use crate::publish::remember::StateCheck;
+
+#[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
+#[path = "../../../tests/common/draws.rs"]
+mod draws;
+#[path = "../../../tests/common/lives.rs"]
+mod lives;
 
 /// Lives; by hand: `PUBLISH_LIVES`, and `PUBLISH_SEED` for the first one.
 const LIVES: u64 = 10_000;
@@ -26,23 +34,6 @@ const PEACE: usize = 24;
 /// Steps in a row without work after which there is none.
 const QUIET: usize = 4;
 
-/// Numbers that look random, and follow from a seed (splitmix64).
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
-
 /// Says which life it was.
 struct Seed(u64);
 
@@ -52,14 +43,6 @@ impl Drop for Seed {
             eprintln!("PUBLISH_SEED={} PUBLISH_LIVES=1", self.0);
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
-    Works,
-    Fails,
-    Refuses,
-    Hangs,
 }
 
 /// A target: what lies there, and what its indexes name.
@@ -126,37 +109,32 @@ impl World<'_> {
         self.seen.keys().filter(|key| key.0.is_none()).map(|key| key.1).max().unwrap_or(100)
     }
 
-    /// Something happens that the publisher has no part in.
     fn happen(&mut self) {
         let newest = self.seen.keys().map(|key| key.1).max().unwrap_or(100);
         self.inodes += 1;
-        match self.draws.below(8) {
-            0 => self.write(archive(None, newest + 10, self.inodes)),
-            1 | 2 if !self.seen.is_empty() => {
-                let base = self.newest_full();
-                self.write(archive(Some(base), newest + 1, self.inodes));
+        match Happening::draw(&mut self.draws, self.targets.len()) {
+            Happening::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
+            Happening::Incremental { is_damaged } if !self.seen.is_empty() => {
+                self.write(archive(Some(self.newest_full()), newest + 1, self.inodes), is_damaged);
             }
-            3 => {
+            Happening::Purge => {
                 let least = self.newest_full().saturating_sub(10);
                 self.seen.retain(|(base, slot, _), _| base.unwrap_or(*slot) >= least);
             }
-            4 => {
-                let at = self.draws.below(self.targets.len() as u64) as usize;
-                let moods = [Mood::Works, Mood::Works, Mood::Fails, Mood::Refuses, Mood::Hangs];
-                self.targets[at].mood = moods[self.draws.below(5) as usize];
-            }
-            5 => self.pass(self.draws.0 % 400),
-            6 => self.unix_seconds = 1_000 + self.draws.below(1 << 32),
-            _ => self.pass(1),
+            Happening::Target { at, mood } => self.targets[at].mood = mood,
+            Happening::Passes { seconds } => self.pass(seconds),
+            Happening::ClockIs { unix_seconds } => self.unix_seconds = unix_seconds,
+            Happening::Incremental { .. } => self.pass(1),
         }
     }
 
-    fn write(&mut self, archive: Archive) {
-        let key = key(&archive.name);
-        if self.draws.percent(15) {
-            self.damaged.insert(key);
-        }
-        self.seen.insert(key, archive);
+    fn write(&mut self, archive: Archive, is_damaged: bool) {
+        self.damaged.extend(is_damaged.then(|| key(&archive.name)));
+        self.seen.insert(key(&archive.name), archive);
+    }
+
+    fn percent(&mut self, percent: usize) -> bool {
+        self.draws.below(100) < percent
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -166,7 +144,7 @@ impl World<'_> {
 
     /// Does what was decided; `None`: it is killed before.
     fn act(&mut self, state: &mut State<'_>, action: &Action) -> Option<bool> {
-        if !self.is_peace && self.draws.percent(1) {
+        if !self.is_peace && self.percent(1) {
             return None;
         }
         self.acts += usize::from(!matches!(action, Action::Tell(_)));
@@ -267,14 +245,14 @@ impl World<'_> {
 
     /// Threads that are done report it.
     fn hear(&mut self, state: &mut State<'_>) -> Option<()> {
-        if self.preparing.is_some() && (self.is_peace || self.draws.percent(50)) {
+        if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
             self.prepared(state)?;
         }
-        if self.rebasing.is_some() && (self.is_peace || self.draws.percent(30)) {
+        if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
             let (name, is_stopped) = self.rebasing.take().expect("it runs");
             let result = match is_stopped {
                 true => Err(Error::interrupted()),
-                false if !self.is_peace && self.draws.percent(20) => Err(Error::failed("a disk")),
+                false if !self.is_peace && self.percent(20) => Err(Error::failed("a disk")),
                 false => Ok(()),
             };
             if result.is_ok() {
@@ -288,7 +266,7 @@ impl World<'_> {
             self.act_all(state, actions)?;
         }
         for at in 0..self.targets.len() {
-            if self.is_peace || self.draws.percent(60) {
+            if self.is_peace || self.percent(60) {
                 self.answer(state, at)?;
             }
         }
@@ -301,7 +279,7 @@ impl World<'_> {
         let error = match () {
             () if self.damaged.contains(&key(&source)) => Some(ErrorKind::Damaged),
             () if self.options.checks_pairs && source.base_slot.is_some() && base.is_none() => Some(ErrorKind::Failed),
-            () if !self.is_peace && self.draws.percent(20) => Some(ErrorKind::Failed),
+            () if !self.is_peace && self.percent(20) => Some(ErrorKind::Failed),
             () => None,
         };
         let result = match error {
@@ -335,8 +313,9 @@ impl World<'_> {
         let failed = |kind| (Err(Error::new(kind, "why")), kind == ErrorKind::Exists);
         let (result, is_lasting) = match there.mood {
             Mood::Fails => failed(ErrorKind::Network),
-            Mood::Refuses => failed(ErrorKind::Exists),
-            _ => {
+            Mood::IsFull => failed(ErrorKind::Failed),
+            Mood::Refuses | Mood::IsGone => failed(ErrorKind::Exists),
+            Mood::Works | Mood::Hangs => {
                 let (archive, is_kept) = match order {
                     Order::Publish(ready, is_kept) => (Some(ready.archive), is_kept),
                     Order::HeadStart(name) => (self.ready.get(&key(&name)).map(|ready| ready.archive.clone()), false),
@@ -347,7 +326,7 @@ impl World<'_> {
                     assert!(self.ready.contains_key(&key), "it was removed");
                     assert!(!self.damaged.contains(&key), "it was refused");
                     there.files.insert(key);
-                    if !is_peace && self.draws.percent(3) {
+                    if !is_peace && self.draws.below(100) < 3 {
                         return None;
                     }
                     if is_kept { &mut there.kept } else { &mut there.index }.insert(key, archive);
@@ -415,18 +394,14 @@ fn prune(there: &mut There, keep: &Keep) {
 fn live(seed: u64) {
     let _seed = Seed(seed);
     let mut draws = Draws(seed);
-    let to: Vec<Target> = ["/mirror", "s3://bucket/one", "/other"][..1 + draws.below(3) as usize]
-        .iter()
-        .map(|target| target.parse().expect("a target"))
-        .collect();
-    let mut options = PublishOptions::new("/snapshots", to);
-    options.rebase_onto = draws.below(3) as usize;
+    let wishes = Wishes::draw(&mut draws);
+    let to = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
+    let mut options = PublishOptions::new("/snapshots", to.into_iter().take(wishes.targets));
+    options.rebase_onto = wishes.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
-    options.checks_pairs = draws.percent(20);
-    options.is_as_is = draws.percent(30);
-    if draws.percent(20) {
-        options.keep_slots = [100 + draws.below(60)].into();
-    }
+    options.checks_pairs = wishes.checks_pairs;
+    options.is_as_is = wishes.is_as_is;
+    options.keep_slots = wishes.keep.map(|keep| 100 + keep as u64).into_iter().collect();
     let there = || There {
         mood: Mood::Works,
         files: BTreeSet::new(),
@@ -475,7 +450,7 @@ fn live(seed: u64) {
         if quiet == QUIET {
             break;
         }
-        if lived.is_none() || !world.is_peace && world.draws.percent(3) {
+        if lived.is_none() || !world.is_peace && world.percent(3) {
             world.kill(&mut state);
         }
     }

@@ -1,0 +1,426 @@
+//! The program in random lives, those of the simulation, with real directories: a validator that writes, purges and damages, targets that
+//! fail, become full, go away and come back, and kills at any moment. `LIVES_REAL` says how many, `LIVES_FIRST` from which seed on.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
+
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use slotpress_format::ArchiveName;
+use tempfile::TempDir;
+
+use crate::common::draws::Draws;
+use crate::common::lives::{Happening, Mood, Wishes};
+use crate::common::site::run;
+use crate::common::strace::number_of;
+use crate::common::*;
+use crate::publish::stage::*;
+
+const STEPS: usize = 30;
+/// States of the validator, one after the other.
+const DAYS: usize = 12;
+/// Length of a target that can become full.
+const DISK: &str = "size=64m";
+
+/// An archive of a day's state: a full one, or one on the full archive of an earlier day.
+type Of = (Option<usize>, usize);
+
+/// Ledgers of one chain, and the archives that were asked for.
+struct Chain {
+    dir: TempDir,
+    slots: Vec<u64>,
+    made: Mutex<BTreeMap<Of, PathBuf>>,
+}
+
+impl Chain {
+    fn get() -> &'static Self {
+        static CHAIN: OnceLock<Chain> = OnceLock::new();
+        CHAIN.get_or_init(|| {
+            let dir = temp_dir();
+            let slot_of = |day: usize| {
+                let ledger = dir.path().join(format!("ledger-{day}"));
+                let newer = format!("{}MiB", day + 2);
+                let said = run(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
+                assert_eq!(said.code, Some(0), "{said:?}");
+                said.lines.iter().filter_map(|line| line["slot"].as_u64()).max().expect("a slot")
+            };
+            let slots: Vec<u64> = (0..DAYS).map(slot_of).collect();
+            assert!(slots.is_sorted_by(|older, newer| older < newer), "{slots:?}");
+            Self { dir, slots, made: Mutex::default() }
+        })
+    }
+
+    fn archive(&self, of: Of) -> PathBuf {
+        let mut made = self.made.lock().expect("unlocked");
+        let make = || {
+            let (base, day) = of;
+            let base_slot = base.map(|base| self.slots[base].to_string());
+            let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
+            // Each in a directory of its own: none has another one's base.
+            let out = self.dir.path().join(format!("{of:?}"));
+            fs::create_dir(&out).expect("made");
+            archive(&self.dir.path().join(format!("ledger-{day}")), &out, &flags)
+        };
+        made.entry(of).or_insert_with(make).clone()
+    }
+}
+
+/// The user as whom the program runs: one who does not overrule permissions.
+fn give(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let user = Some(ProgramOfNobody::USER);
+        chown(path, user, user).expect("given");
+    }
+}
+
+/// A target, and where it is while it is gone.
+struct Place {
+    path: PathBuf,
+    aside: PathBuf,
+    mood: Mood,
+    /// A small disk.
+    is_mounted: bool,
+    had_full: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            drop(Command::new("umount").arg("-l").arg(&self.path).status());
+        }
+    }
+}
+
+/// Contents of a file of another program.
+const ANOTHERS: &[u8] = b"another's";
+
+impl Place {
+    fn new(dir: &Path, number: usize, is_small: bool) -> Self {
+        let (path, aside) = (dir.join(format!("target-{number}")), dir.join(format!("aside-{number}")));
+        fs::create_dir(&path).expect("made");
+        let mount = || Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&path).output();
+        let is_mounted = is_small && mount().is_ok_and(|output| output.status.success());
+        give(&path);
+        Self { path, aside, mood: Mood::Works, is_mounted, had_full: false }
+    }
+
+    /// Works again, or is another directory.
+    fn mend(&mut self, is_replaced: bool) {
+        match std::mem::replace(&mut self.mood, Mood::Works) {
+            Mood::Fails => set_mode(&self.path, 0o755),
+            Mood::Refuses => {
+                let is_anothers = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == ANOTHERS);
+                let paths = names_in(&self.path).into_iter().map(|name| self.path.join(name));
+                paths.filter(is_anothers).for_each(|path| fs::remove_file(path).expect("removed"));
+            }
+            Mood::IsGone if is_replaced => {
+                fs::create_dir(&self.path).expect("made");
+                give(&self.path);
+                fs::remove_dir_all(&self.aside).expect("removed");
+                self.had_full = false;
+            }
+            Mood::IsGone => fs::rename(&self.aside, &self.path).expect("moved back"),
+            Mood::IsFull => fs::remove_file(self.path.join("filler")).expect("removed"),
+            Mood::Works | Mood::Hangs => {}
+        }
+    }
+
+    /// As far as a directory can be so; `coming` is the name of an archive.
+    fn set(&mut self, mood: Mood, coming: &str) {
+        self.mood = match mood {
+            Mood::IsGone if self.is_mounted => Mood::IsFull,
+            Mood::IsFull if !self.is_mounted => Mood::Fails,
+            Mood::Refuses if self.path.join(coming).exists() => Mood::Works,
+            Mood::Hangs => Mood::Works,
+            mood => mood,
+        };
+        match self.mood {
+            Mood::Fails => set_mode(&self.path, 0o555),
+            Mood::Refuses => fs::write(self.path.join(coming), ANOTHERS).expect("written"),
+            Mood::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
+            Mood::IsFull => {
+                let free = rustix::fs::statvfs(&self.path).map(|it| it.f_bavail * it.f_frsize).expect("told");
+                fs::write(self.path.join("filler"), vec![1; free as usize]).expect("filled");
+            }
+            Mood::Works | Mood::Hangs => {}
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        if self.mood == Mood::IsGone { &self.aside } else { &self.path }
+    }
+
+    /// What an index names, each with its path.
+    fn listed(&self, below: &str) -> Vec<(Value, PathBuf)> {
+        let dir = self.dir().join(below);
+        let Ok(index) = fs::read(dir.join("api/v1/archives")) else { return Vec::new() };
+        let index: Value = serde_json::from_slice(&index).expect("whole JSON");
+        let archives = index["archives"].as_array().expect("archives").clone();
+        archives.into_iter().map(|it| (it.clone(), dir.join(it["name"].as_str().expect("text")))).collect()
+    }
+
+    fn names(&self) -> Vec<ArchiveName> {
+        self.listed("").iter().map(|(_, path)| ArchiveName::parse(&name(path)).expect("a name")).collect()
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+}
+
+/// The newest of these on a base, or the newest full one.
+fn newest(of: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
+    of.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
+}
+
+/// One life, and what is to be said of it if it fails.
+struct Life {
+    seed: u64,
+    draws: Draws,
+    wishes: Wishes,
+    // Disks are unmounted before the directory is removed.
+    places: Vec<Place>,
+    dir: TempDir,
+    /// The validator's next state, and that of its newest full archive.
+    day: usize,
+    full_day: Option<usize>,
+    damaged: BTreeSet<String>,
+    running: Option<Child>,
+    told: Vec<String>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let said = fs::read_to_string(self.dir.path().join("said")).unwrap_or_default();
+            let (seed, wishes, told) = (self.seed, self.wishes, self.told.join("\n"));
+            eprintln!("LIVES_FIRST={seed} LIVES_REAL=1\n{wishes:?}\n{told}\n{said}");
+        }
+    }
+}
+
+impl Life {
+    fn of_seed(seed: u64) -> Self {
+        let mut draws = Draws(seed);
+        let (wishes, dir) = (Wishes::draw(&mut draws), temp_dir());
+        fs::create_dir(dir.path().join("snapshots")).expect("made");
+        give(dir.path());
+        give(&dir.path().join("snapshots"));
+        let places = (0..wishes.targets).map(|number| Place::new(dir.path(), number, draws.below(3) == 0)).collect();
+        let (damaged, told) = (BTreeSet::new(), Vec::new());
+        Self { seed, draws, wishes, dir, places, day: 0, full_day: None, damaged, running: None, told }
+    }
+
+    fn snapshots(&self) -> PathBuf {
+        self.dir.path().join("snapshots")
+    }
+
+    /// Pairs are not checked: of the incremental archives, only those on the oldest state are exact.
+    fn command(&self) -> Command {
+        static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
+        let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
+        command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s"]);
+        command.args(["--grace", if self.seed % 2 == 0 { "0s" } else { "1h" }]);
+        command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
+        command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);
+        command.args(self.wishes.is_as_is.then_some("--as-is"));
+        let slot = self.wishes.keep.map(|keep| Chain::get().slots[keep % DAYS] + keep as u64 % 3);
+        command.args(slot.iter().flat_map(|slot| ["--keep-slot".to_string(), slot.to_string()]));
+        let said = fs::File::options().create(true).append(true).open(self.dir.path().join("said")).expect("open");
+        command.stdin(Stdio::null()).stdout(said.try_clone().expect("cloned")).stderr(said);
+        command
+    }
+
+    fn start(&mut self) {
+        self.told.push("start".to_string());
+        self.running = Some(self.command().spawn().expect("started"));
+    }
+
+    /// Kills the program, where it runs. It ends by itself only where no target is there when it begins.
+    fn kill(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        let ended = running.try_wait().expect("asked");
+        let _ = running.kill();
+        let _ = running.wait();
+        let was_without = || self.told.iter().any(|told| told.contains("IsGone"));
+        assert!(std::thread::panicking() || ended.is_none_or(|it| it.code() == Some(1) && was_without()), "{ended:?}");
+        self.told.push(format!("kill {ended:?}"));
+    }
+
+    fn wait(&self, milliseconds: usize) {
+        let moment = Instant::now();
+        wait_for("the moment", || moment.elapsed().as_millis() >= milliseconds as u128);
+    }
+
+    fn happen(&mut self) {
+        let happening = Happening::draw(&mut self.draws, self.places.len());
+        self.told.push(format!("{happening:?}"));
+        match happening {
+            Happening::Full { is_damaged } if self.day < DAYS => {
+                self.full_day = Some(self.day);
+                self.write((None, self.day), is_damaged);
+            }
+            Happening::Incremental { is_damaged } if self.day < DAYS && self.full_day.is_some() => {
+                self.write((self.full_day, self.day), is_damaged);
+            }
+            Happening::Purge => self.purge(),
+            Happening::Target { at, mood } => {
+                let is_replaced = self.draws.below(4) == 0;
+                let coming = name(&Chain::get().archive((None, self.day.min(DAYS - 1))));
+                self.places[at].mend(is_replaced);
+                self.places[at].set(mood, &coming);
+            }
+            // A clock is not ours to set.
+            Happening::Passes { seconds } => self.wait(seconds as usize / 4),
+            _ => {}
+        }
+    }
+
+    /// As Agave does: under a temporary name, then renamed.
+    fn write(&mut self, of: Of, is_damaged: bool) {
+        let archive = Chain::get().archive(of);
+        let mut bytes = fs::read(&archive).expect("read");
+        if is_damaged {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            self.damaged.insert(name(&archive));
+        }
+        let temporary = self.snapshots().join("tmp-archive");
+        fs::write(&temporary, bytes).expect("written");
+        give(&temporary);
+        fs::rename(temporary, self.snapshots().join(name(&archive))).expect("renamed");
+        self.day += 1;
+    }
+
+    fn seen(&self) -> Vec<ArchiveName> {
+        names_in(&self.snapshots()).iter().filter_map(|name| ArchiveName::parse(name)).collect()
+    }
+
+    fn purge(&self) {
+        let seen = self.seen();
+        let mut fulls: Vec<u64> = seen.iter().filter(|it| it.base_slot.is_none()).map(|it| it.slot).collect();
+        fulls.sort_unstable();
+        let Some(least) = fulls.iter().rev().nth(1) else { return };
+        let gone = seen.iter().filter(|it| it.base_slot.unwrap_or(it.slot) < *least);
+        gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
+    }
+
+    /// While the program does not run: what is named is there, and sound; the last full archive stays.
+    fn check(&mut self) {
+        for place in &mut self.places {
+            for (listed, path) in ["", "kept"].iter().flat_map(|below| place.listed(below)) {
+                let length = fs::metadata(&path).map(|it| it.len()).ok();
+                assert_eq!(listed["size_bytes"].as_u64(), length, "{path:?}");
+                // What was rebased may have the name of what the validator wrote.
+                assert!(
+                    !self.damaged.contains(&name(&path)) || !listed["rebased_on"].is_null(),
+                    "{path:?} was damaged"
+                );
+            }
+            latest(place.dir());
+            let has_full = newest(&place.names(), None).is_some();
+            assert!(has_full || !place.had_full, "the last one is gone from {:?}", place.path);
+            place.had_full = has_full;
+        }
+        let quarantine = self.dir.path().join("snapshots.publish/quarantine");
+        if quarantine.exists() {
+            assert!(names_in(&quarantine).iter().all(|name| self.damaged.contains(name)), "a sound one was refused");
+        }
+    }
+
+    /// What is lacked where all should be published.
+    fn lacked(&self) -> Option<String> {
+        let good: Vec<_> = self.seen().into_iter().filter(|it| !self.damaged.contains(&it.to_string())).collect();
+        let all = self.seen();
+        for place in &self.places {
+            let has = place.names();
+            let full = newest(&has, None);
+            if newest(&good, None) > full {
+                return Some(format!("{:?} has {full:?}, not {:?}", place.path, newest(&good, None)));
+            }
+            // On a full archive that the validator has purged, nothing comes.
+            if full.is_some() && all.iter().any(|it| it.base_slot.is_none() && Some(it.slot) == full) {
+                let (there, wanted) = (newest(&has, full), newest(&good, full));
+                if wanted > there {
+                    return Some(format!("{:?} has {there:?} on {full:?}, not {wanted:?}", place.path));
+                }
+            }
+        }
+        let left = ["pinned", "ready"].map(|dir| self.dir.path().join("snapshots.publish").join(dir));
+        let left: Vec<String> = left.iter().filter(|dir| dir.exists()).flat_map(|dir| names_in(dir)).collect();
+        (self.wishes.keep.is_none() && !left.is_empty()).then(|| format!("{left:?} is left"))
+    }
+
+    /// Has slotpress read all that is named.
+    fn verify(&self) {
+        static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+        for (_, path) in self.places.iter().flat_map(|place| ["", "kept"].map(|below| place.listed(below))).flatten() {
+            let mut hasher = DefaultHasher::new();
+            fs::read(&path).expect("read").hash(&mut hasher);
+            if SOUND.lock().expect("unlocked").insert(hasher.finish()) {
+                let check = if name(&path).starts_with("incremental") { "frames" } else { "state" };
+                slotpress().arg("verify").arg(&path).args(["--check", check]).assert().success();
+            }
+        }
+    }
+
+    fn live(mut self) {
+        self.start();
+        for _ in 0..STEPS {
+            self.happen();
+            let pause = self.draws.below(40);
+            self.wait(pause);
+            if self.draws.below(3) == 0 {
+                self.kill();
+                self.check();
+                self.start();
+            }
+        }
+        self.kill();
+        self.places.iter_mut().for_each(|place| place.mend(false));
+        self.check();
+        self.start();
+        let (start, mut lacked) = (Instant::now(), None);
+        while start.elapsed() < WAIT_MAX {
+            lacked = self.lacked();
+            if lacked.is_none() {
+                break;
+            }
+            self.wait(10);
+        }
+        assert_eq!(lacked, None);
+        let mut running = self.running.take().expect("it runs");
+        wait_for_handler(&running, Signal::TERM);
+        kill_process(rustix::process::Pid::from_child(&running), Signal::TERM).expect("signalled");
+        assert_eq!(exit_code(&mut running), Some(0));
+        self.check();
+        // Nothing is left for another run, but what was left out.
+        let code = exit_code(&mut self.command().arg("--once").spawn().expect("started"));
+        assert!(code == Some(0) || !self.damaged.is_empty() && matches!(code, Some(1 | 3)), "{code:?}");
+        self.check();
+        assert_eq!(self.lacked(), None);
+        self.verify();
+    }
+}
+
+/// Nothing is published that was refused, an index never names what is not there, the last full archive stays, and in the end all is
+/// published that should be.
+#[test]
+fn the_program_in_random_lives() {
+    let (first, count) = (number_of("LIVES_FIRST", 1), number_of("LIVES_REAL", 4));
+    println!("lives {first} to {}", first + count - 1);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let seeds = (first..first + count).filter(move |seed| seed % 2 == thread);
+            scope.spawn(move || seeds.for_each(|seed| Life::of_seed(seed).live()));
+        }
+    });
+}
