@@ -58,14 +58,16 @@ impl Chain {
     }
 
     fn archive(&self, of: Of) -> PathBuf {
+        let (base, day) = of;
+        let full = base.map(|base| self.archive((None, base)));
         let mut made = self.made.lock().expect("unlocked");
         let make = || {
-            let (base, day) = of;
             let base_slot = base.map(|base| self.slots[base].to_string());
             let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
-            // Each in a directory of its own: none has another one's base.
+            // Each in a directory of its own, with its base and no other.
             let out = self.dir.path().join(format!("{of:?}"));
             fs::create_dir(&out).expect("made");
+            full.iter().for_each(|full| fs::hard_link(full, out.join(name(full))).expect("linked"));
             archive(&self.dir.path().join(format!("ledger-{day}")), &out, &flags)
         };
         made.entry(of).or_insert_with(make).clone()
@@ -123,7 +125,8 @@ impl Place {
             Mood::IsGone if is_replaced => {
                 fs::create_dir(&self.path).expect("made");
                 give(&self.path);
-                fs::remove_dir_all(&self.aside).expect("removed");
+                // The program may still write there.
+                wait_for("the old directory to go", || fs::remove_dir_all(&self.aside).is_ok());
                 self.had_full = false;
             }
             Mood::IsGone => fs::rename(&self.aside, &self.path).expect("moved back"),
@@ -147,7 +150,8 @@ impl Place {
             Mood::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             Mood::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|it| it.f_bavail * it.f_frsize).expect("told");
-                fs::write(self.path.join("filler"), vec![1; free as usize]).expect("filled");
+                // Where the program takes some of it meanwhile, it is as full.
+                drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
             }
             Mood::Works | Mood::Hangs => {}
         }
