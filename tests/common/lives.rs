@@ -1,5 +1,5 @@
-//! Random lives of `publish`: what a validator, disks and targets do beside it. The simulation of its decisions plays them, and the
-//! program itself plays some.
+//! Random lives of `publish`: what a validator, disks and targets do beside it. The simulation of
+//! its decisions plays them, and the program itself plays some.
 
 use super::draws::Draws;
 

@@ -79,7 +79,9 @@ pub use state::superseded::Superseded;
 pub use state::version::{Batch, LogItem, Version};
 pub use state::versions::VersionLog;
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
-pub use store::publish::{Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir};
+pub use store::publish::{
+    Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, remove_stale_files,
+};
 pub use store::work_dir::{
     WorkDir, remove_moved_dir, remove_stale_dirs, remove_stale_dirs_after, remove_stale_dirs_in,
 };

@@ -16,8 +16,8 @@ use slotpress_format::{ArchiveName, BankFile, lock_holder};
 use slotpress_read::archive::{Archive as OpenArchive, front};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
-    Catalog, IndexPolicy, LocalFile, Locked, Unpublished, check_output_dir, file_id, modified_ns, scan_again,
-    scan_names, try_lock,
+    Catalog, IndexPolicy, LocalFile, Locked, Unpublished, check_output_dir, file_id, modified_ns, remove_stale_files,
+    scan_again, scan_names, try_lock,
 };
 use slotpress_stores::Target;
 
@@ -98,8 +98,11 @@ impl PinDir {
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
         check_pins(&quarantine, options)?;
+        let (pinned, ready) = (below(PINNED)?, below(READY)?);
+        // What a killed run was making may be as long as an archive, and nothing may be to be made.
+        [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
         let journal = Journal::open(top.clone())?;
-        Ok(Self { journal, pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
+        Ok(Self { journal, pinned, ready, quarantine, top })
     }
 
     pub fn free_bytes(&self) -> Option<u64> {
@@ -221,8 +224,8 @@ impl PinDir {
     }
 }
 
-/// Gives an archive's file at `path` from `dir` on a second name. Returns false if another file had come into its place; that one
-/// gets none.
+/// Gives an archive's file, at `path` below `dir`, a second name. Returns false if another file had
+/// come into its place; that one gets none.
 pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
     let (name, ours) = (archive.name.to_string(), archive.file_id);
     if let Err(error) = linkat(dir, path, to, &name, AtFlags::empty()) {

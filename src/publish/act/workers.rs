@@ -61,7 +61,8 @@ impl<'s, 'e> Workers<'s, 'e> {
         Ok(())
     }
 
-    /// Waits for all threads: none is left when a run with `--once` is over, and interrupted ones end soon.
+    /// Waits for all threads: none is left when a run with `--once` is over, and interrupted ones
+    /// end soon.
     pub fn end(&mut self) {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }

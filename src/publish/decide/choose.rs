@@ -139,7 +139,8 @@ impl State<'_> {
         later.collect()
     }
 
-    /// True if an archive may be prepared: full ones always, incremental ones by turns. One that failed keeps its turn.
+    /// True if an archive may be prepared: full ones always, incremental ones by turns. One that
+    /// failed keeps its turn.
     fn has_turn(&self, key: &Key) -> bool {
         let is_due = || match self.options.is_once {
             true => !self.has_begun_incremental,
@@ -148,7 +149,8 @@ impl State<'_> {
         key.0.is_none() || self.failing.contains_key(key) || is_due()
     }
 
-    /// The newest archive of a kind that has its turn, and that a target will still want after everything ready is published.
+    /// The newest archive of a kind that has its turn, and that a target will still want after
+    /// everything ready is published.
     fn newest_wanted(&self, is_full: bool, also_waiting: bool) -> Option<&Archive> {
         let later = self.later();
         let is_wanted = |key: &Key, archive: &Archive| {

@@ -24,7 +24,8 @@ pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The thread that runs them, one after the other. When the run ends, all that wait have the time of one.
+/// The thread that runs them, one after the other. When the run ends, all that wait have the time
+/// of one.
 pub struct Hooks {
     queue: Option<SyncSender<Event>>,
     failures: Receiver<Error>,

@@ -52,6 +52,19 @@ fn killed(flags: &[&str]) {
     assert!(kills >= 10, "the moments were missed: {kills}");
 }
 
+/// What a killed run was making goes at the next start, also where nothing is to be made.
+#[test]
+fn temporary_files_go_at_the_next_start() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&[]);
+    for dir in ["pinned", "ready"] {
+        let temporary = stage.pins().join(dir).join("tmp-snapshot-archive-slotpress-0");
+        std::fs::write(temporary, "half of an archive").expect("written");
+    }
+    stage.once_succeeds(&[]);
+    stage.assert_nothing_is_pinned();
+}
+
 #[test]
 fn killed_at_system_calls() {
     needs!("strace");

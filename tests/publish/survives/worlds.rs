@@ -1,5 +1,6 @@
-//! The program in random lives, those of the simulation, with real directories: a validator that writes, purges and damages, targets that
-//! fail, become full, go away and come back, and kills at any moment. `LIVES_REAL` says how many, `LIVES_FIRST` from which seed on.
+//! The program in random lives, those of the simulation, with real directories: a validator that
+//! writes, purges and damages, targets that fail, become full, go away and come back, and kills at
+//! any moment. `LIVES_REAL` says how many, `LIVES_FIRST` from which seed on.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -227,7 +228,8 @@ impl Life {
         self.dir.path().join("snapshots")
     }
 
-    /// Pairs are not checked: of the incremental archives, only those on the oldest state are exact.
+    /// Pairs are not checked: of the incremental archives, only those on the oldest state are
+    /// exact.
     fn command(&self) -> Command {
         static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
@@ -248,7 +250,8 @@ impl Life {
         self.running = Some(self.command().spawn().expect("started"));
     }
 
-    /// Kills the program, where it runs. It ends by itself only where no target is there when it begins.
+    /// Kills the program, where it runs. It ends by itself only where no target is there when it
+    /// begins.
     fn kill(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         let ended = running.try_wait().expect("asked");
@@ -317,7 +320,8 @@ impl Life {
         gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
-    /// While the program does not run: what is named is there, and sound; the last full archive stays.
+    /// While the program does not run: what is named is there, and sound; the last full archive
+    /// stays.
     fn check(&mut self) {
         for place in &mut self.places {
             for (listed, path) in ["", "kept"].iter().flat_map(|below| place.listed(below)) {
@@ -415,8 +419,8 @@ impl Life {
     }
 }
 
-/// Nothing is published that was refused, an index never names what is not there, the last full archive stays, and in the end all is
-/// published that should be.
+/// Nothing is published that was refused, an index never names what is not there, the last full
+/// archive stays, and in the end all is published that should be.
 #[test]
 fn the_program_in_random_lives() {
     let (first, count) = (number_of("LIVES_FIRST", 1), number_of("LIVES_REAL", 4));

@@ -57,7 +57,7 @@ impl Unpublished {
     /// Includes the final name in that of the temporary file, if it is known.
     fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
-            remove_stale(dir)?;
+            remove_stale_files(dir)?;
             let name = match final_name {
                 Some(final_name) => OsString::from(format!("{TEMPORARY_PREFIX}{final_name}")),
                 None => random_name(TEMPORARY_PREFIX),
@@ -209,7 +209,11 @@ pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).with_hint(Hint::Replace)
 }
 
-fn remove_stale(dir: &KeptDir) -> Result<()> {
+/// Removes temporary files of killed runs: those whose lock can be taken.
+///
+/// # Errors
+/// The disk fails.
+pub fn remove_stale_files(dir: &KeptDir) -> Result<()> {
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
         // Skips other users' files, vanished ones, and anything that is not a file.
         let Ok(file) = dir.open_file(name) else { continue };
