@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPath};
 
@@ -144,8 +144,11 @@ pub fn remove_stale_dirs_after(
     before: &mut dyn FnMut(&KeptDir) -> Result<()>,
 ) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
-        // Skips files, other users' directories, and vanished ones.
+        // Skips files, vanished directories, and those that this user may not change, as in a shared /var/tmp.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
+        if rustix::fs::accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS).is_err() {
+            continue;
+        }
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
         // It may have been moved to its final place since it was opened.
         let own = dir.itself()?;
@@ -233,6 +236,35 @@ mod tests {
         let path = live.path().to_path_buf();
         drop(live);
         assert!(!path.exists());
+    }
+
+    /// What another user's run left in a shared directory does not end every run of others.
+    #[test]
+    fn those_that_may_not_be_changed_stay() {
+        use std::os::unix::fs::PermissionsExt;
+
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let top = tempfile::tempdir().expect("a directory");
+        let other = top.path().join("work-other");
+        fs::create_dir(&other).expect("made");
+        fs::write(other.join("file"), "left").expect("written");
+        let mode = |mode| fs::set_permissions(&other, fs::Permissions::from_mode(mode)).expect("permissions");
+        mode(0o555);
+        // On a thread to which modes apply, also where root runs the tests.
+        std::thread::scope(|scope| {
+            let run = || {
+                let mut sets = capabilities(None).expect("told");
+                let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+                (sets.effective, sets.permitted) = (sets.effective - all, sets.permitted - all);
+                set_capabilities(None, sets).expect("dropped");
+                remove_stale_dirs(top.path(), "work-")
+            };
+            scope.spawn(run).join().expect("no panic").expect("passed over");
+        });
+        assert!(other.join("file").exists());
+        mode(0o755);
+        remove_stale_dirs(top.path(), "work-").expect("removed");
+        assert!(!other.exists());
     }
 
     #[test]
