@@ -178,11 +178,11 @@ pub struct EncodedFrame<'a> {
 }
 
 /// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a buffer, which the worker
-/// reuses, and returns its length. The content is clustered if the codec asks for it, and compressed. `on_frame`
+/// reuses, and returns its length and its link. The content is clustered if the codec asks for it, and compressed. `on_frame`
 /// receives the frames in order, on the calling thread.
 pub fn encode_linked_frames<F: Send>(
-    frames: impl Iterator<Item = Result<(F, FrameLink)>> + Send,
-    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
+    frames: impl Iterator<Item = Result<F>> + Send,
+    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync),
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
@@ -192,8 +192,8 @@ pub fn encode_linked_frames<F: Send>(
         let mut compressor = FrameCompressor::new(codec)?;
         let mut clusterer = (codec.layout == RecordLayout::Clustered).then(FrameClusterer::default);
         let mut content = Vec::new();
-        Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
-            let content_bytes = fill(frame, &mut content)?;
+        Ok(move |frame: F, to: &mut Vec<u8>| {
+            let (content_bytes, link) = fill(frame, &mut content)?;
             let content = &content[..content_bytes];
             let (content, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {

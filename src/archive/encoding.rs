@@ -2,7 +2,7 @@
 
 use derive_setters::Setters;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads};
+use slotpress_base::{AHEAD_BYTES, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads};
 use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN};
 
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
@@ -58,6 +58,16 @@ impl EncodingOptions {
             }
             workers => Ok(workers.min(threads)),
         }
+    }
+
+    /// Bytes of frames that may be read ahead of `workers`: what their memory leaves of the limit.
+    ///
+    /// # Errors
+    /// There is not enough memory for one worker.
+    pub(crate) fn ahead_bytes(&self, workers: usize) -> Result<u64> {
+        let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES) };
+        let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
+        Ok(memory_bytes.saturating_sub(worker_bytes.saturating_mul(workers as u64)))
     }
 
     /// Describes the plan of `workers`, for the operator.

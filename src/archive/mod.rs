@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
-use slotpress_base::{Elapsed, Error, Hint, Progress, Result, ShowPath, Step, Stopwatch, Watch, text};
+use slotpress_base::{
+    Ahead, Elapsed, Error, Hint, Progress, Reading, Result, ShowPath, Step, Stopwatch, Watch, read_ahead, text,
+};
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
     name_and_parts,
@@ -307,18 +309,22 @@ fn encode_planned(
     progress: &dyn Progress,
     on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
 ) -> Result<()> {
-    encode_linked_frames(
-        frames.map(Ok),
-        &|span: FrameSpan, content| {
-            let length = span.length_bytes as usize;
+    let reading = Reading {
+        is_cold: &|(span, _)| plan.is_cold(span),
+        read: &|(span, _), content| {
             encoding.io_policy.wait(span.length_bytes, progress);
-            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+            plan.fill(span, content_buffer(content, span.length_bytes as usize))
         },
-        &encoding.codec,
-        threads,
-        progress,
-        on_frame,
-    )
+        item_bytes_max: encoding.frame_size_bytes,
+        ahead_bytes_max: encoding.ahead_bytes(threads)?,
+    };
+    read_ahead(frames, &reading, progress, |frames| {
+        let fill = |frame: Ahead<'_, (FrameSpan, FrameLink)>, content: &mut Vec<u8>| {
+            let (span, link) = frame.read(content)?;
+            Ok((span.length_bytes as usize, link))
+        };
+        encode_linked_frames(frames, &fill, &encoding.codec, threads, progress, on_frame)
+    })
 }
 
 /// Refuses an incremental archive whose base is not the newest full archive: Agave keeps tombstones only above the

@@ -115,9 +115,9 @@ pub fn reframe<T: Send>(
         let encoded = guarded(|| {
             encode_linked_frames(
                 frames_rx.into_iter(),
-                &|frame: Vec<u8>, content| {
+                &|(frame, link): (Vec<u8>, FrameLink), content| {
                     recycler.give(std::mem::replace(content, frame));
-                    Ok(content.len())
+                    Ok((content.len(), link))
                 },
                 &encoding.codec,
                 workers,

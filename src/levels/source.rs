@@ -158,11 +158,11 @@ fn load_each(
 ) -> Result<Vec<ContentFrame>> {
     let mut frames = Vec::with_capacity(chosen.len());
     encode_linked_frames(
-        // The content is only copied here: frames need no links for clustering.
-        chosen.iter().map(|frame| Ok((frame, FrameLink::default()))),
+        chosen.iter().map(Ok),
         &|frame: &Chosen, content| {
             let length = frame.span.length_bytes as usize;
-            fill(frame, content_buffer(content, length)).map(|()| length)
+            // The content is only copied here: frames need no links for clustering.
+            fill(frame, content_buffer(content, length)).map(|()| (length, FrameLink::default()))
         },
         &Codec::plain(),
         threads,

@@ -25,6 +25,7 @@ pub mod site;
 pub mod strace;
 pub mod swaps;
 pub mod worlds;
+pub mod xfs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -39,6 +40,7 @@ use assert_cmd::Command;
 pub use disk::Disk;
 pub use needs::needs;
 use tempfile::TempDir;
+pub use xfs::XfsDisk;
 
 pub const FULL_26: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL_26_40: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
@@ -79,15 +81,20 @@ pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// A directory that goes away with the test: in memory where there is room, since syncing to a disk that others write
-/// to takes most of the time otherwise.
+/// A directory that goes away with the test: in SLOTPRESS_TEST_DISK, or in memory where there is room, since syncing to a
+/// disk that others write to takes most of the time otherwise.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
     let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
     let mut builder = tempfile::Builder::new();
     builder.prefix("slotpress-test-");
-    if has_room { builder.tempdir_in(memory) } else { builder.tempdir() }.expect("a temporary directory")
+    let made = match std::env::var_os("SLOTPRESS_TEST_DISK") {
+        Some(disk) => builder.tempdir_in(disk),
+        None if has_room => builder.tempdir_in(memory),
+        None => builder.tempdir(),
+    };
+    made.expect("a temporary directory")
 }
 
 /// A ledger of the fixtures, unpacked: `ledger-at-40`, for example.

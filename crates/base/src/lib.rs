@@ -3,6 +3,7 @@
 //! Foundations of all other parts, without knowledge of archives and ledgers: [`error`], [`progress`], [`threads`] and
 //! [`pipeline`], [`memory`] limits, considerate [`io`], and helpers for text, quantities and bytes.
 
+pub mod ahead;
 pub mod bytes;
 pub mod clock;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod stopwatch;
 pub mod text;
 pub mod threads;
 
+pub use ahead::{AHEAD_BYTES, Ahead, READER_NAME, READERS, Reading, read_ahead};
 pub use bytes::{
     array_at, at_most_mut, copy_at_most, per_second, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use slotpress::codec::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
     ArchiveOptions, Codec, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
@@ -20,6 +21,10 @@ use slotpress::{
 use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
 use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;
+
+use crate::common::said::said;
+use crate::common::strace::trace;
+use crate::common::{XfsDisk, needs, slotpress_path, text};
 
 const THREADS: usize = 3;
 /// Small, so that many storages are cut by the end of a frame, in the midst of a page.
@@ -38,7 +43,10 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let parent = std::env::var_os("SLOTPRESS_TEST_DISK");
-        let parent = parent.map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+        Self::new_in(&parent.map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from))
+    }
+
+    fn new_in(parent: &Path) -> Self {
         let dir = tempfile::tempdir_in(parent).expect("a directory");
         let ledger = dir.path().join("ledger");
         let options = SynthOptions::new(&ledger, 12 << 20).storage_count(40u64).threads(2);
@@ -276,4 +284,137 @@ fn reading_is_no_faster_than_allowed() {
     scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).pace(pace));
     // A second, less what is saved up while planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+}
+
+/// What the program is called with in the tests of direct reading, where nothing it reads is in the page cache.
+fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 4] {
+    let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
+    let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
+    let restored = format!("{out}/ledger");
+    [
+        format!("archive {ledger} -o {out} --frame-size {FRAME_SIZE_BYTES} -v"),
+        format!("verify {ledger} -v"),
+        format!("verify {archive} -v"),
+        format!("restore {archive} --ledger {restored} -v"),
+    ]
+    .map(|line| line.split(' ').map(str::to_string).collect())
+}
+
+/// The archives that these made: one of the ledger, one that was restored.
+fn archives(scene: &Scene, number: usize) -> Vec<Vec<u8>> {
+    let made = files(&scene.dir.path().join(format!("out-{number}")));
+    let made = made.iter().filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
+    made.map(|path| fs::read(path).expect("read")).collect()
+}
+
+/// Checks that what is in the page cache is read from there, and everything else past it, with the same results.
+fn check_direct_reading(scene: &Scene) {
+    let expected = fs::read(&scene.archive).expect("read");
+    let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
+        let opened = cold_runs(scene, number).into_iter().map(|mut arguments| {
+            if arguments[0] != "verify" {
+                arguments.extend(more.split_whitespace().map(str::to_string));
+            }
+            prepare();
+            let run = trace(&arguments, "openat", None);
+            assert_eq!(run.output.status.code(), Some(0), "{arguments:?}: {:?}", said(&run.output));
+            assert!(!said(&run.output).1.contains("past the page cache"), "{arguments:?}");
+            let is_direct = |line: &str| line.contains("/proc/self/fd/") && line.contains("O_RDONLY");
+            run.calls.iter().filter(|call| is_direct(&call.line)).count()
+        });
+        let opened = opened.collect();
+        assert!(archives(scene, number) == [expected.as_slice(); 2]);
+        opened
+    };
+    let warm = || files(scene.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
+    // Of the ledger, the pieces of storages that are large enough; of the archive, its frames.
+    let opened = direct(1, &|| scene.make_cold(), "");
+    assert!(
+        opened[..2].iter().all(|opened| *opened >= 10) && opened[2..].iter().all(|opened| *opened >= 3),
+        "{opened:?}"
+    );
+    scene.make_cold();
+    assert_eq!(direct(2, &warm, ""), [0; 4]);
+    let opened = direct(3, &|| scene.make_cold(), "--io-hint none");
+    assert_eq!([opened[0], opened[3]], [0; 2]);
+}
+
+/// True, and says so, where the tests are on no disk that can be read directly.
+fn is_not_direct(dir: &Path, test: &str) -> bool {
+    let path = dir.join("direct");
+    fs::write(&path, [0; 8192]).expect("written");
+    let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty());
+    let is_not = opened.is_err() || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
+    if is_not {
+        eprintln!("skipped: {test}: {} cannot be read past the page cache", dir.display());
+    }
+    is_not
+}
+
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+#[test]
+fn what_is_not_in_memory_is_read_directly() {
+    needs!("strace");
+    let scene = Scene::new();
+    if !is_not_direct(scene.dir.path(), "program::works::page_cache::what_is_not_in_memory_is_read_directly") {
+        check_direct_reading(&scene);
+    }
+}
+
+#[test]
+fn what_is_not_in_memory_is_read_directly_from_xfs() {
+    needs!("strace", "sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
+    let disk = XfsDisk::new();
+    check_direct_reading(&Scene::new_in(disk.path()));
+}
+
+/// Where direct requests are refused, everything is as with the page cache, and the operator is told once. Those that do a
+/// part of what they should are gone on with. A disk that fails ends the run with an error that names the file.
+#[test]
+fn faults_of_direct_reading() {
+    needs!("cc");
+    let scene = Scene::new();
+    if is_not_direct(scene.dir.path(), "program::works::page_cache::faults_of_direct_reading") {
+        return;
+    }
+    let expected = fs::read(&scene.archive).expect("read");
+    let library = scene.dir.path().join("direct_faults.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/works/direct_faults.c");
+    let output = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&library)]).arg(source).output();
+    assert!(output.expect("runs").status.success());
+    let faults = [None, Some(libc::EINTR), Some(libc::EINVAL), Some(libc::EOPNOTSUPP), Some(libc::EIO)];
+    for (number, fault) in faults.into_iter().enumerate() {
+        for arguments in cold_runs(&scene, number) {
+            scene.make_cold();
+            let mut command = Command::new(slotpress_path());
+            command.args(&arguments).env("LD_PRELOAD", &library);
+            if let Some(fault) = fault {
+                command.env("DIRECT_ERROR", fault.to_string());
+            }
+            let (code, said) = said(&command.output().expect("runs"));
+            let at = format!("{fault:?}, {arguments:?}: {said}");
+            assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{at}");
+            let is_refused = matches!(fault, Some(libc::EINVAL | libc::EOPNOTSUPP));
+            assert_eq!(said.matches("past the page cache").count(), usize::from(is_refused), "{at}");
+            assert!(code == Some(0) || said.contains("error: ") && said.contains(text(scene.dir.path())), "{at}");
+        }
+        let archives = archives(&scene, number);
+        assert_eq!(archives.len(), if fault == Some(libc::EIO) { 0 } else { 2 }, "{fault:?}");
+        assert!(archives.iter().all(|archive| *archive == expected), "{fault:?}");
+    }
+}
+
+/// A thread that panics while it reads ahead ends the run.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_while_reading_ahead_ends_the_program() {
+    let scene = Scene::new();
+    for (number, panics) in [1, 3].into_iter().enumerate() {
+        for arguments in cold_runs(&scene, number) {
+            scene.make_cold();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            crate::common::faults::panics_at(&arguments, "reading ahead", panics, None);
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use slotpress_base::{READER_NAME, READERS};
+
 use crate::common::{slotpress_path, temp_dir};
 
 /// One worker, and what does not grow with workers: the main thread, one that decodes or parses ahead, one that reads.
@@ -13,15 +15,23 @@ const THREADS_MAX: usize = 6;
 /// What a pool that does not ask would start, on any machine.
 const THREADS_UNBOUND: &str = "24";
 
-/// The most threads that were there at once, of a run that must succeed.
+/// The most threads that were there at once, of a run that must succeed, without those that wait for a disk.
 fn most_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
     let tasks = Path::new("/proc").join(child.id().to_string()).join("task");
-    let (start, mut most) = (Instant::now(), 0);
+    let is_reader = |task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
+    };
+    let (start, mut most, mut before) = (Instant::now(), 0, 0);
     loop {
-        most = most.max(fs::read_dir(&tasks).map_or(0, |tasks| tasks.flatten().count()));
+        let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
+        // Those of an archive that is read back may end while others of its full archive start.
+        assert!(readers.len() <= 2 * READERS, "{arguments:?}: {} threads read", readers.len());
+        // A thread has its name only a moment after it is there.
+        most = most.max(others.len().min(std::mem::replace(&mut before, others.len())));
         if let Some(status) = child.try_wait().expect("a child") {
             assert!(status.success(), "{arguments:?}");
             return most;

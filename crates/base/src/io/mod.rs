@@ -2,9 +2,11 @@
 //! and its cores are left alone.
 //!
 //! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the rate of reading, both
-//! with rules free of system calls; `calls` has the system calls. Nothing here changes any byte of a result.
+//! with rules free of system calls; [`direct`] reads past the page cache; `calls` has the system calls. Nothing here
+//! changes any byte of a result.
 
 mod calls;
+pub mod direct;
 pub mod pace;
 pub mod pipes;
 pub mod priority;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use derive_setters::Setters;
+use direct::DirectFile;
 use residency::Cold;
 
 use crate::{Pace, Progress};
@@ -97,16 +100,41 @@ impl IoHint {
         }
     }
 
-    /// Prepares to read a range of a file of the given length. Dropping the result drops the pages that were not in the
-    /// page cache before.
+    /// Prepares to read a range of a file of the given length by other means. Dropping the result drops the pages that
+    /// were not in the page cache before.
     #[doc(hidden)]
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
-        let mut cold = Cold::default();
+        let cold = self.look(file, range, file_bytes);
+        self.prefetch(&cold, file);
+        ReadBehind { file, cold, direct: None }
+    }
+
+    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]: past the page cache, if
+    /// nothing of it is there.
+    #[doc(hidden)]
+    pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
+        let cold = self.look(file, range, file_bytes);
+        let direct = if cold.is_all() { DirectFile::reading(file, range.end - range.start) } else { None };
+        if direct.is_none() {
+            self.prefetch(&cold, file);
+        }
+        ReadBehind { file, cold, direct }
+    }
+
+    /// True if nothing of a range is in the page cache, as far as the kernel tells; false if that does not matter.
+    #[doc(hidden)]
+    pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
+        self.look(file, range, file_bytes).is_all()
+    }
+
+    fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> Cold {
+        if self == Self::None { Cold::default() } else { Cold::look(file, range, file_bytes) }
+    }
+
+    fn prefetch(self, cold: &Cold, file: &File) {
         if self != Self::None {
-            cold = Cold::look(file, range, file_bytes);
             cold.prefetch(file);
         }
-        ReadBehind { file, cold }
     }
 
     /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on any thread, in any
@@ -118,9 +146,8 @@ impl IoHint {
         file_bytes: u64,
         buffer: &'b mut Vec<u8>,
     ) -> std::io::Result<&'b [u8]> {
-        let _behind = self.read_behind(file, range, file_bytes);
         buffer.resize((range.end - range.start) as usize, 0);
-        file.read_exact_at(buffer, range.start)?;
+        self.piece(file, range, file_bytes).read_exact_at(buffer, range.start)?;
         Ok(buffer)
     }
 
@@ -182,11 +209,33 @@ fn write_out_file(path: &PathBuf) {
 pub struct ReadBehind<'a> {
     file: &'a File,
     cold: Cold,
+    direct: Option<DirectFile>,
+}
+
+impl ReadBehind<'_> {
+    /// Fills `to` from `offset` on, which is in the range.
+    ///
+    /// # Errors
+    /// The disk fails, or the file ends before `to` is full.
+    pub fn read_exact_at(&mut self, to: &mut [u8], offset: u64) -> std::io::Result<()> {
+        if let Some(direct) = &self.direct {
+            let is_read = direct.read_exact_at(to, offset)?;
+            if !is_read || !direct.is_direct(&(offset..offset + to.len() as u64)) {
+                self.direct = None;
+            }
+            if is_read {
+                return Ok(());
+            }
+        }
+        self.file.read_exact_at(to, offset)
+    }
 }
 
 impl Drop for ReadBehind<'_> {
     fn drop(&mut self) {
-        self.cold.drop_from(self.file);
+        if self.direct.is_none() {
+            self.cold.drop_from(self.file);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_all }
     }
 
-    #[cfg(test)]
+    /// True if nothing of the range was in the page cache, and something is in the range.
     pub fn is_all(&self) -> bool {
         self.is_all
     }

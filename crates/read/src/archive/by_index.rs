@@ -13,13 +13,17 @@
 
 mod events;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{Carry, Events};
 use parking_lot::Mutex;
-use slotpress_base::{Error, ErrorKind, IoContext, Result, run_in_order, split_at_most, to_usize};
+use slotpress_base::{
+    AHEAD_BYTES, Ahead, Error, ErrorKind, IoContext, Reading, Result, range_bytes, read_ahead, run_in_order,
+    split_at_most, to_usize,
+};
 use slotpress_format::{
     Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameHash, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash,
     parse_frame_start,
@@ -78,16 +82,29 @@ pub fn read_by_index(
             walker: RecordWalker::default(),
         };
         let reading = &reading;
-        Ok(move |item: FrameItem, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
+        Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
     let mut read = ReadArchive { is_whole: true, tar_bytes: tail.index.tar_bytes(), ..ReadArchive::default() };
     read.frames.frames = tail.frames.len() as u64;
     read.is_of_firedancer = is_noted(tail);
     read.frames.skippable_bytes = tail.skippable_bytes;
-    let result = run_in_order(reading.items().map(Ok), pass.threads, &new_worker, pass.progress, &mut |_, frame| {
-        read.documents.merge(frame.documents);
-        pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
-        Ok(())
+    let ahead = Reading {
+        is_cold: &|item| reading.pieces.is_cold(&reading.range_of(item)),
+        read: &|item, to| reading.read_item(item, to),
+        item_bytes_max: tail
+            .frames
+            .iter()
+            .map(|frame| range_bytes(&(frame.gap_at()..frame.end_bytes())))
+            .max()
+            .unwrap_or_default(),
+        ahead_bytes_max: AHEAD_BYTES,
+    };
+    let result = read_ahead(reading.items(), &ahead, pass.progress, |items| {
+        run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, frame| {
+            read.documents.merge(frame.documents);
+            pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
+            Ok(())
+        })
     });
     if let Some(error) = reading.contradiction.into_inner() {
         return Err(ReadError::Index(error));
@@ -180,20 +197,35 @@ impl IndexReader<'_> {
         self.contradiction.lock().get_or_insert(error).clone()
     }
 
-    fn read_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &mut Vec<u8>) -> Result<ReadFrame> {
-        slotpress_base::threads::panic_point("frame by index");
-        self.visitor.check()?;
-        let (number, frame, is_decoded) = (item.number, item.frame, item.is_decoded);
-        let mut read = ReadFrame::default();
-        let is_hashed = self.is_hashed(is_decoded);
-        let frame_bytes = match is_decoded || is_hashed {
+    /// What is read of a frame: the skippable frames in front of it, and the frame or its header.
+    fn range_of(&self, item: &FrameItem) -> Range<u64> {
+        let frame = &item.frame;
+        let frame_bytes = match item.is_decoded || self.is_hashed(item.is_decoded) {
             true => u64::from(frame.compressed_bytes),
             false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
         };
-        let range = frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes);
-        self.archive.io_policy.wait(frame_bytes, self.pass.progress);
-        let bytes = self.pieces.read(&range, &mut worker.compressed)?;
-        let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));
+        frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes)
+    }
+
+    fn read_item(&self, item: &FrameItem, to: &mut Vec<u8>) -> Result<()> {
+        let range = self.range_of(item);
+        self.archive.io_policy.wait(range_bytes(&range), self.pass.progress);
+        self.pieces.read(&range, to).map(drop)
+    }
+
+    fn read_frame(
+        &self,
+        item: Ahead<'_, FrameItem>,
+        worker: &mut FrameWorker<'_>,
+        content: &mut Vec<u8>,
+    ) -> Result<ReadFrame> {
+        slotpress_base::threads::panic_point("frame by index");
+        self.visitor.check()?;
+        let item = item.read(&mut worker.compressed)?;
+        let (number, frame, is_decoded) = (item.number, item.frame, item.is_decoded);
+        let mut read = ReadFrame::default();
+        let is_hashed = self.is_hashed(is_decoded);
+        let (gap, bytes) = split_at_most(&worker.compressed, to_usize(frame.gap_bytes));
         let mark = check_skippable(gap).map_err(|error| self.contradiction(error))?;
         if let Some(mark) = mark.filter(|mark| *mark != frame.compressed_bytes) {
             let DataFrame { offset_bytes, compressed_bytes, .. } = frame;

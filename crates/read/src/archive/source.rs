@@ -166,6 +166,11 @@ impl<'a> Pieces<'a> {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
+    /// True if a range is of a file, and not in the page cache, as far as the kernel tells.
+    pub fn is_cold(&self, range: &Range<u64>) -> bool {
+        self.file.is_some_and(|(file, length_bytes)| self.hint.is_cold(file, range, length_bytes))
+    }
+
     /// Reads a range into `buffer`, which the caller should reuse.
     pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let path = self.source.path();

@@ -35,16 +35,20 @@ impl<'a> StorageSource<'a> {
 
     /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
     pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        let _behind =
-            self.io_hint.read_behind(self.file, &(offset..offset.saturating_add(to.len() as u64)), self.file_bytes);
-        self.read_at(to, offset)
+        let range = offset..offset.saturating_add(to.len() as u64);
+        let mut piece = self.io_hint.piece(self.file, &range, self.file_bytes);
+        piece.read_exact_at(to, offset).map_err(|error| self.error(&error))
     }
 
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
+        self.file.read_exact_at(to, offset).map_err(|error| self.error(&error))
+    }
+
+    fn error(&self, error: &std::io::Error) -> Error {
+        match error.kind() {
             std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
-            _ => Error::io("read", &(self.path)(), &error),
-        })
+            _ => Error::io("read", &(self.path)(), error),
+        }
     }
 
     pub fn check_unchanged(&self) -> Result<()> {
@@ -80,7 +84,8 @@ impl<'a> StorageSource<'a> {
             )));
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
-        let _behind = self.io_hint.read_behind(self.file, &(first.start..last.end), self.file_bytes);
+        let mut piece = self.io_hint.piece(self.file, &(first.start..last.end), self.file_bytes);
+        let mut read_at = |to: &mut [u8], offset| piece.read_exact_at(to, offset).map_err(|error| self.error(&error));
         let mut window = Vec::new();
         let mut ranges = wanted.as_slice();
         while let [first, others @ ..] = ranges {
@@ -89,12 +94,12 @@ impl<'a> StorageSource<'a> {
             ranges = rest;
             let Some(last) = run.last() else {
                 let (part, rest) = to.split_at_mut(to_usize(range_bytes(first)));
-                self.read_at(part, first.start)?;
+                read_at(part, first.start)?;
                 to = rest;
                 continue;
             };
             window.resize(to_usize(range_bytes(&(first.start..last.end))), 0);
-            self.read_at(&mut window, first.start)?;
+            read_at(&mut window, first.start)?;
             for range in [first].into_iter().chain(run) {
                 let (part, rest) = to.split_at_mut(to_usize(range_bytes(range)));
                 copy_at_most(split_at_most(&window, to_usize(range_bytes(&(first.start..range.start)))).1, part);

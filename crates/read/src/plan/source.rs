@@ -22,20 +22,46 @@ impl Plan {
     /// Writes the tar bytes of a frame into `to`, which must have the frame's length.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
-        let mut offset = span.offset_bytes;
-        for content in self.contents_from(to_usize(span.first_entry)) {
-            if to.is_empty() {
-                break;
-            }
-            let part_bytes = content.entry().tar_bytes().saturating_sub(offset).min(to.len() as u64);
+        for (content, offset, part_bytes) in self.parts_of(span) {
             let (part, rest) = to.split_at_mut(to_usize(part_bytes));
             self.fill_entry(&content, offset, part)?;
             to = rest;
-            offset = 0;
         }
         // Zeros end the archive.
         to.fill(0);
         Ok(())
+    }
+
+    /// True if a storage of a frame is not in the page cache, as far as the kernel tells: the others seldom differ.
+    pub fn is_cold(&self, span: &FrameSpan) -> bool {
+        let mut parts = self.parts_of(span).filter_map(|(content, offset, part_bytes)| match content {
+            Content::Storage(storage) => Some((storage, offset.saturating_sub(BLOCK_BYTES), part_bytes)),
+            Content::File(_) => None,
+        });
+        // Of the first one, the frame may hold hardly more than the end.
+        let (first, second) = (parts.next(), parts.next());
+        second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
+    }
+
+    /// True if a part of a storage is not in the page cache, as far as the kernel tells.
+    pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
+        let StorageFile { file_bytes, .. } = storage.file;
+        let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
+        let file = self.root_of(&storage.file).and_then(|root| root.open_storage(&storage.file.file_name()));
+        // Whoever reads it says what is wrong with it.
+        file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
+    }
+
+    /// The entries in a frame: from which offset after the start of its header, and how many bytes of it.
+    fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (Content<'_>, u64, u64)> {
+        let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
+        let mut contents = self.contents_from(to_usize(span.first_entry));
+        std::iter::from_fn(move || {
+            let content = if left == 0 { None } else { contents.next() }?;
+            let part_bytes = content.entry().tar_bytes().saturating_sub(offset).min(left);
+            left = left.saturating_sub(part_bytes);
+            Some((content, std::mem::take(&mut offset), part_bytes))
+        })
     }
 
     fn contents_from(&self, number: usize) -> impl Iterator<Item = Content<'_>> {

@@ -3,7 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stopwatch, run_in_order, to_usize};
+use slotpress_base::{
+    AHEAD_BYTES, Ahead, Error, ErrorKind, Progress, Reading, Result, ShowPath, Stopwatch, read_ahead, run_in_order,
+    to_usize,
+};
 use slotpress_format::ledger::startup_hints::{self};
 use slotpress_format::{
     BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, check_startup_hints,
@@ -234,7 +237,10 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
 }
 
 /// Bytes read at once: large enough for a disk, small enough for the caches.
-const READ_BYTES: usize = 1024 * 1024;
+const READ_BYTES: u64 = 1024 * 1024;
+
+/// First bytes of a storage that are read ahead: most storages are not longer.
+const FIRST_BYTES: u64 = 4 * READ_BYTES;
 
 /// Passes the records of all or the wanted storages of a ledger to a visitor; storages are numbered in the order of the
 /// plan. Calls `on_damage` for each damaged storage, and goes on unless that returns an error.
@@ -248,10 +254,15 @@ pub fn read_storages(
 ) -> Result<()> {
     let storages = (0..).zip(&plan.storages);
     let storages = storages.filter(|(number, _)| wanted.is_none_or(|wanted| wanted.contains(number)));
+    let read = |storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>| {
+        to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
+        plan.read_storage(storage, at, to)
+    };
     let new_worker = || {
         let mut worker = visitor.new_worker();
         let mut walker = RecordWalker::default();
-        Ok(move |(number, storage): (u32, &PlannedStorage), buffer: &mut Vec<u8>| {
+        Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
+            let (number, storage) = *ahead.item();
             let (slot, id) = (storage.file.slot, storage.file.id);
             let storage_ref = StorageRef { number, slot, id };
             worker.begin(storage_ref);
@@ -260,11 +271,13 @@ pub fn read_storages(
             while at < storage.content_bytes {
                 progress.check()?;
                 visitor.check()?;
-                buffer.resize(to_usize(storage.content_bytes.saturating_sub(at).min(READ_BYTES as u64)), 0);
-                match plan.read_storage(storage, at, buffer) {
-                    // The `.data` file of a split storage is checked only here.
-                    Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
-                    read => read?,
+                // Only the first bytes are read ahead.
+                if !ahead.take(buffer) {
+                    match read(storage, at, READ_BYTES, buffer) {
+                        // The `.data` file of a split storage is checked only here.
+                        Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
+                        read => read?,
+                    }
                 }
                 walker.feed(buffer, worker.as_mut());
                 at = at.saturating_add(buffer.len() as u64);
@@ -274,7 +287,15 @@ pub fn read_storages(
             Ok(())
         })
     };
-    run_in_order(storages.map(Ok), threads, &new_worker, progress, &mut |_, ()| Ok(()))?;
+    let reading = Reading::<(u32, &PlannedStorage)> {
+        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
+        read: &|(_, storage), to| read(storage, 0, FIRST_BYTES, to),
+        item_bytes_max: FIRST_BYTES,
+        ahead_bytes_max: AHEAD_BYTES,
+    };
+    read_ahead(storages, &reading, progress, |storages| {
+        run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
+    })?;
     visitor.check()
 }
 

@@ -1,0 +1,295 @@
+//! Reads and writes past the page cache (`O_DIRECT`): between the disk and a buffer of this process, without pages that
+//! the kernel would have to find, fill, copy and drop.
+//!
+//! Where that does not work, callers use the page cache as usual: a file system can refuse the flag or the first request,
+//! or accept it and fill the page cache all the same. Both are noticed at the first piece.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::calls::{cached_pages, page_bytes};
+use crate::{Progress, ShowPath};
+
+/// Alignment of memory, offsets and lengths: a multiple of what disks ask for, which is 512 or 4,096 bytes. Where more is
+/// needed, the first request fails, and the page cache is used.
+pub const ALIGNMENT_BYTES: usize = 4096;
+
+/// Bytes of a request to read, of which each thread that reads has one buffer: enough for the full rate of a disk with a few
+/// requests under way, and few enough to stay in a core's cache until they are copied.
+const REQUEST_BYTES: usize = 1024 * 1024;
+
+/// Fewest bytes of a piece that is read directly: for fewer, opening the file once more costs more than it saves.
+const PIECE_BYTES_MIN: u64 = 64 * 1024;
+
+/// File systems that are remembered: more than a ledger and its archives are spread over.
+const FILE_SYSTEMS_MAX: usize = 64;
+
+/// What is known of file systems, by device.
+static FILE_SYSTEMS: Mutex<Vec<FileSystem>> = Mutex::new(Vec::new());
+
+struct FileSystem {
+    device: u64,
+    is_direct: bool,
+    /// A file on it, until the operator is told that it is not read directly.
+    untold: Option<PathBuf>,
+}
+
+fn is_direct(device: u64) -> Option<bool> {
+    FILE_SYSTEMS.lock().iter().find(|known| known.device == device).map(|known| known.is_direct)
+}
+
+fn remember(file: &File, device: u64, is_direct: bool) {
+    let untold = (!is_direct).then(|| std::fs::read_link(path_of(file)).unwrap_or_default());
+    let mut known = FILE_SYSTEMS.lock();
+    if known.len() < FILE_SYSTEMS_MAX && known.iter().all(|other| other.device != device) {
+        known.push(FileSystem { device, is_direct, untold });
+    }
+}
+
+/// Tells, once for each, which file systems are read through the page cache.
+pub fn tell_of_others(progress: &dyn Progress) {
+    let untold: Vec<PathBuf> = FILE_SYSTEMS.lock().iter_mut().filter_map(|known| known.untold.take()).collect();
+    for path in untold {
+        let path = path.shown();
+        progress.detail(&format!("{path}: its file system cannot read or write past the page cache"));
+    }
+}
+
+/// The same file, even if its path names another one by now.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// A second descriptor of a file, for direct requests.
+#[derive(Debug)]
+pub struct DirectFile {
+    file: File,
+    device: u64,
+}
+
+impl DirectFile {
+    /// Opens a file to read a piece of this length; `None` where that does not work, or is not worth it.
+    pub fn reading(file: &File, piece_bytes: u64) -> Option<Self> {
+        if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
+    }
+
+    /// Opens a file to write it; `None` where that does not work.
+    pub fn writing(file: &File) -> Option<Self> {
+        Self::open(file, OFlags::WRONLY)
+    }
+
+    fn open(file: &File, access: OFlags) -> Option<Self> {
+        let device = file.metadata().ok()?.dev();
+        if is_direct(device) == Some(false) {
+            return None;
+        }
+        match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
+            Err(rustix::io::Errno::INVAL) => {
+                remember(file, device, false);
+                None
+            }
+            // Too many open files, or no /proc: the next file may have more luck.
+            Err(_) => None,
+        }
+    }
+
+    /// Fills `to` from `offset` on. False if that does not work here, or the file ends before: `to` then has any content,
+    /// and reading it through the page cache tells more.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<bool> {
+        self.unless_refused(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
+    }
+
+    /// Writes whole blocks, which lie in a [`Buffer`]. False if that does not work here: they are then to be written through
+    /// the page cache.
+    ///
+    /// # Errors
+    /// The disk fails, or is full.
+    pub fn write_all_at(&self, blocks: &[u8], offset: u64) -> io::Result<bool> {
+        self.unless_refused(self.file.write_all_at(blocks, offset).map(|()| true))
+    }
+
+    fn unless_refused(&self, done: io::Result<bool>) -> io::Result<bool> {
+        match done {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                remember(&self.file, self.device, false);
+                Ok(false)
+            }
+            done => done,
+        }
+    }
+
+    /// False if the file system filled the page cache all the same. Looks only after the first request to it.
+    pub fn is_direct(&self, done: &Range<u64>) -> bool {
+        let known = is_direct(self.device);
+        known.unwrap_or_else(|| {
+            let page = page_bytes();
+            let pages = done.start.next_multiple_of(page)..done.end / page * page;
+            let is_direct =
+                pages.is_empty() || cached_pages(&self.file, &pages) != Some((pages.end - pages.start) / page);
+            remember(&self.file, self.device, is_direct);
+            is_direct
+        })
+    }
+
+    fn fill(&self, buffer: &mut [u8], to: &mut [u8], offset: u64) -> io::Result<bool> {
+        let mut filled = 0;
+        while filled < to.len() {
+            let at = offset + filled as u64;
+            let skipped = at as usize % ALIGNMENT_BYTES;
+            let left = &mut to[filled..];
+            let request_bytes = (skipped + left.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
+            let read = match self.file.read_at(&mut buffer[..request_bytes], at - skipped as u64) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            let Some(there) = buffer[..read].get(skipped..).filter(|there| !there.is_empty()) else { return Ok(false) };
+            let length = there.len().min(left.len());
+            left[..length].copy_from_slice(&there[..length]);
+            filled += length;
+        }
+        Ok(true)
+    }
+}
+
+thread_local! {
+    /// One request of this thread.
+    static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer::new(REQUEST_BYTES)) };
+}
+
+/// Aligned memory inside a vector, which is made when it is needed.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Vec<u8>,
+    length: usize,
+}
+
+impl Buffer {
+    /// A buffer of this length, which is a multiple of what disks ask for.
+    pub const fn new(length: usize) -> Self {
+        Self { memory: Vec::new(), length }
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        if self.memory.is_empty() {
+            self.memory = vec![0; self.length + ALIGNMENT_BYTES];
+        }
+        let start = self.memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
+        &mut self.memory[start..start + self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{IoHint, ProgressEvent};
+
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2_500_123usize).map(|at| (at * 31 % 251) as u8).collect());
+
+    /// A file beside the program of the tests, which is on a disk more often than `/tmp`; not in the page cache.
+    fn cold_file() -> File {
+        let program = std::env::current_exe().expect("it has a path");
+        file_in(program.parent().expect("it has one"))
+    }
+
+    fn file_in(dir: &Path) -> File {
+        let mut file = tempfile::tempfile_in(dir).expect("a temporary file");
+        file.write_all(&BYTES).expect("written");
+        super::super::writer::write_out(&file, &(0..BYTES.len() as u64)).expect("on disk");
+        file
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        /// Any range of a file reads as through the page cache, and leaves nothing there; what is beyond the end, does not.
+        #[test]
+        fn ranges_read_as_usual(start in 0usize..3_000_000, length in 0usize..3_000_000) {
+            let file = cold_file();
+            let (range, whole) = (start as u64..(start + length) as u64, 0..BYTES.len() as u64);
+            let mut to = vec![0; length];
+            let read = IoHint::Gentle.piece(&file, &range, whole.end).read_exact_at(&mut to, range.start);
+            match BYTES.get(start..start + length) {
+                Some(expected) => {
+                    read.expect("it is there");
+                    prop_assert!(to == expected);
+                }
+                None if length == 0 => {}
+                None => prop_assert!(read.is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)),
+            }
+            // The pages at the ends of the range are shared with what others read: they may stay.
+            prop_assert!(cached_pages(&file, &whole).is_none_or(|pages| pages <= 2));
+        }
+    }
+
+    /// On a disk, large pieces that are not in the page cache are read directly; others are not.
+    #[test]
+    fn cold_pieces_are_read_directly() {
+        let file = cold_file();
+        let whole = 0..BYTES.len() as u64;
+        let is_read_directly = |range: &Range<u64>, hint: IoHint| {
+            let mut to = vec![0; (range.end - range.start) as usize];
+            let mut piece = hint.piece(&file, range, whole.end);
+            piece.read_exact_at(&mut to, range.start).expect("read");
+            piece.direct.is_some()
+        };
+        if !is_read_directly(&whole, IoHint::Gentle) {
+            println!(
+                "skipped: direct::cold_pieces_are_read_directly: the tests are not on a disk that can be read directly"
+            );
+            return;
+        }
+        assert!(!is_read_directly(&(0..10_000), IoHint::Gentle), "small");
+        assert!(!is_read_directly(&whole, IoHint::None), "as the kernel does it");
+        assert!(!is_read_directly(&whole, IoHint::Gentle), "it is in the page cache now");
+    }
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Progress for Told {
+        fn event(&self, event: ProgressEvent<'_>) {
+            if let ProgressEvent::Detail(line) = event {
+                self.0.lock().push(line.to_string());
+            }
+        }
+    }
+
+    /// A file system in memory refuses direct requests, or uses the page cache all the same: noticed once, told once.
+    #[test]
+    fn what_is_not_direct_is_noticed_once() {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() {
+            println!("skipped: direct::what_is_not_direct_is_noticed_once: there is no file system in memory");
+            return;
+        }
+        let (file, mut to) = (file_in(memory), vec![0; BYTES.len()]);
+        if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
+            let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
+            assert!(!is_read || to == *BYTES);
+            assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
+        }
+        assert!(DirectFile::reading(&file, to.len() as u64).is_none());
+        let told = Told::default();
+        (0..2).for_each(|_| tell_of_others(&told));
+        let told = told.0.into_inner();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("/dev/shm/") && told[0].contains("page cache"), "{told:?}");
+    }
+}

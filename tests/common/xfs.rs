@@ -1,0 +1,40 @@
+//! A file system of XFS in a file, which needs `sys_admin`, `loop_xfs`, `mount`, `umount` and `mkfs.xfs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::temp_dir;
+
+/// The least that XFS takes; a hole, nearly all of it.
+const IMAGE_BYTES: u64 = 300 << 20;
+
+/// Mounted until it is dropped.
+pub struct XfsDisk {
+    at: PathBuf,
+    _outside: TempDir,
+}
+
+impl XfsDisk {
+    pub fn new() -> Self {
+        let outside = temp_dir();
+        let (image, at) = (outside.path().join("image"), outside.path().join("disk"));
+        fs::create_dir(&at).expect("made");
+        fs::File::create(&image).expect("made").set_len(IMAGE_BYTES).expect("grown");
+        assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
+        assert!(Command::new("mount").args(["-o", "loop"]).args([&image, &at]).status().expect("runs").success());
+        Self { at, _outside: outside }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for XfsDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).status();
+    }
+}
