@@ -242,7 +242,7 @@ struct Watched<'a> {
 
 impl<'a> Watched<'a> {
     fn new(file: &'a Unpublished, hint: IoHint) -> Self {
-        let to = StreamWriter::new(file.file(), hint);
+        let to = StreamWriter::direct(file.file(), hint);
         Self { to, file: file.file(), path: file.path(), watch: SpaceWatch::default() }
     }
 }

@@ -1,5 +1,5 @@
-//! Writes data back to disk soon after it is written, and drops it from the page cache. The amount of dirty data is
-//! bounded, so the final sync is short and delays no other process.
+//! Writes data back to disk soon after it is written, and drops it from the page cache, or writes past that. The amount of
+//! dirty data is bounded, so the final sync is short and delays no other process.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -7,14 +7,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use super::IoHint;
 use super::calls::write_back;
+use super::direct::{Buffer, DirectFile};
 
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Bytes of a direct request: one is under way at a time, so it is large. What is left at the end goes through the page cache.
+const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Windows being written back before the writer waits for the oldest.
 const WINDOWS_UNDER_WAY: u64 = 4;
@@ -28,13 +33,23 @@ const FILES_MAX: usize = 128;
 pub struct StreamWriter<F> {
     file: F,
     mode: Mode,
+    /// Bytes of the file that the kernel has.
     written: u64,
 }
 
 #[derive(Debug)]
 enum Mode {
     Plain,
-    Gentle { started: u64, on_disk: u64 },
+    /// Collects bytes for a direct request.
+    Direct {
+        file: DirectFile,
+        buffer: Buffer,
+        filled: usize,
+    },
+    Gentle {
+        started: u64,
+        on_disk: u64,
+    },
 }
 
 impl<F: Borrow<File>> StreamWriter<F> {
@@ -44,6 +59,48 @@ impl<F: Borrow<File>> StreamWriter<F> {
             IoHint::Gentle => Mode::Gentle { started: 0, on_disk: 0 },
         };
         Self { file, mode, written: 0 }
+    }
+
+    /// For a large file: except with [`IoHint::None`], it is written past the page cache where that works.
+    pub fn direct(file: F, hint: IoHint) -> Self {
+        let mut writer = Self::new(file, hint);
+        if hint == IoHint::Gentle
+            && let Some(file) = DirectFile::writing(writer.file.borrow())
+        {
+            writer.mode = Mode::Direct { file, buffer: Buffer::new(DIRECT_BYTES), filled: 0 };
+        }
+        writer
+    }
+
+    /// Collects bytes, and makes a request when there are enough; returns how many it took, and `None` if bytes go through
+    /// the page cache.
+    fn write_directly(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let Mode::Direct { file, buffer, filled } = &mut self.mode else { return Ok(None) };
+        let room = &mut buffer.bytes()[*filled..];
+        let taken = room.len().min(bytes.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        *filled += taken;
+        if *filled == DIRECT_BYTES {
+            let range = self.written..self.written + DIRECT_BYTES as u64;
+            let is_written = file.write_all_at(buffer.bytes(), range.start)?;
+            if is_written {
+                (*filled, self.written) = (0, range.end);
+            }
+            if !is_written || !file.is_direct(&range) {
+                self.end_direct()?;
+            }
+        }
+        Ok(Some(taken))
+    }
+
+    /// Ends direct writing: what is collected, and what follows, goes through the page cache.
+    fn end_direct(&mut self) -> io::Result<()> {
+        let gentle = Mode::Gentle { started: self.written, on_disk: self.written };
+        if let Mode::Direct { mut buffer, filled, .. } = std::mem::replace(&mut self.mode, gentle) {
+            self.file.borrow().write_all_at(&buffer.bytes()[..filled], self.written)?;
+            self.written += filled as u64;
+        }
+        Ok(())
     }
 
     fn write_behind(&mut self) -> io::Result<()> {
@@ -64,7 +121,10 @@ impl<F: Borrow<File>> StreamWriter<F> {
 impl<F: Borrow<File>> Write for StreamWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         crate::threads::panic_point("file writer");
-        let written = self.file.borrow().write(bytes)?;
+        if let Some(taken) = self.write_directly(bytes)? {
+            return Ok(taken);
+        }
+        let written = self.file.borrow().write_at(bytes, self.written)?;
         self.written += written as u64;
         self.write_behind()?;
         Ok(written)
@@ -72,6 +132,9 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
 
     /// Ends the file: writes the rest back, and drops it from the page cache.
     fn flush(&mut self) -> io::Result<()> {
+        if let Mode::Direct { .. } = self.mode {
+            self.end_direct()?;
+        }
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
             write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
             (*started, *on_disk) = (self.written, self.written);
