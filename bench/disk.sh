@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Archiving, restoring and verifying on a disk, with nothing in memory, beside what the disk and the cores allow.
+#
+#   bench/disk.sh                    a synthetic ledger of SIZE (default 2GiB) in SCRATCH, which must be on a disk
+#   OTHER=PROGRAM bench/disk.sh      also another slotpress, in the same rounds
+#
+# Settings: SIZE, ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout), SLOTPRESS (a program instead of
+# building one). Drops the page cache of the machine before each run, so it must run as root. Needs fio, GNU time, and about
+# 5 x SIZE of room.
+SCRATCH=${SCRATCH:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+. "$(dirname "$0")/lib.sh"
+size=${SIZE:-2GiB}
+[ -n "${SLOTPRESS:-}" ] && slotpress=$SLOTPRESS || build
+scratch
+if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
+    echo "$work is on tmpfs: set SCRATCH to a directory on a disk" >&2
+    exit 1
+fi
+
+"$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
+mkdir "$work/out" "$work/reference"
+"$slotpress" -q archive "$work/ledger" -o "$work/reference" >/dev/null
+archive=$(ls "$work"/reference/*.tar.zst)
+bytes=$(du -sb "$work/ledger/accounts/run" | cut -f1)
+
+cold() { # NAME COMMAND...
+    rm -rf "$work/restored" "$work"/out/*
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    timed "$@"
+    cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
+}
+
+# Seconds that the disk takes for as many bytes as the storages have, four requests of 4 MiB at a time, past the page cache.
+disk() { # NAME read|write
+    sync
+    fio --name="$1" --filename="$work/fio" --rw="$2" --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
+        --output-format=json | sed -n "/\"$2\" :/,/runtime/ s/.*\"runtime\" : \([0-9]*\).*/\1/p" |
+        head -1 | awk '{ print $1 / 1000 }' >>"$work/times/$1"
+}
+
+round() { # PREFIX PROGRAM
+    cold "$1archive" "$2" -q archive "$work/ledger" -o "$work/out" --threads "$threads"
+    cold "$1verify" "$2" -q verify "$archive" --threads "$threads"
+    cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
+    cold "$1frames" "$2" -q restore "$archive" --ledger "$work/restored" --tree archive --check frames --threads "$threads"
+    cold "$1restore" "$2" -q restore "$archive" --ledger "$work/restored" --threads "$threads"
+}
+
+mkdir -p "$work/times"
+disk laid write && rm "$work/times/laid"
+for round in $(seq "$rounds"); do
+    echo "round $round of $rounds" >&2
+    disk reading read
+    disk writing write
+    [ -z "${OTHER:-}" ] || round other- "$OTHER"
+    round "" "$slotpress"
+    cold tar sh -c "tar -C '$work/ledger/accounts' -cf - run | zstd -q -1 -T$threads -o '$work/out/tar.zst' && sync '$work/out/tar.zst'"
+done
+
+reading=$(median "$work/times/reading") writing=$(median "$work/times/writing")
+
+# Time, memory, kernel time, and the time by the larger of the disk's and the cores' share.
+line() { # NAME TEXT DISK_SECONDS
+    local cpu kernel bound ratio=
+    cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")
+    bound=$(awk -v disk="$3" -v cpu="$cpu" -v cores="$(nproc)" 'BEGIN { print disk > cpu / cores ? disk : cpu / cores }')
+    ratio=$(awk -v time="$(median "$work/times/$1")" -v bound="$bound" 'BEGIN { printf "%.2f", time / bound }')
+    [ -z "${OTHER:-}" ] || [ ! -e "$work/times/other-$1" ] || ratio+="; $(ratio "$1" "other-$1") x the other's, kernel $(ratio "$1-kernel" "other-$1-kernel") x"
+    row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio x what disk and cores allow"
+}
+
+echo
+echo "$bytes bytes of storages, $threads threads, $(nproc) cores, nothing in memory before each run, $rounds rounds; medians"
+echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s"
+echo
+line archive "slotpress archive" "$reading"
+line tar "tar | zstd -1 -T$threads; sync" "$reading"
+line verify "slotpress verify ARCHIVE" "$(awk -v all="$reading" -v part="$(stat -c %s "$archive")" -v bytes="$bytes" 'BEGIN { print all * part / bytes }')"
+line verify-ledger "slotpress verify LEDGER" "$reading"
+line frames "slotpress restore --check frames" "$writing"
+line restore "slotpress restore" "$writing"
