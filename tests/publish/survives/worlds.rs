@@ -234,7 +234,7 @@ impl Life {
         static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
         command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s"]);
-        command.args(["--grace", if self.seed % 2 == 0 { "0s" } else { "1h" }]);
+        command.args(["--grace", if self.seed.is_multiple_of(2) { "0s" } else { "1h" }]);
         command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
         command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);
         command.args(self.wishes.is_as_is.then_some("--as-is"));
