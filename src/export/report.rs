@@ -1,4 +1,4 @@
-//! What an export reports: its manifest, and where that is.
+//! Report of an export: its manifest, and where the manifest was written.
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, text};

@@ -14,7 +14,7 @@ use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, OpenInput};
 
-/// Default limit of content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
+/// Default limit on content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
 /// a ledger's archive to about 1 % (docs/levels.md).
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 

@@ -2,11 +2,9 @@
 //!
 //! An [`Input`] holds frames of content in memory. [`measure_levels`] compresses and decompresses
 //! them at every level with the encoders of `archive` and `restore`, checks the result, and reports
-//! a [`LevelRow`] for each.
-//! [`recommend()`] chooses among the rows. [`measure_sizes`] measures storages or records by their
-//! size,
-//! [`measure_frames`] frame sizes, and [`LinkReport`] computes times over a network link. The
-//! program words the reports. `docs/levels.md` explains the numbers.
+//! a [`LevelRow`] for each. [`recommend()`] chooses among the rows. [`measure_sizes`] measures
+//! storages or records by their size, [`measure_frames`] frame sizes, and [`LinkReport`] computes
+//! times over a network link. The program words the reports. `docs/levels.md` explains the numbers.
 
 mod codec;
 mod frames;
@@ -65,7 +63,7 @@ pub struct MeasureOptions {
     pub sample_bytes: Option<u64>,
     /// Seed for choosing the sampled frames.
     pub seed: u64,
-    /// Limit of content in memory without `sample_bytes`, in bytes.
+    /// Limit on content in memory without `sample_bytes`, in bytes.
     pub memory_bytes_max: u64,
     /// Length of a frame before compression, from 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,

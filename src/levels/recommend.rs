@@ -225,7 +225,7 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
     (0..runs.min(RUNS_MAX)).filter_map(knee_of_run).collect()
 }
 
-/// Limit of single runs considered: more would not change the result.
+/// Limit on single runs considered: more would not change the result.
 const RUNS_MAX: usize = 100;
 
 fn by_number(choices: &[Choice]) -> Vec<String> {

@@ -33,10 +33,10 @@ const CLASSES: [(u64, &str); 16] = [
     (2_000_000, "larger"),
 ];
 
-/// Limit of units measured per class: enough for an average within 1 %.
+/// Limit on units measured per class: enough for an average within 1 %.
 const UNITS_MAX: u64 = 20_000;
 
-/// Limit of bytes measured per class, unless one unit is larger: compressed copies are held in
+/// Limit on bytes measured per class, unless one unit is larger: compressed copies are held in
 /// memory, and codecs may be slow.
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 

@@ -31,7 +31,8 @@ pub enum NetErrorKind {
     TooLong,
     /// The answer makes no sense, or breaks the protocol.
     BadAnswer,
-    /// An address must not be reached, a redirect must not be followed, or a store refuses the request for good.
+    /// An address must not be reached, a redirect must not be followed, or a store refuses the
+    /// request for good.
     Forbidden,
     /// A store does not know or does not allow the credentials, or there are none.
     Denied,

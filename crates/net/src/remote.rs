@@ -38,8 +38,7 @@ pub struct Remote {
     pub last_modified: Option<String>,
     pub accepts_ranges: bool,
     /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it
-    /// with
-    /// [`Remote::archive_name`].
+    /// with [`Remote::archive_name`].
     pub file_name: String,
     /// True if the operator named `asked`: it may be private then.
     pub(super) is_operator: bool,

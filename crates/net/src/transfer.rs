@@ -34,9 +34,8 @@ impl Client {
     ///
     /// A server may answer with the whole file instead of the range: `on_bytes` then gets it from
     /// offset 0, and [`Transfer::is_whole`] is true. Bytes that came before an error are good,
-    /// since
-    /// [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`] are detected before the first
-    /// byte.
+    /// since [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`] are detected before the
+    /// first byte.
     ///
     /// # Errors
     /// The server does not answer, its status is not success, it has another file than `remote`

@@ -1,7 +1,6 @@
 //! Reads archives ([`archive`]) and ledgers ([`plan`]), and checks them: [`rules`], [`state`],
-//! [`verify`], [`inspect`].
-//! [`store`] publishes files under their final names; [`catalog`] lists the archives of a
-//! directory.
+//! [`verify`], [`inspect`]. [`store`] publishes files under their final names; [`catalog`] lists
+//! the archives of a directory.
 
 // These lints apply because the crate parses bytes that others wrote.
 #![cfg_attr(

@@ -4,8 +4,7 @@
 //! `bootstrap`.
 //!
 //! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets.
-//! Archives are found by
-//! [`catalog`](slotpress_read::catalog), and `cli::serve` writes the log.
+//! Archives are found by [`catalog`](slotpress_read::catalog), and `cli::serve` writes the log.
 
 // These lints apply because clients send what the crate handles.
 #![cfg_attr(
@@ -67,7 +66,7 @@ use tokio::sync::watch;
 use transfers::Transfers;
 pub use transfers::{Answered, Finished};
 
-/// Firedancer gives up on a slower server; in bytes per second.
+/// Rate in bytes per second below which Firedancer gives up on a server.
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 
 /// Options of the server.

@@ -1,3 +1,5 @@
+//! Metrics of the server, in OpenMetrics and in the Prometheus text format.
+
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;

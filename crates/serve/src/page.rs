@@ -110,7 +110,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// Words how long the file has been here, which says nothing about the age of its state.
+/// Tells how long the file has been here, which says nothing about the age of its state.
 fn here_since(archive: &Archive, now: SystemTime) -> String {
     match archive.modified_ns {
         0 => String::new(),

@@ -117,8 +117,8 @@ fn read(path: Option<PathBuf>) -> Result<String> {
 
 struct Program {
     command: String,
-    /// Printed credentials, and when the program is run again. The time of day would not do,
-    /// because it may jump.
+    /// Printed credentials, and the time at which the program is run again. It is an [`Instant`],
+    /// because the time of day may jump.
     cached: Mutex<Option<(Arc<AwsCredential>, Option<Instant>)>>,
 }
 

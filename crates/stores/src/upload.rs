@@ -117,7 +117,8 @@ impl Upload {
     /// Completes the file after everything was written. Returns its tag, if the store has tags.
     ///
     /// # Errors
-    /// See [`Upload::write`]; the name is taken, in a directory; the store lost what was sent.
+    /// See [`Upload::write`]. The name is taken (only in a directory), or the store lost what was
+    /// sent.
     pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
         match self.0 {
             Backend::File(upload) => upload.finish(),
@@ -246,7 +247,8 @@ impl Shared {
 }
 
 impl PartsUpload {
-    /// Starts an upload of which parts with these tags, with `sent_bytes`, are stored.
+    /// Starts an upload, some parts of which may be stored already: `tags` are theirs, and
+    /// `sent_bytes` is their total length.
     fn start(
         at: &InBucket,
         name: &str,

@@ -48,7 +48,7 @@ const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<Parts> = None;
 
-/// Limit of codecs and levels in a list: each takes seconds to measure, so more must be a typing
+/// Limit on codecs and levels in a list: each takes seconds to measure, so more must be a typing
 /// error.
 const CODECS_MAX: usize = 1100;
 

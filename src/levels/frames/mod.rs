@@ -53,16 +53,16 @@ pub struct FramesOptions {
     pub sizes: Vec<u64>,
     /// Minimum time of compressing the pieces of a size, and of decompressing them.
     pub min_time: Duration,
-    /// Limit of pieces per size.
+    /// Limit on pieces per size.
     pub pieces_max: usize,
-    /// Time limit of the first pass over the pieces of a size, which is not counted.
+    /// Time limit on the first pass over the pieces of a size, which is not counted.
     pub first_pass_max: Duration,
 }
 
-/// Default limit of pieces per size: enough for the percentile that one in a million exceeds.
+/// Default limit on pieces per size: enough for the percentile that one in a million exceeds.
 pub const PIECES_MAX: usize = 1_200_000;
 
-/// Default limit of the first pass: enough for 256 MiB at levels up to about 12; higher levels get
+/// Default limit on the first pass: enough for 256 MiB at levels up to about 12; higher levels get
 /// fewer frames.
 pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 

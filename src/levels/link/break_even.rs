@@ -14,8 +14,8 @@ const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
 /// Grid points per factor of ten. A change that reverts within 12 % of bandwidth is not found.
 const STEPS_PER_TEN: usize = 20;
 
-/// At a crossing, both levels may take the same time for this many grid points; beyond it, that is
-/// a range of its own.
+/// At a crossing, both levels may take the same time for this many grid points. More points make a
+/// range of their own.
 const CROSSING_STEPS: usize = 2;
 
 /// Bisection steps: the result is exact to a millionth of a grid step, far more than is shown.

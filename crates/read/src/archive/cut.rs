@@ -1,6 +1,5 @@
 //! Tells from few reads whether a file is evidently cut off. A listing cannot walk every archive
-//! from end to end, as
-//! [`shape`](super::shape) does.
+//! from end to end, as [`shape`](super::shape) does.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Result, split_at_most, to_usize};

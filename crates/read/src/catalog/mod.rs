@@ -1,9 +1,8 @@
 //! Archives in a directory: which belong together, which a node would choose, which may be deleted.
 //!
 //! [`Catalog`] and [`prune::plan`] do no I/O. [`scan`] reads directories, [`usable`] decides which
-//! files are archives,
-//! [`prune::remove`] deletes files, and [`partials`] finds unfinished downloads. Contents of
-//! archives and servers are handled elsewhere.
+//! files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
+//! downloads. Contents of archives and servers are handled elsewhere.
 
 #![warn(missing_docs)]
 

@@ -14,7 +14,7 @@ use crate::archive::cut::is_plainly_cut;
 use crate::rules::rebased::rebased_on;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
-/// Fault that makes a file unusable that is named like an archive.
+/// Fault that makes a file with an archive's name unusable.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -129,10 +129,9 @@ impl<E: std::error::Error> std::error::Error for VisitError<E> {
 ///
 /// # Errors
 /// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or
-/// if, with
-/// [`CheckMode::State`], the state does not match bank file and name, in which case visited
-/// accounts may be wrong. An incremental archive without its full one is such an error too, except
-/// with [`CheckMode::Frames`].
+/// if, with [`CheckMode::State`], the state does not match bank file and name, in which case
+/// visited accounts may be wrong. An incremental archive without its full one is such an error too,
+/// except with [`CheckMode::Frames`].
 pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     input: AccountsInput<'_>,
     options: &VisitOptions,

@@ -1,7 +1,7 @@
 //! Collects broken rules, each with its place.
 //!
-//! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop at the first broken
-//! rule that would make their result worthless. [`Findings`] serves both.
+//! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop
+//! at the first broken rule that would make their result worthless. [`Findings`] serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ pub struct Place {
     pub path: Option<PathBuf>,
     /// Number among the frames that hold tar data, from 0.
     pub frame: Option<u64>,
-    /// With an entry: offset in its content. With a frame but no entry: offset in the file. Otherwise: offset in the
-    /// tar stream.
+    /// With an entry: offset in its content. With a frame but no entry: offset in the file.
+    /// Otherwise: offset in the tar stream.
     pub offset_bytes: Option<u64>,
     pub entry: Option<String>,
     pub account: Option<Address>,
@@ -164,7 +164,7 @@ impl Findings {
         Self { refused: Some(refused), ..Self::default() }
     }
 
-    /// With `is_below`, they are of the full archive of a pair, whose bank does not count.
+    /// If `is_below`, the findings concern the full archive of a pair, whose bank does not count.
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }

@@ -1,7 +1,9 @@
-//! Computes the state of the accounts: capitalization and lattice hash over the newest version of each.
+//! Computes the state of the accounts: capitalization and lattice hash over the newest version of
+//! each.
 //!
-//! Workers hash the records that they read and merge their sums at the end. [`versions`](super::versions) finds
-//! superseded records, and a second pass over their storages subtracts them.
+//! Workers hash the records that they read and merge their sums at the end.
+//! [`versions`](super::versions) finds superseded records, and a second pass over their storages
+//! subtracts them.
 
 use std::path::Path;
 
@@ -29,12 +31,12 @@ pub struct Accounts {
     newer: Option<KnownAccounts>,
     /// Storages from this number on are older than those of `newer`.
     older_storages: u32,
-    /// Number of layers above the archive. As many storages stand for them, and come first.
+    /// Number of layers above the archive. The first storage numbers stand for them.
     layers: u32,
-    /// Bytes for the log and for what is kept of layers, and those of the latter.
+    /// Memory for the log and the kept layers, in bytes; `layers_bytes` is the share of the layers.
     log_bytes: u64,
     layers_bytes: u64,
-    /// What each layer covers, as far as the log was sorted.
+    /// Counts of covered versions for each layer, as far as the log was sorted.
     covered_counts: Mutex<Vec<Covered>>,
     kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
@@ -67,8 +69,9 @@ impl Accounts {
         })
     }
 
-    /// Like [`new`](Self::new), if the newest storages are read first: keeps records that are probably superseded, in
-    /// an eighth of the memory, so that few need to be read again. `records` is an estimate of their number.
+    /// Like [`new`](Self::new), if the newest storages are read first: keeps records that are
+    /// probably superseded, in an eighth of the memory, so that few need to be read again.
+    /// `records` is an estimate of their number.
     pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
         this.kept_records = Some(KeptRecords::new(memory_bytes / 8, records));
@@ -80,8 +83,8 @@ impl Accounts {
         self.log.check_room_foreseen(memory_bytes)
     }
 
-    /// Applies what sorting the log has shown to all that was kept of records: drops superseded accounts, and subtracts
-    /// superseded records that were kept, which it removes from the list.
+    /// Applies the result of sorting the log to kept accounts and records. Drops superseded
+    /// accounts. Subtracts superseded records that were kept, and removes them from the list.
     pub fn settle_kept(&self, superseded: &mut Superseded) {
         self.stakes.drop_superseded(superseded);
         self.well_known.drop_superseded(superseded);
@@ -113,8 +116,8 @@ impl Accounts {
         self.storages.read().len() as u32
     }
 
-    /// Marks all accounts so far as newer than everything that follows: from here on, older versions of them are
-    /// skipped.
+    /// Marks all accounts so far as newer than everything that follows: from here on, older
+    /// versions of them are skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         if self.layers > 0 {
             self.log.set_log_bytes(self.log_bytes - self.layers_bytes);
@@ -124,8 +127,9 @@ impl Accounts {
         Ok(())
     }
 
-    /// Prepares for so many layers above the archive, which are read first. Until they are
-    /// ([`everything_so_far_is_newer`](Self::everything_so_far_is_newer)), the log leaves them half of its memory.
+    /// Prepares for `layers` layers above the archive, which are read first. Until
+    /// [`everything_so_far_is_newer`](Self::everything_so_far_is_newer) is called, the log leaves
+    /// half of its memory to them.
     pub fn below(mut self, layers: u32) -> Self {
         for _ in 0..layers {
             self.add_storage(u64::MAX, 0, 0);
@@ -136,13 +140,14 @@ impl Accounts {
         self
     }
 
-    /// Starts a layer, in a quarter of `memory_bytes`. For the parameters see [`keeping_records`](Self::keeping_records).
+    /// Starts a layer, in a quarter of `memory_bytes`. For the parameters see
+    /// [`keeping_records`](Self::keeping_records).
     pub fn above(&self, memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let layer = Self::keeping_records(memory_bytes / 4, spill_dir, room_bytes, records)?;
         Ok(Self { printer: self.printer.clone(), ..layer })
     }
 
-    /// Notes the accounts of a layer.
+    /// Logs the accounts of a layer, so that sorting tells which records it covers.
     pub fn note_layer(&self, layer: u32, sorted: &[Version]) -> Result<()> {
         let mut batch = Batch::default();
         for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
@@ -159,7 +164,8 @@ impl Accounts {
         self.newer = None;
     }
 
-    /// Takes memory for what is kept of a layer from the log's. `false` if that would leave it less than half.
+    /// Takes memory from the log for a layer that is kept. Returns `false` if the log would be left
+    /// with less than half of its memory.
     pub fn reserve(&mut self, bytes: u64) -> bool {
         let layers_bytes = self.layers_bytes.saturating_add(bytes);
         let fits = layers_bytes <= self.log_bytes / 2;
@@ -169,7 +175,7 @@ impl Accounts {
         fits
     }
 
-    /// What remains of a layer.
+    /// Keeps from a layer what is needed after it was read.
     pub fn into_layer(self, number: u32, counted: StateCounts) -> Layer {
         let (sums, spilled_bytes) = (self.sums(), self.spilled_bytes());
         Layer { number, sums, counted, stakes: self.stakes, well_known: self.well_known, spilled_bytes }
@@ -180,12 +186,12 @@ impl Accounts {
         self.sums.lock().all.clone()
     }
 
-    /// The state of all that was read.
+    /// Returns the state of everything that was read.
     pub fn state(&self) -> State<'_> {
         State { sums: self.sums(), stakes: self.stakes.view(), well_known: self.well_known.accounts() }
     }
 
-    /// The state with a layer.
+    /// Returns the state with a layer on top.
     pub fn state_below<'a>(&'a self, layer: &'a Layer) -> State<'a> {
         let mut sums = self.sums.lock().all.clone();
         if let Some(covered) = self.sums.lock().covered.get(layer.number as usize) {
@@ -199,7 +205,8 @@ impl Accounts {
         }
     }
 
-    /// The counts of the state with a layer; `counted` are those of all that was read.
+    /// Returns the counts of the state with a layer on top. `counted` are the counts of everything
+    /// that was read.
     pub fn counts_below(&self, counted: &StateCounts, layer: &Layer) -> StateCounts {
         let covered = self.covered_counts.lock().get(layer.number as usize).copied().unwrap_or_default();
         StateCounts {
@@ -243,7 +250,8 @@ impl Accounts {
         SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
-    /// Newer archives, read before, that are known to hold the account.
+    /// Archives that were read before, are newer than the storage, and are known to hold the
+    /// account.
     fn known_newer(&self, storage: u32, fingerprint: &Fingerprint) -> LayerSet {
         let newer = self.newer.as_ref().filter(|_| storage >= self.older_storages);
         newer.map_or(LayerSet::default(), |newer| newer.layers_of(fingerprint))
@@ -283,7 +291,8 @@ pub enum Task<'a> {
     Add,
     /// Subtract the superseded records, and report those that a storage holds twice.
     Subtract(&'a Superseded),
-    /// The same, and pass every record to a visitor that no newer archive is known to supersede.
+    /// Hash and log every record, and pass it to a visitor unless a newer archive is known to
+    /// supersede it.
     AddAndShow(&'a dyn StateVisitor),
     Log,
     /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
@@ -357,7 +366,7 @@ impl<'a> AccountsWorker<'a> {
         self.tell(result);
     }
 
-    /// Adds a record to the state, and keeps what of it is compared with the bank file.
+    /// Adds a record to the state, and keeps it if it is compared with the bank file.
     fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
         let covered = self.accounts.known_layers(self.storage.number, &fingerprint);
         self.accounts.stakes.look_at(self.storage, fingerprint, covered, record);

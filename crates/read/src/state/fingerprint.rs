@@ -1,13 +1,15 @@
-//! Short names of accounts, valid for one run and unpredictable.
+//! Makes fingerprints: short names of accounts, which are valid for one run and unpredictable.
 //!
-//! 96 bits by multilinear hashing with a random key: the sum of the eight 32-bit words of a pubkey,
-//! each times a 64-bit number of the key, of which the upper half counts (Lemire and Kaser,
-//! "Strongly universal string hashing is fast"); three times, with different keys. Two pubkeys that
-//! were chosen before the key was drawn collide with a probability of exactly 2^-96, and any two
-//! among n accounts with less than n² / 2^97: 6e-12 for a billion. A collision could only make a
-//! sound archive look damaged, or hide a difference at which its maker could not aim. It takes a
-//! tenth of the time of a cryptographic hash, which would give no more safety: fingerprints are
-//! never shown, so the key cannot be learned.
+//! A fingerprint has three parts of 32 bits. Each part is a multilinear hash with its own random
+//! key (Lemire and Kaser, "Strongly universal string hashing is fast"): each of the eight 32-bit
+//! words of a pubkey is multiplied by a 64-bit number of the key, and the upper half of the sum
+//! counts.
+//!
+//! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
+//! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for
+//! a billion. A collision could only make a sound archive look damaged, or hide a difference at
+//! which its maker could not aim. Hashing takes a tenth of the time of a cryptographic hash, which
+//! would give no more safety: fingerprints are never shown, so the key cannot be learned.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! Ends the state check: superseded records are found, read again and subtracted, and the rest is compared with the
-//! bank file.
+//! Ends the state check: superseded records are found, read again and subtracted, and the rest is
+//! compared with the bank file.
 
 use std::collections::HashSet;
 
@@ -44,7 +44,8 @@ pub type OnSorted<'a> = &'a (dyn Fn(&[Version]) -> Result<()> + Sync);
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
-/// Subtracts superseded records by means of `read_again`, and judges the state unless that check is skipped.
+/// Subtracts superseded records by means of `read_again`, and judges the state unless that check is
+/// skipped.
 pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -58,7 +59,7 @@ pub fn finish_check(
     Ok(counted)
 }
 
-/// Subtracts superseded records by means of `read_again`, of what kept copies do not show.
+/// Subtracts superseded records. Reads those of which no copy was kept by means of `read_again`.
 pub fn settle(
     accounts: &Accounts,
     threads: usize,
@@ -96,7 +97,7 @@ pub fn judge_settled(
         findings.skip(Check::State, "no bank file could be read");
     }
     if counted.has_duplicates {
-        // It is undefined which of them counts.
+        // Which of the two counts is undefined.
         findings.skip(Check::State, "an account occurs twice in one storage");
     }
     match bank.filter(|_| findings.skipped(Check::State).is_none()) {
@@ -105,8 +106,9 @@ pub fn judge_settled(
     }
 }
 
-/// Passes each record to a visitor by means of `show_all`, after all were logged, and judges the state of those that
-/// nothing supersedes, unless that check is skipped. Marks of superseded records take at most `marks_bytes_max`.
+/// Passes each record to a visitor by means of `show_all`, after all were logged, and judges the
+/// state of those that nothing supersedes, unless that check is skipped. Marks of superseded
+/// records take at most `marks_bytes_max`.
 pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -128,8 +130,9 @@ pub fn finish_visit(
     Ok(StateCounts { accounts: second_pass.marked.accounts, superseded, has_duplicates: false })
 }
 
-/// Compares the slots of the status cache with the slot history. Agave requires the newest slots, as many as a cache
-/// can hold, and so does Firedancer; until August 2026 it wrote fewer, and required only the newest in a row.
+/// Compares the slots of the status cache with the slot history. Agave requires the newest slots,
+/// as many as a cache can hold, and so does Firedancer; until August 2026 it wrote fewer, and
+/// required only the newest in a row.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &Place::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {

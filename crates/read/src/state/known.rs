@@ -1,5 +1,6 @@
-//! The accounts of newer archives, to look up each account of an older one: a sorted list with a directory by the
-//! first bits, so that a look-up costs two memory accesses.
+//! A table of the accounts of newer archives, in which each account of an older one is looked up.
+//! It is a sorted list with a directory by the first bits, so that a look-up costs two memory
+//! accesses.
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::layers::LayerSet;
@@ -9,11 +10,12 @@ const BUCKET_ITEMS: usize = 4;
 
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
-    /// The layers that hold each; empty if there is one newer archive.
+    /// For each account, the layers that hold it; empty if there is only one newer archive.
     layers: Vec<LayerSet>,
     /// Start of each bucket in the list, and the end of the last.
     starts: Vec<u32>,
-    /// Number of fingerprint bits that choose the partition, and of those after them that choose the bucket.
+    /// Number of fingerprint bits that choose the partition, and of those after them that choose
+    /// the bucket.
     partition_bits: u32,
     bucket_bits: u32,
 }
@@ -56,7 +58,8 @@ impl KnownPartition {
         (rest >> 32) as usize
     }
 
-    /// The layers that hold the account; the first one if there is one newer archive, which holds it.
+    /// The layers that hold the account; the first one if there is one newer archive, which holds
+    /// it.
     pub fn layers_of(&self, fingerprint: &Fingerprint) -> LayerSet {
         let bucket = self.bucket(fingerprint);
         let (start, end) = (self.starts[bucket] as usize, self.starts[bucket + 1] as usize);
@@ -70,7 +73,7 @@ impl KnownPartition {
         (size_of_val(&*self.sorted) + size_of_val(&*self.layers) + size_of_val(&*self.starts)) as u64
     }
 
-    /// Most bytes for each account, including its share of the directory.
+    /// Largest number of bytes per account, including its share of the directory.
     pub const fn item_bytes(has_layers: bool) -> u64 {
         let layers_bytes = if has_layers { size_of::<LayerSet>() } else { 0 };
         (size_of::<Fingerprint>() + layers_bytes + size_of::<u32>()) as u64

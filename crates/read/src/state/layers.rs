@@ -1,16 +1,19 @@
-//! The states of several incremental archives on one full archive, which is read once for all of them.
+//! Computes the states of several incremental archives on one full archive, which is read once for
+//! all of them.
 //!
-//! The incremental archives, the layers, are read first, each with a log of its own. A [`Layer`] keeps its sums and the
-//! accounts that clients read. Of each of its accounts, the log of the full archive gets an item, in place of a storage
-//! that is newer than all. A record of the full archive whose account is in a layer counts twice: in the sums of the full
-//! archive, and in those that the layer [covers](Covered). Then
+//! The incremental archives are called layers, and are read first, each with a log of its own. A
+//! [`Layer`] keeps its sums and the accounts that clients read. For each of its accounts, the log
+//! of the full archive gets an item, as if the layer were a storage that is newer than all others.
+//! A record of the full archive whose account is in a layer counts twice: in the sums of the full
+//! archive, and in the sums that the layer [covers](Covered). Then
 //!
 //! ```text
 //! state with a layer = full archive - what the layer covers + the layer
 //! ```
 //!
-//! for lattice hash, lamports and counts. Which layers hold an account, a table tells while the records pass, if there is
-//! memory for it. If not, sorting the log tells, and the covered records are read again, as superseded ones are.
+//! for lattice hash, lamports and counts. If there is memory for a table of the layers' accounts,
+//! it tells which layers hold an account while the records pass. If not, sorting the log tells, and
+//! the covered records are read again, like superseded ones.
 
 use std::ops::BitOr;
 
@@ -22,7 +25,7 @@ use super::well_known::{WellKnown, WellKnownAccounts};
 /// Limit on the layers of a full archive: as many as a [`LayerSet`] has bits.
 pub const LAYERS_MAX: usize = 32;
 
-/// Some layers of a full archive.
+/// A set of layers of a full archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LayerSet(u32);
 
@@ -52,9 +55,9 @@ impl BitOr for LayerSet {
     }
 }
 
-/// What was read of an incremental archive: superseded records are subtracted.
+/// The state of an incremental archive, from which superseded records are subtracted.
 pub struct Layer {
-    /// Its number among those of the full archive.
+    /// Number among the layers of the full archive.
     pub number: u32,
     pub sums: Sums,
     pub counted: StateCounts,
@@ -140,7 +143,7 @@ mod tests {
         look(&header, &data);
     }
 
-    /// An archive that is read into a state, its storages from the first number and slot on.
+    /// An archive that is read into a state, and the number and slot of its first storage.
     struct Part<'a>(&'a Content, u32, u64);
 
     impl<'a> Part<'a> {
@@ -189,7 +192,7 @@ mod tests {
         Accounts::keeping_records(1 << 20, &std::env::temp_dir(), 0, 100).expect("random bytes")
     }
 
-    /// Everything that is judged of a state, or told.
+    /// All facts of a state that are judged or reported.
     fn facts(state: &State<'_>, counted: &StateCounts) -> String {
         let Sums { lattice, lamports, records, tombstones, .. } = &state.sums;
         let (staked, well_known) = (state.stakes.shown(), &state.well_known);
@@ -212,7 +215,8 @@ mod tests {
         facts(&accounts.state(), &counted)
     }
 
-    /// The states of a full archive alone and with each of several incremental ones, in one reading of each.
+    /// The states of a full archive alone, and with each of several incremental ones. Each archive
+    /// is read once.
     fn together(full: &Content, incrementals: &[Content], has_table: bool) -> Vec<String> {
         let mut below = new_accounts().below(incrementals.len() as u32);
         let mut layers = Vec::new();
@@ -240,7 +244,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Whether a table tells what layers cover or a second reading, each state is the one that is found alone.
+        /// Each state is the same as when its pair is read alone, whether a table or a second
+        /// reading tells what layers cover.
         #[test]
         fn states_with_layers_are_those_of_pairs(
             full in storages(6),

@@ -1,6 +1,6 @@
-//! Keeps the newest version of each of some accounts, in whatever order workers see them.
+//! Keeps the newest version of some accounts, in whatever order workers see them.
 //!
-//! Whether a newer version exists than the one that is kept, such as one that closes the account, is known when superseded
+//! A still newer version, such as one that closes the account, is known only when superseded
 //! records are ([`Newest::drop_superseded`]).
 
 use std::collections::HashMap;
@@ -14,7 +14,8 @@ use super::layers::LayerSet;
 use super::superseded::{Superseded, is_listed, layers_among};
 use crate::StorageRef;
 
-/// Enough that workers seldom wait for each other: about one of a hundred accounts is a stake account.
+/// Number of shards: enough that workers seldom wait for each other. About one of a hundred
+/// accounts is a stake account.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
@@ -43,12 +44,14 @@ impl<T> Newest<T> {
     }
 
     fn shard(&self, address: &[u8; 32]) -> &Shard<T> {
-        // Made-up addresses may all fall into one shard; then workers wait for each other.
+        // Addresses that an attacker made up may all fall into one shard. Workers then wait for
+        // each other, which is slow but harmless.
         &self.shards[usize::from(address[4]) % SHARDS]
     }
 
-    /// Keeps what is known of an account's version, which layers are known to cover, unless a newer one is kept. Returns
-    /// what is not kept: the older, or one of too many accounts.
+    /// Keeps a version of an account, unless a newer one is kept. `covered` names the layers that
+    /// are known to cover it. Returns the version that is not kept: the older one, or this one if
+    /// there are too many accounts.
     pub fn keep(
         &self,
         address: [u8; 32],
@@ -60,7 +63,7 @@ impl<T> Newest<T> {
         let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint, covered };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
-            // Of storages of one slot, the later in the archive.
+            // If storages have the same slot, the later one in the archive counts.
             Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => {
                 Some(std::mem::replace(known, found).value)
             }
@@ -82,7 +85,8 @@ impl<T> Newest<T> {
         self.count.load(Relaxed)
     }
 
-    /// Drops versions of which a newer one exists, and shows them to `dropped`. Notes what layers cover.
+    /// Drops versions that are superseded, and passes them to `dropped`. Records which of the
+    /// others are covered by layers.
     pub fn drop_superseded(&self, superseded: &Superseded, mut dropped: impl FnMut(&T)) {
         for shard in &self.shards {
             shard.lock().retain(|_, found| {
@@ -101,7 +105,7 @@ impl<T> Newest<T> {
         View { layer: None, below: self }
     }
 
-    /// The accounts of a layer, and those that it does not cover.
+    /// Returns the accounts of a layer, and those below that it does not cover.
     pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> View<'a, T> {
         View { layer: Some((layer, number)), below: self }
     }
@@ -125,7 +129,7 @@ impl<T> View<'_, T> {
         self.layer.is_some_and(|(_, number)| found.covered.contains(number))
     }
 
-    /// What `look` says of a kept account.
+    /// Passes a kept account to `look`, and returns its result.
     pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
         if let Some((layer, _)) = self.layer
             && let Some(found) = layer.shard(address).lock().get(address)
@@ -136,7 +140,8 @@ impl<T> View<'_, T> {
         shard.get(address).filter(|found| !self.is_covered(found)).and_then(|found| look(&found.value))
     }
 
-    /// Shows kept accounts, with the numbers of their storages, until `look` finds something.
+    /// Passes kept accounts with the numbers of their storages to `look`, until that returns
+    /// something.
     pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T, u32) -> Option<R>) -> Option<R> {
         let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value, found.storage);
         let above = self
@@ -148,7 +153,7 @@ impl<T> View<'_, T> {
         })
     }
 
-    /// Shows all kept accounts, with the numbers of their storages.
+    /// Passes all kept accounts with the numbers of their storages to `look`.
     pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T, u32)) {
         self.find(|address, value, storage| {
             look(address, value, storage);
@@ -215,7 +220,8 @@ mod tests {
         assert_eq!(all, [(ADDRESS, 2, 1)]);
     }
 
-    /// Of what layers cover, their own version counts, or none.
+    /// If a layer covers an account, the version in the layer counts, or none if it is closed
+    /// there.
     #[test]
     fn a_layer_above_others() {
         let [below, above, other] = [(); 3].map(|()| Newest::new(9));
@@ -223,7 +229,8 @@ mod tests {
         let add = |to: &Newest<usize>, address: u8, covered: LayerSet, value: usize| {
             to.keep([address; 32], StorageRef { number: 7, slot: 5, id: 1 }, fingerprint(address), covered, value)
         };
-        // Changed in the layer, closed there, changed in another one; of one more, it is known when the log is sorted.
+        // Changed in the layer; closed there; changed in another layer; and found to be covered
+        // only when the log is sorted.
         for (address, covered) in
             [(1, LayerSet::of(0)), (2, LayerSet::of(0)), (3, LayerSet::of(1)), (4, LayerSet::default())]
         {

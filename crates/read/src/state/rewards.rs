@@ -1,5 +1,5 @@
-//! Checks that Agave can compute the rewards of the last epoch again, which it does when it loads a snapshot while they are paid
-//! out: it ends where a number does not fit.
+//! Checks that Agave can compute the rewards of the last epoch. Agave computes them when it loads a
+//! snapshot that was made while rewards were being paid out, and ends if a number does not fit.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,18 @@ use super::well_known::WellKnownAccounts;
 use crate::rules::accounts::{active_rewards, is_of_alpenglow};
 use crate::{Check, Findings, Place, Rule};
 
-/// Most lamports that Agave can pay a stake account.
+/// Largest reward in lamports that Agave can pay to a stake account.
 const REWARD_MAX: u128 = i64::MAX as u128;
 
-/// Limit on stake accounts whose points are computed epoch by epoch: of a sound state, a few that were deactivated and stayed.
+/// Limit on the stake accounts whose points are computed epoch by epoch. In a sound state these are
+/// few: stakes that were deactivated but not withdrawn.
 const EXACT_MAX: usize = 10_000;
 
 /// Epoch with the credits of a vote account at its end and at its start.
 type EpochCredits = (u64, u64, u64);
 
-/// Checks that no reward is larger than Agave can compute. Since Alpenglow, rewards do not depend on the points.
+/// Checks that no reward is larger than Agave can compute. Since Alpenglow, rewards do not depend
+/// on points.
 pub fn judge_rewards(
     stakes: &StakesView<'_>,
     known: &WellKnownAccounts,
@@ -81,13 +83,15 @@ fn credits_of(credits: &BTreeMap<[u8; 32], Box<[u8]>>, delegation: &Delegation) 
     Some(items.map(|item| (number(item), number(&item[8..]), number(&item[16..]))).collect())
 }
 
-/// As many points as the whole stake would give; more than any number where credits become fewer.
+/// Upper bound for the points: those that the whole stake would give, or `u128::MAX` if credits
+/// become fewer.
 fn points_at_most(term: &Term, credits: &[EpochCredits], observed: u64) -> u128 {
     points(&|_| term.stake, credits, observed)
 }
 
-/// Points of a stake account: its stake times the credits of its vote account, epoch by epoch, for which it has had no rewards
-/// (`tower_epoch_credits_iter` in the `solana-runtime` crate).
+/// Points of a stake account: the sum over epochs of its stake times those credits of its vote
+/// account for which it has had no rewards (`tower_epoch_credits_iter` in the `solana-runtime`
+/// crate).
 fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed: u64) -> u128 {
     let before = observed;
     if credits.last().is_none_or(|(_, end, _)| *end <= before) {
@@ -111,7 +115,7 @@ fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed:
 mod tests {
     use super::*;
 
-    /// A stake of 10 lamports in each epoch, for which rewards were had up to `observed` credits.
+    /// Points of a stake of 10 lamports in each epoch, with rewards up to `observed` credits.
     fn points_of(credits: &[EpochCredits], observed: u64) -> u128 {
         points(&|_| 10, credits, observed)
     }
@@ -123,7 +127,7 @@ mod tests {
             assert_eq!(points_of(&credits, observed), expected, "{observed}");
         }
         assert_eq!(points_of(&[], 0), 0);
-        // By the stake of each epoch.
+        // The stake may differ from epoch to epoch.
         assert_eq!(points(&|epoch| if epoch == 5 { 3 } else { 0 }, &credits, 0), 150);
         assert_eq!(points(&|_| u64::MAX, &[(4, u64::MAX, 0)], 0), u128::from(u64::MAX) * u128::from(u64::MAX));
     }

@@ -1,8 +1,9 @@
-//! Collects vote accounts and delegations of a state while its records pass, and compares them with the bank file's.
-//! Agave looks up each of them when it loads a snapshot.
+//! Collects vote accounts and delegations of a state while its records pass, and compares them with
+//! the bank file's. Agave looks up each of them when it loads a snapshot.
 //!
-//! For each address, the newest version is kept that is a vote account or delegated stake account (about 150 bytes).
-//! Whether an even newer version exists is known when superseded records are ([`StakeAccounts::drop_superseded`]).
+//! For each address, the newest version is kept that is a vote account or delegated stake account
+//! (about 150 bytes). A still newer version of another kind is known only when superseded records
+//! are ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,9 +29,9 @@ const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 /// An account from which the bank file's stakes follow.
 #[derive(Debug)]
 pub enum Staked {
-    /// A delegation, and the credits of its vote account for which it has had its rewards.
+    /// A delegation, and the credits of its vote account up to which it has had rewards.
     Delegation(Delegation, u64),
-    /// A vote account; with its data and the offset of its record, if these are kept.
+    /// A vote account, with its data and the offset of its record if these are kept.
     Vote(Box<VoteAccount>, Option<(StoredAccount, u64)>),
 }
 
@@ -68,9 +69,9 @@ pub struct StakeAccounts {
     pub keeps_accounts: bool,
     /// Bytes of accounts that are kept whole.
     kept_bytes: AtomicUsize,
-    /// True once these were too many: from then on, none is kept whole.
+    /// True once these bytes exceeded the limit. From then on, no account is kept whole.
     has_too_many_bytes: AtomicBool,
-    /// True if Firedancer, which keeps no rent epochs, wrote an archive of them.
+    /// True if Firedancer, which keeps no rent epochs, wrote an archive with these accounts.
     pub lacks_rent_epochs: bool,
 }
 
@@ -108,7 +109,7 @@ impl StakeAccounts {
             _ => return,
         };
         let Some(staked) = staked else { return };
-        // Counted before another worker can take it away again.
+        // Adds the bytes before another worker can replace the account and subtract them.
         self.kept_bytes.fetch_add(staked.kept_bytes(), Relaxed);
         if let Some(unkept) = self.newest.keep(header.pubkey, storage, fingerprint, covered, staked) {
             self.kept_bytes.fetch_sub(unkept.kept_bytes(), Relaxed);
@@ -124,11 +125,11 @@ impl StakeAccounts {
         });
     }
 
-    /// The kept accounts: vote accounts, delegations, and facts from sysvars. Call after superseded versions were
-    /// dropped.
+    /// The kept accounts: vote accounts, delegations, and facts from sysvars. Call after superseded
+    /// versions were dropped.
     ///
     /// # Errors
-    /// There are more than are looked at, or one is missing.
+    /// There are too many accounts, or a required one is missing.
     pub fn found(&self, others: &WellKnownAccounts) -> Result<FoundAccounts> {
         if !self.keeps_accounts || self.has_too_many_bytes.load(Relaxed) || self.newest.is_over() {
             return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
@@ -162,7 +163,7 @@ impl StakeAccounts {
         self.newest.count()
     }
 
-    /// True if all of both would be kept, were they looked at as one.
+    /// True if the accounts of both together do not exceed the limit.
     pub fn has_room_for(&self, layer: &Self) -> bool {
         self.count().saturating_add(layer.count()) <= ACCOUNTS_MAX
     }
@@ -171,7 +172,7 @@ impl StakeAccounts {
         StakesView { newest: self.newest.view(), lacks_rent_epochs: self.lacks_rent_epochs }
     }
 
-    /// The accounts of a layer, and those that it does not cover.
+    /// Returns the accounts of a layer, and those below that it does not cover.
     pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> StakesView<'a> {
         StakesView {
             newest: self.newest.view_below(&layer.newest, number),
@@ -195,8 +196,8 @@ impl StakesView<'_> {
         })
     }
 
-    /// Passes each delegation to `look` until that finds something: address, delegation, and the credits of which it has had
-    /// rewards.
+    /// Passes each delegation to `look` until that returns something. Arguments are address,
+    /// delegation, and the credits up to which it has had rewards.
     pub fn find_delegation<T>(&self, mut look: impl FnMut(&[u8; 32], &Delegation, u64) -> Option<T>) -> Option<T> {
         self.newest.find(|address, staked, _| match staked {
             Staked::Delegation(delegation, credits) => look(address, delegation, *credits),
@@ -211,7 +212,7 @@ impl StakesView<'_> {
         })
     }
 
-    /// All of them, in words.
+    /// Debug text of each kept account.
     #[cfg(test)]
     pub fn shown(&self) -> BTreeMap<[u8; 32], String> {
         let mut shown = BTreeMap::new();
@@ -219,13 +220,15 @@ impl StakesView<'_> {
         shown
     }
 
-    /// Compares the stakes of a bank file with the accounts. Call after superseded versions were dropped.
+    /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
+    /// dropped.
     pub fn judge(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
         if stakes.has_more || self.newest.is_over() {
             findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
-        // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another rule.
+        // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another
+        // rule.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
@@ -311,7 +314,8 @@ mod tests {
         stakes.view().delegation(&address).map(|delegation| delegation.voter()[0])
     }
 
-    /// Vote and delegated stake accounts are kept; whole, vote accounts that can be read, if a bank file is to be rebuilt.
+    /// Vote accounts and delegated stake accounts are kept. Readable vote accounts are kept whole
+    /// if a bank file will be rebuilt.
     #[test]
     fn what_is_kept() {
         for stakes in [StakeAccounts::default(), keeping_accounts()] {
@@ -355,7 +359,7 @@ mod tests {
         assert!(error().contains("too many"), "{}", error());
     }
 
-    /// Data of a vote account that can be read: of version 4, without votes, voters and credits.
+    /// Data of a readable vote account: version 4, without votes, voters and credits.
     fn vote_account() -> Vec<u8> {
         let mut data = vec![0; 3762];
         data[0] = 3;
@@ -373,7 +377,7 @@ mod tests {
             let error = stakes.found(&none).expect_err("neither is all that is asked for").to_string();
             assert_eq!(error.contains("too many"), !is_kept, "{error}");
         }
-        // Of many versions, one is kept.
+        // Only one of many versions is kept.
         let mut stakes = keeping_accounts();
         stakes.kept_bytes = AtomicUsize::new(KEPT_BYTES_MAX - bytes);
         (5..9).for_each(|slot| look_at(&stakes, VOTE, [9; 32], (slot, slot as u32), &vote_account()));

@@ -7,7 +7,8 @@ use super::layers::LayerSet;
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     pub lattice: LatticeHash,
-    /// Lamports of all added records. `u128`, because a hostile archive may hold more than a `u64` can count.
+    /// Lamports of all added records. `u128`, because a hostile archive may hold more than a `u64`
+    /// can count.
     pub lamports: u128,
     pub records: u64,
     /// Records without lamports, which close an account.
@@ -25,7 +26,7 @@ impl Sums {
         self.skipped += other.skipped;
     }
 
-    /// Takes accounts out again.
+    /// Subtracts accounts that were added before.
     pub fn subtract(&mut self, other: &Self) {
         self.lattice.subtract(&other.lattice);
         self.lamports = self.lamports.wrapping_sub(other.lamports);
@@ -53,7 +54,7 @@ impl LayeredSums {
         layers.layers().for_each(|layer| self.of_layer(layer).add(&one));
     }
 
-    /// Takes an account out of what layers cover.
+    /// Subtracts an account from the sums that layers cover.
     pub fn uncover(&mut self, account: &AccountView<'_>, layers: LayerSet) {
         let one = Self::one(account);
         layers.layers().for_each(|layer| self.of_layer(layer).subtract(&one));

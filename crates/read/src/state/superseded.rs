@@ -12,9 +12,11 @@ pub struct Superseded {
     pub duplicates: ByStorage,
     pub count: u64,
     pub accounts: u64,
-    /// Newest versions with lamports that layers cover, and which no table told while they passed.
+    /// Newest versions with lamports that layers cover, without those that a table has identified
+    /// while the records passed.
     pub covered: Vec<(Version, LayerSet)>,
-    /// Number of newest versions that each layer covers, whether a table told or not.
+    /// Counts of newest versions for each layer that covers them, including those that a table has
+    /// identified.
     pub covered_counts: Vec<Covered>,
 }
 
@@ -88,15 +90,15 @@ pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// The layers that cover an account, of covered records of one storage.
+/// Looks up which layers cover an account. `list` holds the covered records of one storage.
 pub fn layers_among(list: &[(Version, LayerSet)], fingerprint: &Fingerprint) -> LayerSet {
     let found = list.binary_search_by_key(fingerprint, |(version, _)| version.fingerprint);
     found.map_or(LayerSet::default(), |at| list[at].1)
 }
 
-/// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives the slot of a
-/// storage. Items of the first `layers` storages tell which layers hold an account; with `lists_covered`, the versions
-/// that these cover are listed.
+/// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives
+/// the slot of a storage. The first `layers` storage numbers are those of layers: their items tell
+/// which layers hold an account. With `lists_covered`, the versions that layers cover are listed.
 pub fn superseded_among(
     sorted: &[Version],
     layers: u32,
@@ -131,8 +133,9 @@ pub fn superseded_among(
     found
 }
 
-/// Calls `on_superseded` for each superseded record, including tombstones; the flag tells that its storage holds the
-/// account more than once. Returns the number of accounts whose newest version has lamports.
+/// Calls `on_superseded` for each superseded record, including tombstones; the flag tells that its
+/// storage holds the account more than once. Returns the number of accounts whose newest version
+/// has lamports.
 pub fn for_each_superseded(
     sorted: &[Version],
     slot_of: &dyn Fn(u32) -> u64,
@@ -147,7 +150,7 @@ pub fn for_each_superseded(
     accounts
 }
 
-/// The newest of an account's versions; the others are shown to `on_superseded`.
+/// Returns the newest of an account's versions, and passes the others to `on_superseded`.
 fn newest_of<'a>(
     versions: &'a [Version],
     slot_of: &dyn Fn(u32) -> u64,
@@ -156,7 +159,8 @@ fn newest_of<'a>(
     if let [only] = versions {
         return Some(only);
     }
-    // Of two in one storage, the later one counts as newest here; they are reported as a failure anyway.
+    // Of two in one storage, the later one counts as newest here; they are reported as a failure
+    // anyway.
     let newest = versions.iter().max_by_key(|version| slot_of(version.storage()))?;
     let mut is_newest_passed = false;
     for (at, version) in versions.iter().enumerate() {

@@ -2,27 +2,30 @@
 //!
 //! # Method
 //!
-//! Every record is hashed as it streams by, in any order, and added to the sum. 20 bytes per record are logged to find
-//! superseded ones later, in 1,024 partitions by fingerprint. At the end, each partition is sorted; of each account the
-//! record of the highest slot stays, and the storages of the others are read again to subtract them. Only superseded
-//! records are hashed twice, which are few, since validators cut obsolete records when they archive. The accounts of an
-//! incremental archive supersede many of the full one, all over it; so it is read first, and its accounts are skipped
-//! in the full one before they are hashed or logged.
+//! Every record is hashed as it streams by, in any order, and added to the sum. 20 bytes per record
+//! are logged to find superseded ones later, in 1,024 partitions by fingerprint. At the end, each
+//! partition is sorted. For each account, the record of the highest slot stays; the storages of the
+//! other records are read again to subtract them. Only superseded records are hashed twice. They
+//! are few, since validators cut obsolete records when they archive. The accounts of an incremental
+//! archive supersede many of the full one, all over it. So the incremental archive is read first,
+//! and its accounts are skipped in the full one before they are hashed or logged.
 //!
-//! Alternatives: a table with a look-up for every record costs a cache miss each, saves hashing only in newest-first
-//! order, which streams do not have, and cannot be spilled. Finding the newest versions in a first pass would decode
-//! everything twice.
+//! Alternatives: a table in which every record is looked up costs a cache miss per record, and
+//! cannot be spilled. It saves hashing only if the newest records come first, which is not the
+//! order of streams. Finding the newest versions in a first pass would decode everything twice.
 //!
 //! # Memory
 //!
-//! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of the given memory.
-//! Beyond that, full chunks go to one temporary file ([`spill`](super::spill)). Half of the last quarter is for sorting
-//! as many partitions at a time as fit, half for superseded records, which are handled in rounds.
+//! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
+//! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
+//! Half of the last quarter is for sorting as many partitions at a time as fit, half for superseded
+//! records, which are handled in rounds.
 //!
-//! At least one partition must be sorted in memory: a thousandth of the log, since nobody can predict which accounts
-//! fall into it ([`fingerprint`](super::fingerprint)). An account that is repeated in one storage cannot swell it: of
-//! such records in a batch, two are kept (they are a failure anyway). An account in every storage has at most 5,000,000
-//! records, which take 200 MB.
+//! At least one partition must be sorted in memory: a thousandth of the log, since nobody can
+//! predict which accounts fall into it ([`fingerprint`](super::fingerprint)). An account that is
+//! repeated in one storage cannot swell it: only two of its records in a batch are kept, since they
+//! are a failure anyway. An account in every storage has at most 5,000,000 records, which take
+//! 200 MB.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -42,8 +45,8 @@ use crate::{Superseded, Version};
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
-/// Partitions that a thread reads between two times that results are handed over: of a small archive, waking the threads
-/// takes longer than what they do.
+/// Partitions per thread in a group; results are handed over after each group. In a small archive,
+/// waking threads for smaller groups would take longer than their work.
 const GROUP_PARTITIONS: usize = 16;
 
 /// Bytes of a chunk.
@@ -56,7 +59,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
 
-/// Upper estimate of the bytes for a superseded record in a round; its list may have grown by doubling.
+/// Upper estimate of the bytes for a superseded record in a round; its list may have grown by
+/// doubling.
 const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
 
 /// A log of items, by default of the 20 bytes of a [`Version`].
@@ -89,7 +93,8 @@ impl<T: LogItem> Partition<T> {
 }
 
 impl<T: LogItem> VersionLog<T> {
-    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free at that time.
+    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free
+    /// at that time.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -112,12 +117,12 @@ impl<T: LogItem> VersionLog<T> {
         self.spill.bytes()
     }
 
-    /// Bytes that it may hold in memory.
+    /// Number of bytes that the log may hold in memory.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Relaxed)
     }
 
-    /// Changes that; what it holds already stays.
+    /// Sets the number of bytes that the log may hold in memory. Items that it holds already stay.
     pub fn set_log_bytes(&self, log_bytes: u64) {
         self.log_bytes.store(log_bytes.max(log_bytes_min::<T>()), Relaxed);
     }
@@ -152,15 +157,16 @@ impl<T: LogItem> VersionLog<T> {
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
-        // The first chunk of each partition is always allowed; together they are the smallest memory. It grows, since it is
-        // the only one in a small archive, whose records would else take 40 MiB.
+        // The first chunk of each partition is always allowed; together they are the smallest
+        // memory. It grows as needed: a small archive has no other chunks, and full ones would take
+        // 40 MiB.
         let is_first = partition.bytes() == 0;
         partition.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_ITEMS }));
         self.held_bytes.fetch_add(chunk_bytes, Relaxed);
         Ok(())
     }
 
-    /// Puts everything in one partition into `sorted`, by account.
+    /// Moves all items of a partition to `sorted`, sorted by account.
     fn sort(&self, partition: &Mutex<Partition<T>>, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         let held = chunks.len();
@@ -175,8 +181,9 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
-    /// All versions of an account are in one partition.
+    /// Sorts each partition that is not empty, and passes it to `read` on one of `threads` threads.
+    /// Passes the results to `on_result` on the calling thread. All versions of an account are in
+    /// one partition.
     pub fn for_each_partition<R: Send>(
         &self,
         threads: usize,
@@ -184,7 +191,8 @@ impl<T: LogItem> VersionLog<T> {
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
         let pool = Pool::start(threads)?;
-        // A small archive leaves most partitions empty, and scheduling each would take longer than all other work.
+        // A small archive leaves most partitions empty, and scheduling each would take longer than
+        // all other work.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
         // Buffers are reused: the kernel has to clear new memory.
         let spare = Mutex::new(Vec::<Vec<T>>::new());
@@ -220,8 +228,8 @@ impl<T: LogItem> VersionLog<T> {
 }
 
 impl VersionLog {
-    /// Finds the superseded records, and hands them over in rounds that fit in memory. `among` finds those of records that
-    /// are sorted by account.
+    /// Finds the superseded records, and hands them over in rounds that fit in memory. `among`
+    /// finds them among records that are sorted by account.
     pub fn find_superseded(
         &self,
         threads: usize,
@@ -239,9 +247,9 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Copies the accounts in the log into a table for look-ups, which `threads` threads build. `None` if it would take
-    /// more than half of the log's memory; otherwise, its memory is taken from the log's. With `has_layers`, the numbers of
-    /// storages are those of layers.
+    /// Copies the accounts in the log into a table for look-ups, which `threads` threads build.
+    /// `None` if it would take more than half of the log's memory; otherwise, its memory is taken
+    /// from the log's. With `has_layers`, storage numbers are the numbers of layers.
     pub fn known_accounts(&self, threads: usize, has_layers: bool) -> Result<Option<KnownAccounts>> {
         let items_of =
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
@@ -289,7 +297,7 @@ mod tests {
     const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
     const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
 
-    /// Where a storage's number is its slot.
+    /// Finds superseded records where each storage's number is its slot.
     fn by_storage(sorted: &[Version]) -> Result<Superseded> {
         Ok(superseded_among(sorted, 0, false, &u64::from))
     }
@@ -366,7 +374,8 @@ mod tests {
         assert_eq!(log.held_bytes.load(Relaxed), 0, "nothing is left in it");
     }
 
-    /// Makes a log of accounts that are each in two storages; each partition holds one chunk of them.
+    /// Makes a log of accounts that are each in two storages; each partition holds one chunk of
+    /// them.
     fn twice_each(accounts: u32) -> VersionLog {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = Batch::default();

@@ -1,4 +1,5 @@
-//! Keeps the accounts at the addresses that clients read when they load a snapshot: the newest version of each.
+//! Keeps the newest version of each account at a fixed address that clients read when they load a
+//! snapshot.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::newest::{Newest, View};
 use super::superseded::Superseded;
 use crate::StorageRef;
 
-/// What is read beside vote and stake accounts.
+/// Addresses that are read besides vote and stake accounts.
 const ADDRESSES: [[u8; 32]; 15] = [
     RENT,
     EPOCH_REWARDS,
@@ -32,7 +33,8 @@ const ADDRESSES: [[u8; 32]; 15] = [
     SHORTER_SLOTS[3].feature,
 ];
 
-/// First bytes of these addresses: a look at one byte passes over nearly all accounts.
+/// First bytes of these addresses, so that one byte tells for nearly all accounts that they are not
+/// wanted.
 const FIRST_BYTES: [bool; 256] = {
     let mut first = [false; 256];
     let mut at = 0;
@@ -43,13 +45,14 @@ const FIRST_BYTES: [bool; 256] = {
     first
 };
 
-/// Bytes that are kept of an account. SlotHistory, the longest that is read whole, has 131,097; of the others, their lengths tell the rest.
+/// Number of bytes that are kept of an account's data. SlotHistory, the longest that is read whole,
+/// has 131,097. For longer ones, the length tells the rest.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WellKnownAccount {
     pub owner: [u8; 32],
-    /// The first bytes of its data.
+    /// First bytes of its data.
     pub data: Box<[u8]>,
     /// Length of its data.
     pub data_bytes: u64,
@@ -67,7 +70,7 @@ impl Default for WellKnown {
 }
 
 impl WellKnown {
-    /// Keeps a record with lamports, if it is of one of the addresses.
+    /// Keeps a record with lamports if it has one of the addresses.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
@@ -88,7 +91,7 @@ impl WellKnown {
         collected(&self.0.view())
     }
 
-    /// The kept accounts of a layer, and those that it does not cover.
+    /// Returns the kept accounts of a layer, and those below that it does not cover.
     pub fn accounts_below(&self, layer: &Self, number: u32) -> WellKnownAccounts {
         collected(&self.0.view_below(&layer.0, number))
     }
@@ -106,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// No more is kept than a limit, and nothing of other addresses.
+    /// Data beyond the limit, and accounts at other addresses, are not kept.
     #[test]
     fn what_is_kept() {
         let known = WellKnown::default();

@@ -158,8 +158,7 @@ impl Drop for Unpublished {
 }
 
 /// A file that gets its final name only when everything that depends on it is complete, such as a
-/// download. Unlike an
-/// [`Unpublished`] file it remains if it is not published.
+/// download. Unlike an [`Unpublished`] file it remains if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;
 
