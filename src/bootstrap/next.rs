@@ -93,7 +93,7 @@ pub enum Step {
     OtherSource,
     /// Another archive or pair of archives.
     NextArchive,
-    /// The same, after a pair with a full archive of this node failed.
+    /// Another archive or pair, after a pair with a full archive of this node failed.
     WithoutBase,
     /// The full archive without an incremental one.
     FullAlone,

@@ -11,11 +11,11 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// Divisor of the time after which a server is given up: gives the pause after the first failure,
-/// half a second of two minutes. The pause doubles with each failure.
+/// Divisor for the pause after the first failure: it is this part of the time after which a server
+/// is given up, or half a second for two minutes. The pause doubles with each failure.
 const PAUSE_FIRST: u32 = 240;
 
-/// The same for the longest pause, unless the server asks for a longer one.
+/// Divisor for the longest pause, unless the server asks for a longer one.
 const PAUSE_MAX: u32 = 4;
 
 /// What follows from a failed request.

@@ -109,9 +109,9 @@ rules! {
     PzstdMark, Frames, NOBODY, RECOMPRESS, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
     TarDamaged, Entries, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
-    /// Every entry belongs into a snapshot archive.
+    /// Every entry belongs in a snapshot archive.
     ForeignEntry, Entries, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
-    /// Every directory belongs into a snapshot archive.
+    /// Every directory belongs in a snapshot archive.
     ForeignDir, Entries, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
     /// Entries are files and directories, each where it belongs.
     EntryKind, Entries, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
@@ -209,9 +209,9 @@ rules! {
     BlockId, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
-    /// A chain has no fixed number of hashes in a tick, or at least 2.
+    /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
     HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
-    /// Of a chain without a fixed number, the bank file says none.
+    /// The bank file of a chain without a fixed number of hashes states no number.
     NoHashesPerTick, Bank, AGAVE, CONVERT, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     /// Storages and storage map agree.
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
@@ -237,7 +237,7 @@ rules! {
     NewestBlockhash, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// For each blockhash, all transaction hashes are cut at the same offset.
     TransactionOffset, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
-    /// The status cache has a blockhash; votes at least use one.
+    /// The status cache has a blockhash: at least votes use one.
     NoTransactions, Bank, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
@@ -266,9 +266,10 @@ rules! {
     StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
     /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
     StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
-    /// The same, where Firedancer, which keeps no rent epochs, wrote one of the archives.
+    /// Rent epochs of vote accounts in the stakes equal those of the state, if one of the archives
+    /// comes from Firedancer, which keeps no rent epochs.
     NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has not the rent epoch in the bank file's stakes, as Firedancer keeps none";
-    /// The last 8 bytes of delegations, once a rate, equal those of the state.
+    /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
     StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
     StakesVoter, State, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
@@ -286,7 +287,7 @@ rules! {
     OldAlpenglow, State, UP_TO_4_2, SOURCE, SEEN, "an account of Alpenglow, as Agave up to 4.2 keeps it, cannot be read";
     /// The accounts that tell Agave from 4.3 on of the change to Alpenglow can be read.
     Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
-    /// Slots are as long as the features for shorter ones ask.
+    /// Slots are as long as the active features for shorter slots require.
     SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not those that the features for shorter slots ask";
     /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
@@ -307,7 +308,8 @@ rules! {
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
-/// Firedancer's versions differ in what they load, not in these words.
+/// Returns the client whose words are used: those for Firedancer are the same for all its versions,
+/// which differ only in what they load.
 fn worded(client: Client) -> Client {
     if client.is_agave() { client } else { Firedancer }
 }
@@ -349,7 +351,7 @@ impl Rule {
         })
     }
 
-    /// The check that finds it broken.
+    /// The check that finds the rule broken.
     pub fn check(self) -> Check {
         self.row().check
     }
