@@ -32,7 +32,8 @@ impl Plan {
         Ok(())
     }
 
-    /// True if a storage of a frame is not in the page cache, as far as the kernel tells: the others seldom differ.
+    /// True if a storage of a frame is not in the page cache, as far as the kernel tells: the
+    /// others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
         let mut parts = self.parts_of(span).filter_map(|(content, offset, part_bytes)| match content {
             Content::Storage(storage) => Some((storage, offset.saturating_sub(BLOCK_BYTES), part_bytes)),
@@ -52,7 +53,8 @@ impl Plan {
         file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
 
-    /// The entries in a frame: from which offset after the start of its header, and how many bytes of it.
+    /// The entries in a frame: from which offset after the start of its header, and how many bytes
+    /// of it.
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (Content<'_>, u64, u64)> {
         let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
         let mut contents = self.contents_from(to_usize(span.first_entry));

@@ -144,7 +144,8 @@ pub fn remove_stale_dirs_after(
     before: &mut dyn FnMut(&KeptDir) -> Result<()>,
 ) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
-        // Skips files, vanished directories, and those that this user may not change, as in a shared /var/tmp.
+        // Skips files, vanished directories, and those that this user may not change, as in a
+        // shared /var/tmp.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
         if rustix::fs::accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS).is_err() {
             continue;
