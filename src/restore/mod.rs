@@ -331,8 +331,9 @@ impl Restored {
 }
 
 impl Unpacked {
-    /// Removes the storage map from the bank file, as Agave 4.4 and later write it. The map names
-    /// storages of the full archive that its writer had, but the unpacked full archive has others.
+    /// Removes the storage map from the bank file; Agave 4.4 and later write none. The map names
+    /// the storages of the full archive that its writer had, and the unpacked full archive has
+    /// others.
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);

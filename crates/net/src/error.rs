@@ -202,7 +202,7 @@ impl From<NetError> for Error {
     }
 }
 
-/// Lets a `Source` return it. The kind is lost.
+/// Converts the error, so that a `Source` can return it. The kind is lost.
 impl From<NetError> for io::Error {
     fn from(error: NetError) -> Self {
         io::Error::other(error)

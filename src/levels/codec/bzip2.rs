@@ -6,8 +6,9 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "bzip2";
 
-/// Sizes from bzip2's manual: a frame is at most 1 % and 600 bytes longer than its content;
-/// compressing takes 400 KB and eight times the block size, decompressing 100 KB and four times.
+/// Sizes from bzip2's manual. A frame is at most 1 % plus 600 bytes longer than its content.
+/// Compressing takes 400 KB plus eight times the block size, decompressing 100 KB plus four times
+/// the block size.
 pub const PARTS: Parts = Parts {
     // The library cannot reset a stream: a new one is created for every frame.
     encoder: |level| {

@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see them.
 //!
-//! A still newer version, such as one that closes the account, is known only when superseded
-//! records are ([`Newest::drop_superseded`]).
+//! A still newer version that is not kept, such as one that closes the account, is noticed only
+//! after superseded records were found ([`Newest::drop_superseded`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;

@@ -1,9 +1,9 @@
 //! Collects vote accounts and delegations of a state while its records pass, and compares them with
 //! the bank file's. Agave looks up each of them when it loads a snapshot.
 //!
-//! For each address, the newest version is kept that is a vote account or delegated stake account
-//! (about 150 bytes). A still newer version of another kind is known only when superseded records
-//! are ([`StakeAccounts::drop_superseded`]).
+//! For each address, the newest version that is a vote account or a delegated stake account is kept
+//! (about 150 bytes). A still newer version of another kind is noticed only after superseded
+//! records were found ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;

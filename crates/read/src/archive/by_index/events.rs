@@ -1,5 +1,5 @@
-//! Passes what the parser finds in one frame to visitor, sink and documents, and open records or
-//! documents to the next frame.
+//! Passes what the parser finds in one frame to visitor, sink and documents. Passes records and
+//! documents that continue in the next frame to the worker of that frame.
 //!
 //! [`by_index`](super) decides which worker reads which frame.
 
