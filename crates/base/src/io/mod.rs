@@ -110,21 +110,21 @@ impl IoHint {
     }
 
     /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]: past the page cache, if
-    /// nothing of it is there.
+    /// hardly anything of it is there.
     #[doc(hidden)]
     pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
-        let direct = if cold.is_all() { DirectFile::reading(file, range.end - range.start) } else { None };
+        let direct = if cold.is_nearly_all() { DirectFile::reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             self.prefetch(&cold, file);
         }
         ReadBehind { file, cold, direct }
     }
 
-    /// True if nothing of a range is in the page cache, as far as the kernel tells; false if that does not matter.
+    /// True if hardly anything of a range is in the page cache, as far as the kernel tells; false if that does not matter.
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
-        self.look(file, range, file_bytes).is_all()
+        self.look(file, range, file_bytes).is_nearly_all()
     }
 
     fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> Cold {

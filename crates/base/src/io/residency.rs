@@ -11,11 +11,14 @@ use super::calls::{cached_pages, page_bytes, resident_pages};
 /// Most bytes of a file that are mapped at a time to examine pages, which bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
+/// Where less than one in so many pages of a range is in the page cache, hardly anything is.
+const CACHED_SHARE_MIN: u64 = 16;
+
 /// Parts of a range that were not in the page cache, in whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cold {
     runs: Vec<Range<u64>>,
-    is_all: bool,
+    is_nearly_all: bool,
 }
 
 impl Cold {
@@ -30,17 +33,19 @@ impl Cold {
         let outer = outer_pages(range, page);
         let pages = (inner.end - inner.start) / page;
         let runs = match cached_pages(file, &inner) {
-            Some(0) => return Self { runs: vec![outer], is_all: true },
+            Some(0) => return Self { runs: vec![outer], is_nearly_all: true },
             Some(cached) if cached >= pages => return Self::default(),
             _ => cold_runs(file, &inner, page),
         };
-        let is_all = runs.first() == Some(&inner);
-        Self { runs: widened(runs, &inner, &outer), is_all }
+        let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let is_nearly_all = cold_bytes > 0 && (pages * page - cold_bytes) * CACHED_SHARE_MIN <= pages * page;
+        Self { runs: widened(runs, &inner, &outer), is_nearly_all }
     }
 
-    /// True if nothing of the range was in the page cache, and something is in the range.
-    pub fn is_all(&self) -> bool {
-        self.is_all
+    /// True if hardly anything of the range was in the page cache. That is not the same as nothing: reading a header leaves some
+    /// pages, and reading on from these makes the kernel read ahead, after which all seems to be in memory.
+    pub fn is_nearly_all(&self) -> bool {
+        self.is_nearly_all
     }
 
     /// Asks the kernel to read the range now, without read-ahead, whose pages beyond the range would stay.

@@ -40,16 +40,16 @@ pub struct StreamWriter<F> {
 #[derive(Debug)]
 enum Mode {
     Plain,
-    /// Collects bytes for a direct request.
-    Direct {
-        file: DirectFile,
-        buffer: Buffer,
-        filled: usize,
-    },
-    Gentle {
-        started: u64,
-        on_disk: u64,
-    },
+    Direct(Box<Direct>),
+    Gentle { started: u64, on_disk: u64 },
+}
+
+/// Collects bytes for a direct request.
+#[derive(Debug)]
+struct Direct {
+    file: DirectFile,
+    buffer: Buffer,
+    filled: usize,
 }
 
 impl<F: Borrow<File>> StreamWriter<F> {
@@ -67,7 +67,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
         if hint == IoHint::Gentle
             && let Some(file) = DirectFile::writing(writer.file.borrow())
         {
-            writer.mode = Mode::Direct { file, buffer: Buffer::new(DIRECT_BYTES), filled: 0 };
+            writer.mode = Mode::Direct(Box::new(Direct { file, buffer: Buffer::new(DIRECT_BYTES), filled: 0 }));
         }
         writer
     }
@@ -75,7 +75,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
     /// Collects bytes, and makes a request when there are enough; returns how many it took, and `None` if bytes go through
     /// the page cache.
     fn write_directly(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let Mode::Direct { file, buffer, filled } = &mut self.mode else { return Ok(None) };
+        let Mode::Direct(direct) = &mut self.mode else { return Ok(None) };
+        let Direct { file, buffer, filled } = direct.as_mut();
         let room = &mut buffer.bytes()[*filled..];
         let taken = room.len().min(bytes.len());
         room[..taken].copy_from_slice(&bytes[..taken]);
@@ -96,9 +97,9 @@ impl<F: Borrow<File>> StreamWriter<F> {
     /// Ends direct writing: what is collected, and what follows, goes through the page cache.
     fn end_direct(&mut self) -> io::Result<()> {
         let gentle = Mode::Gentle { started: self.written, on_disk: self.written };
-        if let Mode::Direct { mut buffer, filled, .. } = std::mem::replace(&mut self.mode, gentle) {
-            self.file.borrow().write_all_at(&buffer.bytes()[..filled], self.written)?;
-            self.written += filled as u64;
+        if let Mode::Direct(mut direct) = std::mem::replace(&mut self.mode, gentle) {
+            self.file.borrow().write_all_at(&direct.buffer.bytes()[..direct.filled], self.written)?;
+            self.written += direct.filled as u64;
         }
         Ok(())
     }
@@ -132,7 +133,7 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
 
     /// Ends the file: writes the rest back, and drops it from the page cache.
     fn flush(&mut self) -> io::Result<()> {
-        if let Mode::Direct { .. } = self.mode {
+        if let Mode::Direct(_) = self.mode {
             self.end_direct()?;
         }
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
