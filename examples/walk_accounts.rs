@@ -7,9 +7,9 @@ use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
-use slotpress::ledger::Address;
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, LedgerPaths, NamedArchive, NoProgress, VisitOptions, visit_accounts,
+    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
+    visit_accounts,
 };
 
 /// The number of owners that are printed.
@@ -45,15 +45,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         true => AccountsInput::Ledger(&ledger, None),
         false => AccountsInput::Archives(&archive, incremental.as_ref()),
     };
-    let visit = visit_accounts(input, &VisitOptions::default(), &NoProgress, Owners::default)?;
+    let (visitors, report) = visit_accounts(input, &VisitOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
-    visit.visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));
+    visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));
     let mut owners: Vec<_> = all.0.into_iter().collect();
     owners.sort_by_key(|(_, (accounts, _))| std::cmp::Reverse(*accounts));
     for (owner, (accounts, lamports)) in owners.iter().take(SHOWN) {
         println!("{accounts:>12} {lamports:>24} {owner}");
     }
     // An error would have said that the state is wrong.
-    println!("{} accounts of slot {}", visit.report.accounts, visit.report.slot.unwrap_or_default());
+    println!("{} accounts of slot {}", report.accounts, report.slot.unwrap_or_default());
     Ok(())
 }

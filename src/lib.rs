@@ -25,10 +25,10 @@
 //! # Restore, verify, recompress
 //!
 //! ```no_run
-//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore, verify};
+//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore, verify_archives};
 //!
 //! let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-//! let report = verify(&archive, None, &VerifyOptions::default(), &NoProgress)?;
+//! let report = verify_archives(&archive, None, &VerifyOptions::default(), &NoProgress)?;
 //! assert!(report.ok, "{:?}", report.failures);
 //!
 //! let report = restore(&RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger")), &NoProgress)?;
@@ -66,14 +66,14 @@
 //! let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 //! let incremental = NamedArchive::from_path("/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst");
 //! let state = AccountsInput::Archives(&full, Some(&incremental));
-//! let visit = visit_accounts(state, &VisitOptions::default(), &NoProgress, Programs::default)?;
-//! let programs: u64 = visit.visitors.iter().map(|worker| worker.0).sum();
-//! println!("{programs} programs among {} accounts", visit.report.accounts);
+//! let (visitors, report) = visit_accounts(state, &VisitOptions::default(), &NoProgress, Programs::default)?;
+//! let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
+//! println!("{programs} programs among {} accounts", report.accounts);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a [`NamedArchive`] that
-//! [`verify`], [`inspect::inspect_archive`] and [`visit_accounts`] read by HTTP range requests.
+//! [`verify_archives`], [`inspect::inspect_archive`] and [`visit_accounts`] read by HTTP range requests.
 //!
 //! # Fetch, bootstrap, serve
 //!
@@ -110,7 +110,7 @@ println!("a ledger of slot {}", booted.restore.slot);
 //! ```no_run
 //! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
 //!
-//! let found = catalog::scan_with_copies(&["/mnt/snapshots".into()])?;
+//! let found = catalog::scan(&["/mnt/snapshots".into()])?;
 //! let (open, stop) = (|archive: &catalog::Archive, _| Ok(NamedArchive::from_path(archive.path())), CancelToken::default());
 //! let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
 //!     println!("{}: {}", one.archive.name, if one.is_damaged() { "damaged" } else { "not damaged" });
@@ -121,8 +121,8 @@ println!("a ledger of slot {}", booted.restore.slot);
 //!
 //! # Stores
 //!
-//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`, `Sink::store`). With
-//! `stores::S3Options` in `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of HTTP servers.
+//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`, `Sink::store`). A
+//! client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like those of HTTP servers.
 //!
 //! # Measure levels
 //!
@@ -151,7 +151,7 @@ mod recompress;
 mod restore;
 
 pub use archive::dry_run::ArchivePreview;
-pub use archive::encode::Codec;
+pub use archive::encode::{ArchiveFormat, Codec};
 pub use archive::encoding::EncodingOptions;
 pub use archive::layout::RecordLayout;
 pub use archive::ledger_source::ledger_as_archive;
@@ -167,167 +167,134 @@ pub use export::place::ExportTo;
 pub use export::{ExportOptions, ExportReport, export};
 pub use rebase::changes::ChangeCounts;
 pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
-pub use recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress};
+pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
 pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
 pub use restore::{
     ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, plan_restore, restore,
 };
 #[doc(inline)]
 pub use slotpress_base::{
-    Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoContext, IoHint, IoPolicy, NoProgress, Pace, Progress,
-    ProgressEvent, Result, Space, Step, ToConvert,
+    Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent,
+    Result, Space, Step,
 };
 #[doc(inline)]
-pub use slotpress_format::{ArchiveName, Hash, LedgerPaths, Root};
+pub use slotpress_format::ledger::names::Extension;
+#[doc(inline)]
+pub use slotpress_format::{Address, ArchiveName, Hash, LedgerPaths, Root};
 #[cfg(feature = "net")]
 #[doc(inline)]
-pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, NetError, Url, archive_at_url, find::find};
+pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, Url, archive_at_url, find::find};
 #[doc(inline)]
 pub use slotpress_read::{
-    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, NamedArchive, VerifyOptions, VerifyReport,
-    VisitOptions, visit_accounts,
+    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, IndexPolicy, NamedArchive, Source, VerifyOptions,
+    VerifyReport, VisitError, VisitOptions, VisitReport, verify_archives, verify_catalog, verify_ledger,
+    visit_accounts,
 };
-#[doc(inline)]
-pub use slotpress_read::{verify_archives as verify, verify_catalog, verify_ledger};
 
-/// Compression formats, levels and frame sizes, and the memory that compression needs.
-pub mod codec {
-    pub use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FrameSpan};
-
-    pub use crate::archive::encode::{
-        Codec, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
+/// Checks of an archive, a catalog or a ledger: what they find, and what clients make of it.
+pub mod check {
+    #[doc(inline)]
+    pub use slotpress_read::verify::report::Counts;
+    #[doc(inline)]
+    pub use slotpress_read::{
+        ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckResult, ClientVerdict, Completeness,
+        Failure, FindingPlace, ReadBackReport, Rule, SnapshotClient, StateOutcome,
     };
-    pub use crate::archive::encoding::{check_frame_size, worker_memory_bytes};
-    pub use crate::archive::layout::clustering_bytes;
-    pub use crate::archive::reframe::decoding_side_bytes;
-    pub use crate::archive::writer::FrameTotals;
 }
 
-/// Parts of [`export()`]: tables, filters, what a manifest says.
+/// Tables of accounts: Parquet or CSV files, their filters, and what a manifest says.
 #[cfg(feature = "export")]
 pub mod tables {
-    pub use crate::export::filter::{AnyOf, Filter, Memcmp};
+    pub use crate::export::filter::{Filter, Memcmp};
     pub use crate::export::parts::ExportedFile;
     pub use crate::export::table::Table;
-    pub use crate::export::{AddressForm, DataPart, Format, Manifest, SourceFields, TableFields};
-}
-
-/// The machine: cores, memory, priority, and what its file systems can do.
-pub mod machine {
-    pub use slotpress_base::clock;
-    pub use slotpress_base::files::open_file;
-    pub use slotpress_base::io::has_cachestat;
-    pub use slotpress_base::memory::available_bytes;
-    pub use slotpress_base::{
-        InterruptibleWriter, KeptDir, Limit, LoadWatch, NICENESS_MAX, OtherLoad, RATE_MIN, Stopwatch, stand_back,
-        tightest_limit,
-    };
-}
-
-/// The files of a ledger: bank snapshots, bank files, storages, locks.
-pub mod ledger {
-    pub use slotpress_format::ledger::blockhash_queue::BlockhashQueue;
-    pub use slotpress_format::ledger::names::Extension;
-    pub use slotpress_format::{
-        Address, BLOCK_BYTES, BankFile, BankSnapshot, GRACEFUL_STOP, LatticeHash, Layout, ScheduledLeader, SlotTime,
-        SlotTimeSource, Stakes, StorageFile, StorageRoot, bank_snapshot_slots, find_bank_snapshot, is_complete,
-        ledger_lock_holder, parse_number,
-    };
-}
-
-/// Sources of archive bytes: files, servers, or an implementation of [`source::Source`].
-pub mod source {
-    #[cfg(feature = "net")]
-    pub use slotpress_net::url_source::Transferred;
-    #[cfg(feature = "net")]
-    pub use slotpress_net::{StreamSource, UrlSource};
-    pub use slotpress_read::archive::source::{SharedSource, Source};
-    pub use slotpress_read::archive::walk::FrameStatistics;
-    pub use slotpress_read::{Compression, IndexPolicy};
-}
-
-/// Results of checking a state, and of reading an output back.
-pub mod check {
-    pub use slotpress_read::verify::report::{Counts, ObsoleteTotals};
-    pub use slotpress_read::{
-        Assurance, CheckResult, Completeness, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome, spill_dir,
-    };
-}
-
-/// Rules that Agave and Firedancer enforce when they load an archive, and violations that were found.
-pub mod rules {
-    pub use slotpress_read::{
-        Check, Client as SnapshotClient, ClientReading, ClientVerdict, Failure, Place, Rule, lines_of, names_of,
-        readers_in_words,
-    };
+    pub use crate::export::{AddressForm, DataPart, Manifest, SourceFields, TableFields, TableFormat};
 }
 
 /// Directories of archives: content, a node's choice, pruning, unfinished downloads.
 pub mod catalog {
-    pub use slotpress_format::{LATEST, PATH};
-    pub use slotpress_read::catalog::listed::parse as parse_list;
-    pub use slotpress_read::catalog::partials::find as find_partials;
-    pub use slotpress_read::catalog::prune::{Reason as KeepReason, plan as plan_prune, remove};
-    pub use slotpress_read::catalog::scan::{look_for_times, scan};
-    pub use slotpress_read::catalog::usable::judge;
-    pub use slotpress_read::catalog::{Archive, Choice};
-    pub use slotpress_read::{
-        ArchiveBase, ArchiveFields, ArchiveVerdict, Catalog, CatalogVerdict, Fault, Keep, Partial,
-        RESTORE_JOURNAL_HINT, Unusable, WorkDir, check_output_dir, remove_stale_dirs, restore_journal,
-        scan_with_copies, unix_ns,
-    };
+    #[doc(inline)]
+    pub use slotpress_read::catalog::partials::find_partials;
+    #[doc(inline)]
+    pub use slotpress_read::catalog::prune::{KeepReason, plan_prune, remove};
+    #[doc(inline)]
+    pub use slotpress_read::catalog::scan::scan;
+    #[doc(inline)]
+    pub use slotpress_read::catalog::{Archive, NodeChoice};
+    #[doc(inline)]
+    pub use slotpress_read::{Catalog, Fault, Keep, Partial, Unusable};
 }
 
 /// Contents of archives and ledgers, read in place without unpacking.
 pub mod inspect {
+    #[doc(inline)]
+    pub use slotpress_format::BankFields;
+    #[doc(inline)]
     pub use slotpress_read::inspect::EntrySummary;
-    pub use slotpress_read::inspect::visit::{Visit, VisitReport};
-    pub use slotpress_read::{
-        AccountsOptions, AccountsSummary, ArchiveInspection, FoundAccount, LedgerInspection, OwnerTotals, Plan,
-        RecordTotals, VisitError, WrittenBy, find_account, inspect_accounts, inspect_archive, inspect_ledger,
-        owner_name, owner_of_name,
-    };
+    #[doc(inline)]
+    pub use slotpress_read::{ArchiveInspection, LedgerInspection, inspect_archive, inspect_ledger};
 }
 
 /// Servers of archives: addresses, offers and their age, download limits.
 #[cfg(feature = "net")]
 pub mod net {
-    pub use slotpress_net::find::{OnOlder, Refused, date_by_banks};
-    pub use slotpress_net::{
-        Candidate, Cluster, ClusterFacts, Fetched, GivenBytes, Limits as FetchLimits, MAX_AGE_DEFAULT, MaxAge,
-        NetErrorKind, Offer, Place as OfferPlace, Remote, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url,
-        shown, url_of_host,
-    };
+    #[doc(inline)]
+    pub use slotpress_net::find::Refused;
+    #[doc(inline)]
+    pub use slotpress_net::{Candidate, Cluster, FetchLimits, MaxAge, Offer, SourceArg};
 
     pub use crate::bootstrap::archives::FetchedArchive;
-    pub use crate::bootstrap::bases::Way;
-    pub use crate::bootstrap::choose::{Choice as ChosenArchive, Places as ChosenPlaces};
     pub use crate::bootstrap::next::GivenUp;
-    pub use crate::bootstrap::trust::{Confirmed, NotVouching, Vouchers};
+    pub use crate::bootstrap::trust::{NotVouching, Vouchers};
 }
 
 /// HTTP server for a directory of archives.
 #[cfg(feature = "serve")]
 pub mod serve {
-    pub use slotpress_serve::{
-        Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
-        ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles, run,
-    };
+    #[doc(inline)]
+    pub use slotpress_serve::{Allowance, Answered, Event, Finished, ServeOptions, TlsFiles, run};
 }
 
 /// Directories and buckets to write archives to.
 #[cfg(feature = "stores")]
 pub mod stores {
-    pub use slotpress_stores::{
-        Condition, Metadata, Object, Put, S3Options, Small, Store, StoreOptions, Target, Upload, UploadState,
-    };
+    #[doc(inline)]
+    pub use slotpress_stores::{S3Options, Store, StoreOptions, Target};
 }
 
-/// Synthetic ledgers and archives for practice, tests and measurements.
-#[cfg(feature = "synth")]
-pub mod synth {
-    pub use slotpress_synth::{
-        AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer,
-        memory_of, synth,
+/// What the program `slotpress` takes of this crate's own modules beside all that. Nothing of it is promised to anybody else: it may
+/// change with any version.
+#[doc(hidden)]
+pub mod program {
+    pub use crate::archive::encode::{
+        FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
+    };
+    pub use crate::archive::encoding::{check_frame_size, worker_memory_bytes};
+    pub use crate::archive::reframe::decoding_side_bytes;
+    #[cfg(feature = "net")]
+    pub use crate::bootstrap::{
+        bases::Route,
+        choose::{ChosenArchive, ChosenPlaces},
+    };
+    #[cfg(feature = "levels")]
+    pub use crate::levels::{
+        codec::list::{add_clustered, parse_codecs, parse_levels},
+        codec::{CLUSTERED_CODEC, REFERENCE_CODEC, label},
+        frames::{FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, PIECES_MAX, measure_frames},
+        in_order,
+        input::{Input, InputKind, MEMORY_BYTES_MAX},
+        latency::Latency,
+        link::break_even::{BreakEven, Range, Sooner},
+        link::network::{Limit, Link, WINDOW_BYTES},
+        link::recommend::LinkRecommendation,
+        link::{
+            LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Stage, StageTimes,
+            TransferMode,
+        },
+        measure::measure_levels,
+        recommend::{is_plain, pareto_curve},
+        reference_row,
+        sizes::{SizeClassRow, SizeUnit, SizesReport, measure_sizes},
+        statistics::Warning,
     };
 }

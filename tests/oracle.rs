@@ -9,7 +9,7 @@ use std::process::Command;
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
 use slotpress_read::{
-    CheckOptions, Client, ClientVerdict, NamedArchive, VerifyOptions, verify_archives, verify_ledger,
+    CheckOptions, ClientVerdict, NamedArchive, SnapshotClient, VerifyOptions, verify_archives, verify_ledger,
 };
 
 use crate::common::oracle::{Oracle, State};
@@ -331,7 +331,7 @@ fn interop_table() {
                 let full_name = NamedArchive::from_path(full);
                 let ours = verify_archives(&full_name, named.as_ref(), &verify_options(), &NoProgress);
                 let clients = ours.expect("verified").clients;
-                assert!(clients.iter().all(|verdict| verdict.loads || verdict.client == Client::Agave41));
+                assert!(clients.iter().all(|verdict| verdict.loads || verdict.client == SnapshotClient::Agave41));
                 row(&format!("archive, {stored}, {kind}"), &clients, &|oracle| {
                     oracle.accepts(full, incremental, &genesis)
                 });

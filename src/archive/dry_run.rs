@@ -6,7 +6,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Progress, Result, Space, text};
 use slotpress_format::{ArchiveName, name_parts};
 
-use super::sink::Place;
+use super::sink::SinkKind;
 use super::{ArchivePlan, encode_planned, linked_frames};
 
 /// Number of frames in the sample, spread evenly: 128 MiB at the default frame size, a second or two on one core at
@@ -47,7 +47,7 @@ impl ArchivePlan<'_> {
     /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error here: see
     /// [`ArchivePreview::has_room`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
-        let Place::Kept(dir) = &self.sink.place else {
+        let SinkKind::Kept(dir) = &self.sink.place else {
             return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
         };
         let (sample_bytes, estimated_bytes) = self.estimate(progress)?;
@@ -65,7 +65,7 @@ impl ArchivePlan<'_> {
     /// Fails if the estimated archive does not fit into the file system of the sink's directory. Compresses a sample only if
     /// the uncompressed tar would not fit.
     pub(super) fn check_room(&self, progress: &dyn Progress) -> Result<()> {
-        let Place::Kept(dir) = &self.sink.place else { return Ok(()) };
+        let SinkKind::Kept(dir) = &self.sink.place else { return Ok(()) };
         let space = Space::in_dir(dir, self.plan.tar_bytes())?;
         match space.check() {
             Ok(()) => Ok(()),

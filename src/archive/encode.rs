@@ -16,13 +16,13 @@ use crate::archive::lz4;
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {
-    pub format: Format,
+    pub format: ArchiveFormat,
     pub layout: RecordLayout,
 }
 
 /// Compression format of an archive, which determines its file name's extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ArchiveFormat {
     /// `.tar.zst`, compressed by zstd.
     Zstd {
         /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], without 0.
@@ -38,9 +38,9 @@ pub enum Format {
 impl Serialize for Codec {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let (format, level) = match self.format {
-            Format::Zstd { level, .. } => ("zstd", Some(level)),
-            Format::Lz4 => ("lz4", None),
-            Format::None => ("none", None),
+            ArchiveFormat::Zstd { level, .. } => ("zstd", Some(level)),
+            ArchiveFormat::Lz4 => ("lz4", None),
+            ArchiveFormat::None => ("none", None),
         };
         let mut fields = serializer.serialize_struct("Codec", 2)?;
         fields.serialize_field("format", format)?;
@@ -51,26 +51,26 @@ impl Serialize for Codec {
 
 impl Codec {
     /// A codec with this format and the records in their original order.
-    pub fn new(format: Format) -> Self {
+    pub fn new(format: ArchiveFormat) -> Self {
         Self { format, layout: RecordLayout::Verbatim }
     }
 
     /// zstd at a level, records in their original order.
     pub fn zstd(level: i32) -> Self {
-        Self::new(Format::Zstd { level })
+        Self::new(ArchiveFormat::Zstd { level })
     }
 
     /// An uncompressed tar, records in their original order.
     pub fn plain() -> Self {
-        Self::new(Format::None)
+        Self::new(ArchiveFormat::None)
     }
 
     /// The extension of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
-            Format::Zstd { .. } => Extension::TarZstd,
-            Format::Lz4 => Extension::TarLz4,
-            Format::None => Extension::Tar,
+            ArchiveFormat::Zstd { .. } => Extension::TarZstd,
+            ArchiveFormat::Lz4 => Extension::TarLz4,
+            ArchiveFormat::None => Extension::Tar,
         }
     }
 
@@ -82,8 +82,8 @@ impl Codec {
     /// The settings in the words stored in the archive's index.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match self.format {
-            Format::Zstd { level } => format!("zstd-level={level}"),
-            Format::Lz4 | Format::None => String::new(),
+            ArchiveFormat::Zstd { level } => format!("zstd-level={level}"),
+            ArchiveFormat::Lz4 | ArchiveFormat::None => String::new(),
         };
         if self.layout == RecordLayout::Clustered {
             settings += " layout=clustered";
@@ -123,9 +123,9 @@ impl FrameCompressor {
     /// If there is not enough memory for zstd's context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
         let level = match codec.format {
-            Format::Zstd { level } => level,
-            Format::Lz4 => return Ok(Self(Encoder::Lz4)),
-            Format::None => return Ok(Self(Encoder::Plain)),
+            ArchiveFormat::Zstd { level } => level,
+            ArchiveFormat::Lz4 => return Ok(Self(Encoder::Lz4)),
+            ArchiveFormat::None => return Ok(Self(Encoder::Plain)),
         };
         let mut context = CCtx::try_create().ok_or_else(no_memory)?;
         for parameter in

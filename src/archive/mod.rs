@@ -35,8 +35,8 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Place, Sink};
-use crate::archive::writer::{ArchiveWriter, FrameTotals, Written};
+use crate::archive::sink::{OpenSink, Sink, SinkKind};
+use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
 /// Settings for [`archive()`] and [`plan_archive`].
 #[derive(Clone, Debug, Setters)]
@@ -84,8 +84,11 @@ pub struct ArchiveReport {
     pub storages: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
-    #[serde(flatten)]
-    pub frames: FrameTotals,
+    /// Number of frames.
+    pub frames: u64,
+    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
+    pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
     pub root: Option<Root>,
     pub read_back: Option<ReadBackReport>,
@@ -125,7 +128,7 @@ pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn P
 pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
     let stopwatch = Stopwatch::start();
     let sink = sink.kept()?;
-    if options.read_back.is_some() && !matches!(sink.place, Place::Kept(_)) {
+    if options.read_back.is_some() && !matches!(sink.place, SinkKind::Kept(_)) {
         return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
@@ -215,7 +218,7 @@ impl<'a> ArchivePlan<'a> {
         progress.detail(&describe(&plan, &options, threads));
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
-        let Written { length_bytes: output_bytes, frames, root } =
+        let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } =
             write_planned(&plan, &options.encoding, threads, &mut sink, progress)?;
 
         let read_back = match (&options.read_back, sink.file()) {
@@ -239,6 +242,7 @@ impl<'a> ArchivePlan<'a> {
             input_bytes,
             output_bytes,
             frames,
+            unclustered_pieces,
             root,
             read_back,
             base,
@@ -256,13 +260,13 @@ pub(crate) fn write_planned(
     threads: usize,
     sink: &mut OpenSink<'_>,
     progress: &dyn Progress,
-) -> Result<Written> {
+) -> Result<WrittenArchive> {
     let sink_path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
     let planned = linked_frames(plan, encoding);
     encode_planned(plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
     let written = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-    warn_left_as_is(written.frames.left_as_is, progress);
+    warn_left_as_is(written.unclustered_pieces, progress);
     Ok(written)
 }
 

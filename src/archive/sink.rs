@@ -13,11 +13,11 @@ use slotpress_stores::{Metadata, Store, Upload};
 
 /// Destination of an archive. The archive gets its name there only when it is complete.
 pub struct Sink<'a> {
-    pub(crate) place: Place<'a>,
+    pub(crate) place: SinkKind<'a>,
     replace: bool,
 }
 
-pub(crate) enum Place<'a> {
+pub(crate) enum SinkKind<'a> {
     Dir(PathBuf),
     Kept(Arc<KeptDir>),
     #[cfg(feature = "stores")]
@@ -30,24 +30,24 @@ pub(crate) enum Place<'a> {
 impl<'a> Sink<'a> {
     /// Writes into a directory, which must exist.
     pub fn dir(dir: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Dir(dir.into()), replace: false }
+        Self { place: SinkKind::Dir(dir.into()), replace: false }
     }
 
     /// Uploads into a directory or bucket.
     #[cfg(feature = "stores")]
     pub fn store(store: &'a Store) -> Self {
-        Self { place: Place::Store(store), replace: false }
+        Self { place: SinkKind::Store(store), replace: false }
     }
 
     /// Writes to a stream, for example a pipe. After a failure, it may have received a part of the archive.
     pub fn stream(stream: &'a mut (dyn Write + Send)) -> Self {
-        Self { place: Place::Stream(stream), replace: false }
+        Self { place: SinkKind::Stream(stream), replace: false }
     }
 
     /// Writes into a file that the caller names afterwards, or discards.
     #[cfg_attr(not(all(feature = "serve", feature = "stores")), allow(dead_code))]
     pub(crate) fn unnamed(file: &'a Unpublished) -> Self {
-        Self { place: Place::Unnamed(file), replace: false }
+        Self { place: SinkKind::Unnamed(file), replace: false }
     }
 
     /// Permits replacing an archive of the same name. Otherwise that is an error of kind
@@ -61,9 +61,9 @@ impl<'a> Sink<'a> {
     /// Opens the directory, so that the archive goes there even if its path is changed meanwhile.
     pub(crate) fn kept(self) -> Result<Self> {
         match self.place {
-            Place::Dir(dir) => {
+            SinkKind::Dir(dir) => {
                 check_output_dir(&dir)?;
-                Ok(Self { place: Place::Kept(Arc::new(KeptDir::open(&dir)?)), ..self })
+                Ok(Self { place: SinkKind::Kept(Arc::new(KeptDir::open(&dir)?)), ..self })
             }
             place => Ok(Self { place, ..self }),
         }
@@ -72,7 +72,9 @@ impl<'a> Sink<'a> {
     /// Fails if an archive of this name exists and may not be replaced, so that no work is wasted.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
-            Place::Kept(dir) if !self.replace && dir.found(name)?.is_some() => Err(already_exists(&dir.path_of(name))),
+            SinkKind::Kept(dir) if !self.replace && dir.found(name)?.is_some() => {
+                Err(already_exists(&dir.path_of(name)))
+            }
             _ => Ok(()),
         }
     }
@@ -80,9 +82,9 @@ impl<'a> Sink<'a> {
     /// The directory of the file; `None` for a store or a stream.
     pub(crate) fn parent(&self) -> Option<&Path> {
         match &self.place {
-            Place::Dir(dir) => Some(dir),
-            Place::Kept(dir) => Some(dir.path()),
-            Place::Unnamed(file) => file.path().parent(),
+            SinkKind::Dir(dir) => Some(dir),
+            SinkKind::Kept(dir) => Some(dir.path()),
+            SinkKind::Unnamed(file) => file.path().parent(),
             _ => None,
         }
     }
@@ -91,7 +93,7 @@ impl<'a> Sink<'a> {
     pub(crate) fn shown(&self) -> Option<String> {
         match &self.place {
             #[cfg(feature = "stores")]
-            Place::Store(store) => Some(store.shown("")),
+            SinkKind::Store(store) => Some(store.shown("")),
             _ => self.parent().map(|dir| dir.shown().to_string()),
         }
     }
@@ -100,7 +102,7 @@ impl<'a> Sink<'a> {
     pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
         match &self.place {
             #[cfg(feature = "stores")]
-            Place::Store(store) => {
+            SinkKind::Store(store) => {
                 let objects = store.list(progress)?;
                 Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
             }
@@ -120,19 +122,19 @@ impl<'a> Sink<'a> {
     ) -> Result<OpenSink<'a>> {
         let Self { place, replace } = self.kept()?;
         match place {
-            Place::Dir(_) => Err(Error::failed("the output directory is not open")),
-            Place::Kept(dir) => {
+            SinkKind::Dir(_) => Err(Error::failed("the output directory is not open")),
+            SinkKind::Kept(dir) => {
                 // Runs that replace archives do not exclude each other by name: the last one wins.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
                 let file = Unpublished::create_in_for(&dir, &name)?;
                 // Another run may have finished this archive since the first check.
-                Self { place: Place::Kept(dir), replace }.check_name(&name)?;
+                Self { place: SinkKind::Kept(dir), replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
             #[cfg(feature = "stores")]
-            Place::Store(store) => {
+            SinkKind::Store(store) => {
                 let Some(name) = name else {
                     return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
                         .with_hint("give a file instead, or write into a directory"));
@@ -144,11 +146,11 @@ impl<'a> Sink<'a> {
                 let path = PathBuf::from(store.shown(&name.to_string()));
                 Ok(OpenSink::Store { upload: Box::new(upload), path, progress })
             }
-            Place::Stream(stream) => {
+            SinkKind::Stream(stream) => {
                 let _ = (bytes_max, progress);
                 Ok(OpenSink::Stream(stream))
             }
-            Place::Unnamed(file) => Ok(OpenSink::Unnamed(file)),
+            SinkKind::Unnamed(file) => Ok(OpenSink::Unnamed(file)),
         }
     }
 }

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use serde::Serialize;
 use slotpress_base::{Error, IoContext, Result, ShowPath};
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
 };
 
-use crate::archive::encode::{Codec, EncodedFrame, Format};
+use crate::archive::encode::{ArchiveFormat, Codec, EncodedFrame};
 use crate::archive::lz4;
 
 /// Writes the frames of an archive in order, and collects 40 bytes per frame for the seek table and the frame hashes.
@@ -20,26 +19,17 @@ pub struct ArchiveWriter<'a, W> {
     codec: Codec,
     frames: Vec<SeekTableItem>,
     hashes: Vec<FrameHash>,
-    totals: FrameTotals,
+    frame_count: u64,
+    unclustered_pieces: u64,
     written_bytes: u64,
 }
 
-/// Counts over the frames of an archive, as reports show them.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct FrameTotals {
-    pub frames: u64,
-    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
-    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
-    #[serde(rename = "unclustered_pieces")]
-    pub left_as_is: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenArchive {
     pub length_bytes: u64,
-    pub frames: FrameTotals,
+    pub frames: u64,
+    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered.
+    pub unclustered_pieces: u64,
     pub root: Option<Root>,
 }
 
@@ -52,17 +42,17 @@ pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
 impl<'a, W: Write> ArchiveWriter<'a, W> {
     /// Creates a writer; `path` is named in errors.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
-        let (frames, hashes, totals) = (Vec::new(), Vec::new(), FrameTotals::default());
-        Self { to, path, codec: codec.clone(), frames, hashes, totals, written_bytes: 0 }
+        let (frames, hashes, codec) = (Vec::new(), Vec::new(), codec.clone());
+        Self { to, path, codec, frames, hashes, frame_count: 0, unclustered_pieces: 0, written_bytes: 0 }
     }
 
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
-        if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
+        if self.codec.format == ArchiveFormat::Lz4 && self.frame_count == 0 {
             self.put(&lz4::frame_header())?;
         }
-        self.totals.frames += 1;
-        self.totals.left_as_is += frame.left_as_is;
+        self.frame_count += 1;
+        self.unclustered_pieces += frame.left_as_is;
         if self.is_framed() {
             let too_large = |_| Error::failed("a frame of 4 GiB");
             let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;
@@ -80,8 +70,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         entries: impl Iterator<Item = Entry>,
         note: Option<&str>,
         frame_size_bytes: u64,
-    ) -> Result<Written> {
-        if self.codec.format == Format::Lz4 {
+    ) -> Result<WrittenArchive> {
+        if self.codec.format == ArchiveFormat::Lz4 {
             self.put(&lz4::END_MARK)?;
         }
         let root = match self.is_framed() {
@@ -95,7 +85,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
             false => None,
         };
         self.to.flush().or_path("write", self.path)?;
-        Ok(Written { length_bytes: self.written_bytes, frames: self.totals, root })
+        let Self { written_bytes: length_bytes, frame_count: frames, unclustered_pieces, .. } = self;
+        Ok(WrittenArchive { length_bytes, frames, unclustered_pieces, root })
     }
 
     /// Writes frame hashes, index and seek table; returns the root hash.

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::find::Expected;
-use slotpress_net::{Client, Fetched, FindOptions, Limits, SourceArg, Url};
+use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
 
 use super::downloads::Downloads;
 use super::look::FetchContext;
@@ -31,7 +31,7 @@ pub struct FetchOptions {
     #[setters(into)]
     pub dir: PathBuf,
     /// Limits of the downloads.
-    pub limits: Limits,
+    pub limits: FetchLimits,
     /// Trusted servers, which are asked whether they have the same state.
     #[setters(into)]
     pub trusted: Vec<Url>,
@@ -45,7 +45,7 @@ impl FetchOptions {
         Self {
             find: FindOptions::new(sources),
             dir: dir.into(),
-            limits: Limits::default(),
+            limits: FetchLimits::default(),
             trusted: Vec::new(),
             quorum: 1,
         }
@@ -62,6 +62,7 @@ pub struct FetchedArchive {
     /// of a bootstrap, where [`RestoreReport`](crate::RestoreReport) names the files.
     pub path: Option<PathBuf>,
     /// Report of the download; `None` if the file existed already.
+    #[doc(hidden)]
     pub fetched: Option<Fetched>,
     /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
@@ -100,18 +101,13 @@ impl Serialize for FetchedArchive {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct FetchReport {
     pub archives: Vec<FetchedArchive>,
-    #[serde(flatten, serialize_with = "vouched")]
+    #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<GivenUp>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
-}
-
-/// Serializes only the servers, because `fetch` has no expected hash.
-fn vouched<S: Serializer>(vouchers: &Vouchers, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    vouchers.confirmed.serialize(serializer)
 }
 
 /// Fetches a full archive and the newest incremental one on it. If all sources are URLs of
@@ -161,8 +157,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             // The newest archive comes first. Trusted servers have confirmed it, and so the state.
             downloads.context.trust.trusted = &[];
         }
-        let vouchers = Vouchers { is_expected: false, confirmed: downloads.confirmed };
-        Ok(FetchReport { archives, vouchers, given_up, elapsed: stopwatch.elapsed() })
+        Ok(FetchReport { archives, vouchers: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })
     })
 }
 

@@ -21,7 +21,7 @@ const WAYS_MAX: usize = 8;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Way {
+pub struct Route {
     pub full: ArchiveName,
     pub incremental: Option<ArchiveName>,
     /// True if the full archive is on a local disk.
@@ -40,16 +40,16 @@ pub struct Way {
 }
 
 /// Different combinations among the candidates, best first.
-pub fn ways(report: &FindReport) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
+pub fn ways(report: &FindReport) -> Vec<Route> {
+    let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
         let (full, is_full_local) = (candidate.full.name.clone(), candidate.full.is_local());
         let incremental = candidate.incremental.as_ref().map(|offer| offer.name.clone());
-        let is_same = |way: &Way| (&way.full, &way.incremental) == (&full, &incremental);
+        let is_same = |way: &Route| (&way.full, &way.incremental) == (&full, &incremental);
         if ways.len() >= WAYS_MAX || ways.iter().any(is_same) {
             continue;
         }
-        ways.push(Way {
+        ways.push(Route {
             full,
             incremental,
             is_full_local,

@@ -4,34 +4,34 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::{Offer, Place, Remote};
+use slotpress_net::{Offer, OfferPlace, Remote};
 
 use crate::restore::dry_run::lies_in;
 
 /// An archive that was chosen.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Choice {
+pub struct ChosenArchive {
     pub name: ArchiveName,
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it.
     pub root: Option<Root>,
-    pub place: Places,
+    pub place: ChosenPlaces,
 }
 
 /// Places that have an archive.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Places {
+pub enum ChosenPlaces {
     /// A local file.
     Local(std::path::PathBuf),
     /// Servers, best first.
     Servers(Vec<Remote>),
 }
 
-impl Serialize for Choice {
+impl Serialize for ChosenArchive {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Choice", 5)?;
+        let mut fields = serializer.serialize_struct("ChosenArchive", 5)?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("slot", &self.name.slot)?;
         fields.serialize_field("hash", &self.name.hash)?;
@@ -41,23 +41,23 @@ impl Serialize for Choice {
     }
 }
 
-impl Choice {
+impl ChosenArchive {
     /// True if it is a local file.
     pub fn is_local(&self) -> bool {
-        matches!(self.place, Places::Local(_))
+        matches!(self.place, ChosenPlaces::Local(_))
     }
 
     /// Servers that have it, best first; empty for a local file.
     pub(super) fn remotes(&self) -> &[Remote] {
         match &self.place {
-            Places::Local(_) => &[],
-            Places::Servers(remotes) => remotes,
+            ChosenPlaces::Local(_) => &[],
+            ChosenPlaces::Servers(remotes) => remotes,
         }
     }
 
     /// True if it lies in this archives directory, so that it is neither fetched nor copied.
     pub fn is_in(&self, dir: &std::path::Path) -> bool {
-        matches!(&self.place, Places::Local(path) if lies_in(path, dir))
+        matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
     }
 
     /// Collects all places that have the archive `best`, and puts `best` first. A local file is
@@ -69,25 +69,25 @@ impl Choice {
         };
         let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
         let is_cut = |local: &Offer| {
-            let mut remote = same().filter(|offer| matches!(offer.place, Place::Remote(_)));
+            let mut remote = same().filter(|offer| matches!(offer.place, OfferPlace::Remote(_)));
             remote.any(|remote| remote.length_bytes.zip(local.length_bytes).is_some_and(|(all, local)| local < all))
         };
         let local = same().find_map(|offer| match &offer.place {
-            Place::Local(path) if !is_cut(offer) => Some((path.clone(), offer.length_bytes)),
+            OfferPlace::Local(path) if !is_cut(offer) => Some((path.clone(), offer.length_bytes)),
             _ => None,
         });
         let (place, length_bytes) = match local {
-            Some((path, length_bytes)) => (Places::Local(path), length_bytes),
+            Some((path, length_bytes)) => (ChosenPlaces::Local(path), length_bytes),
             None => {
                 let mut remotes: Vec<Remote> = Vec::new();
                 for offer in same() {
-                    if let Place::Remote(remote) = &offer.place
+                    if let OfferPlace::Remote(remote) = &offer.place
                         && !remotes.iter().any(|known| known.url == remote.url)
                     {
                         remotes.push(remote.clone());
                     }
                 }
-                (Places::Servers(remotes), best.length_bytes)
+                (ChosenPlaces::Servers(remotes), best.length_bytes)
             }
         };
         Self { name: best.name.clone(), length_bytes, root: best.root, place }
@@ -96,8 +96,8 @@ impl Choice {
     /// Path or URL without secrets of the place that is read first.
     pub fn first_place(&self) -> String {
         match &self.place {
-            Places::Local(path) => path.shown(),
-            Places::Servers(remotes) => {
+            ChosenPlaces::Local(path) => path.shown(),
+            ChosenPlaces::Servers(remotes) => {
                 remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url))
             }
         }
@@ -107,7 +107,7 @@ impl Choice {
     pub fn shown(&self) -> String {
         let first = self.first_place();
         match &self.place {
-            Places::Servers(remotes) if remotes.len() > 1 => format!("{first} and {} more", remotes.len() - 1),
+            ChosenPlaces::Servers(remotes) if remotes.len() > 1 => format!("{first} and {} more", remotes.len() - 1),
             _ => first,
         }
     }

@@ -27,11 +27,11 @@ use slotpress_net::{
 use slotpress_read::Publishable;
 
 use super::archives::FetchedArchive;
-use super::choose::{Choice, Places};
+use super::choose::{ChosenArchive, ChosenPlaces};
 use super::look::FetchContext;
 use super::next::{Happened, KEPT_HINT, Left, Taken};
 use super::run::{Failed, ObtainedArchive, World};
-use super::trust::Confirmed;
+use super::trust::Vouchers;
 
 /// Hint after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
@@ -51,7 +51,7 @@ pub struct Downloads<'scope, 'env> {
     begun: Vec<ArchiveName>,
     running: Option<Fetching<'scope>>,
     /// Answers of trusted servers about the archive that was confirmed last.
-    pub confirmed: Confirmed,
+    pub confirmed: Vouchers,
     /// Time at which the last download was complete on disk.
     pub last_byte_at: Option<Instant>,
 }
@@ -65,7 +65,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         progress: &'env dyn Progress,
     ) -> Result<Self> {
         let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
-        let (answering, begun, confirmed) = (BTreeSet::new(), Vec::new(), Confirmed::default());
+        let (answering, begun, confirmed) = (BTreeSet::new(), Vec::new(), Vouchers::default());
         Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
     }
 
@@ -99,7 +99,12 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
     /// Uses an existing file. Returns `None` if the file is cut off and was turned into a partial
     /// file, so that the rest is fetched.
-    fn begin_file(&self, choice: &Choice, path: &Path, taken: &Taken) -> Result<Option<ObtainedArchive>, Box<Failed>> {
+    fn begin_file(
+        &self,
+        choice: &ChosenArchive,
+        path: &Path,
+        taken: &Taken,
+    ) -> Result<Option<ObtainedArchive>, Box<Failed>> {
         let FetchContext { client, limits, dir, accepts_files, .. } = &self.context;
         let accepted = match accepts_files {
             true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
@@ -112,7 +117,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
                 let archive = FetchedArchive { root, ..FetchedArchive::of(&choice.name) };
                 Ok(Some(ObtainedArchive::of_file(archive, path.to_path_buf(), taken)))
             }
-            (Err(error), Places::Servers(remotes)) if error.kind() == ErrorKind::Damaged => {
+            (Err(error), ChosenPlaces::Servers(remotes)) if error.kind() == ErrorKind::Damaged => {
                 take_up(client, path, remotes, &error, self.progress).map_err(unusable)?;
                 Ok(None)
             }
@@ -151,7 +156,7 @@ impl World for Downloads<'_, '_> {
         self.progress
     }
 
-    fn taken(&self, choice: &Choice) -> Taken {
+    fn taken(&self, choice: &ChosenArchive) -> Taken {
         let in_place = choice.name.path_in(self.context.dir);
         let is_in_place = in_place.symlink_metadata().is_ok();
         let place = if is_in_place { in_place.shown() } else { choice.first_place() };
@@ -220,7 +225,7 @@ impl World for Downloads<'_, '_> {
         })
     }
 
-    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>> {
         let trust = &self.context.trust;
         if trust.trusted.is_empty() {
             return Ok(None);
@@ -236,7 +241,7 @@ impl World for Downloads<'_, '_> {
     fn begin(
         &mut self,
         left: &Left,
-        choice: &Choice,
+        choice: &ChosenArchive,
         taken: &mut Taken,
         is_shown: bool,
     ) -> Result<ObtainedArchive, Box<Failed>> {
@@ -244,8 +249,8 @@ impl World for Downloads<'_, '_> {
         let name = choice.name.to_string();
         let path = match &choice.place {
             _ if taken.is_in_place => Some(choice.name.path_in(dir)),
-            Places::Local(path) => Some(path.clone()),
-            Places::Servers(_) => None,
+            ChosenPlaces::Local(path) => Some(path.clone()),
+            ChosenPlaces::Servers(_) => None,
         };
         if let Some(path) = path {
             if let Some(obtained) = self.begin_file(choice, &path, taken)? {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::{Expected, Node, Refused, find};
-use slotpress_net::{Client, FindOptions, FindReport, Limits};
+use slotpress_net::{Client, FetchLimits, FindOptions, FindReport};
 
 use super::bases;
 use super::next::{Left, only_here};
@@ -16,7 +16,7 @@ use super::trust::Trust;
 pub struct FetchContext<'a> {
     pub client: &'a Client,
     pub find: FindOptions,
-    pub limits: &'a Limits,
+    pub limits: &'a FetchLimits,
     pub trust: Trust<'a>,
     pub expected: Expected,
     /// True if the operator gave roots that the archives must have.

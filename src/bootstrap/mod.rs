@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use archives::FetchedArchive;
-use bases::Way;
-use choose::Choice;
+use bases::Route;
+use choose::ChosenArchive;
 use derive_setters::Setters;
 use downloads::Downloads;
 use look::FetchContext;
@@ -32,7 +32,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::find::Expected;
-use slotpress_net::{Candidate, Client, FindOptions, FindReport, Limits, SourceArg, Url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, FindReport, SourceArg, Url};
 use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
@@ -53,7 +53,7 @@ pub struct BootstrapOptions {
     /// Destination and settings of the restore.
     pub restore: RestoreTarget,
     /// Limits of the downloads.
-    pub limits: Limits,
+    pub limits: FetchLimits,
     /// Trusted servers, which are asked whether they have the same state.
     #[setters(into)]
     pub trusted: Vec<Url>,
@@ -72,7 +72,7 @@ impl BootstrapOptions {
             find: FindOptions::new(sources),
             bases: Vec::new(),
             restore: RestoreTarget::new(ledger),
-            limits: Limits::default(),
+            limits: FetchLimits::default(),
             trusted: Vec::new(),
             quorum: 1,
             expect_roots: Vec::new(),
@@ -126,11 +126,14 @@ fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::resul
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapPlan {
-    pub full: Choice,
+    #[doc(hidden)]
+    pub full: ChosenArchive,
     /// The newest incremental archive at the time of planning.
-    pub incremental: Option<Choice>,
+    #[doc(hidden)]
+    pub incremental: Option<ChosenArchive>,
     /// Combinations of archives that were compared, best first.
-    pub ways: Vec<Way>,
+    #[doc(hidden)]
+    pub ways: Vec<Route>,
     /// The best candidate. Serializes as its ages.
     #[serde(flatten, serialize_with = "ages")]
     pub candidate: Candidate,
@@ -177,7 +180,7 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let (full, incremental) = left.choices(&candidate);
     let kept_bytes = left.node.kept_bytes(&full.name);
     let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
-    let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
+    let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
     // Archives in the snapshots directory are neither fetched nor copied.
     let dir = options.restore.paths.snapshots_dir();
     let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(length).sum();
@@ -234,7 +237,7 @@ fn execute(
     let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
     Ok(BootstrapReport {
         archives: archives.collect(),
-        vouchers: Vouchers { is_expected: options.restore.check.expect_hash.is_some(), confirmed },
+        vouchers: Vouchers { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
         given_up: done.given_up,
         genesis_hash,
         restore: done.result,

@@ -14,7 +14,7 @@ use slotpress_net::find::rank::{Offered, Ranking};
 use slotpress_net::find::{Bad, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
-use super::choose::Choice;
+use super::choose::ChosenArchive;
 
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
@@ -37,7 +37,7 @@ pub struct Taken {
 
 impl Taken {
     /// Describes an archive that does not lie in the archives directory.
-    pub fn of(choice: &Choice) -> Self {
+    pub fn of(choice: &ChosenArchive) -> Self {
         let servers = choice.remotes().iter().map(Remote::origin).collect();
         let (name, place) = (choice.name.clone(), choice.first_place());
         Self { name, place, is_in_place: false, root: choice.root, servers }
@@ -165,7 +165,7 @@ impl Left {
 
     /// True if another candidate is now better than `choice` on the full archive in use. Checked
     /// only after a failure, or if `choice` is older than the planned incremental archive.
-    pub fn is_beaten(&self, choice: &Choice, planned: &Asked, has_failed: bool) -> bool {
+    pub fn is_beaten(&self, choice: &ChosenArchive, planned: &Asked, has_failed: bool) -> bool {
         let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
         (has_failed || is_older) && !self.is_best_on(&planned.full)
     }
@@ -187,7 +187,7 @@ impl Left {
     }
 
     /// The archives of a candidate, each with all places that have it.
-    pub fn choices(&self, candidate: &Candidate) -> (Choice, Option<Choice>) {
+    pub fn choices(&self, candidate: &Candidate) -> (ChosenArchive, Option<ChosenArchive>) {
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
         // Leaves out places of the full archive with which the incremental one failed.
         let may_go = |full: &&Offer| {
@@ -198,16 +198,16 @@ impl Left {
         let fulls: Vec<_> = offers.clone().filter(may_go).collect();
         let place = candidate.full.shown();
         let on: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
-        let incremental = candidate.incremental.as_ref().map(|offer| Choice::of(offer, &on));
-        (Choice::of(&candidate.full, &fulls), incremental)
+        let incremental = candidate.incremental.as_ref().map(|offer| ChosenArchive::of(offer, &on));
+        (ChosenArchive::of(&candidate.full, &fulls), incremental)
     }
 
     /// The newest incremental archive on the full one in use.
-    pub fn newest_on(&self, full: &Taken) -> Option<Choice> {
+    pub fn newest_on(&self, full: &Taken) -> Option<ChosenArchive> {
         let newest = self.found.newest_on(&full.name, &full.place, &self.node, None)?;
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
         let allowed: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&full.place))).collect();
-        Some(Choice::of(newest, &allowed))
+        Some(ChosenArchive::of(newest, &allowed))
     }
 
     /// Records a failure, and decides what to do next.

@@ -16,7 +16,7 @@ use slotpress_net::Download;
 use slotpress_read::{Publishable, Source};
 
 use super::archives::FetchedArchive;
-use super::choose::Choice;
+use super::choose::ChosenArchive;
 use super::next::{Asked, GivenUp, Happened, KEPT_HINT, Left, Step, Taken};
 use super::supply::{ArchiveSupply, Stop};
 use crate::restore::{Supplied, Supply};
@@ -26,7 +26,7 @@ pub trait World {
     fn progress(&self) -> &dyn Progress;
 
     /// Returns where an archive would come from now.
-    fn taken(&self, choice: &Choice) -> Taken;
+    fn taken(&self, choice: &ChosenArchive) -> Taken;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn look(&mut self, left: &mut Left) -> Result<()>;
@@ -41,14 +41,14 @@ pub trait World {
     ///
     /// # Errors
     /// A trusted server contradicts the archive.
-    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>>;
+    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>>;
 
     /// Starts a download in the background, unless the file exists. Updates `taken` if the archive
     /// comes from another place than expected. `is_shown` reports its progress.
     fn begin(
         &mut self,
         left: &Left,
-        choice: &Choice,
+        choice: &ChosenArchive,
         taken: &mut Taken,
         is_shown: bool,
     ) -> Result<ObtainedArchive, Box<Failed>>;

@@ -8,7 +8,7 @@ use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_net::Candidate;
 use slotpress_read::Source;
 
-use super::choose::Choice;
+use super::choose::ChosenArchive;
 use super::next::{Asked, Happened, Left, Step, Taken};
 use super::run::{Done, Failed, ObtainedArchive, World, follow, remove};
 use crate::restore::{Supplied, Supply};
@@ -39,9 +39,9 @@ impl Stop {
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     left: &'r mut Left,
-    full: Choice,
+    full: ChosenArchive,
     /// The incremental archive that was the newest at first.
-    planned: Option<Choice>,
+    planned: Option<ChosenArchive>,
     /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
     stopped: Option<Stop>,
@@ -197,7 +197,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &Choice, asked: &mut Asked) -> Result<ObtainedArchive, Box<Failed>> {
+    fn try_incremental(&mut self, choice: &ChosenArchive, asked: &mut Asked) -> Result<ObtainedArchive, Box<Failed>> {
         let taken = asked.incremental.insert(self.world.taken(choice));
         let is_confirmed = self.planned.as_ref().is_some_and(|planned| planned.name == choice.name);
         if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {

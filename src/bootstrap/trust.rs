@@ -11,7 +11,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, origin_of, shown};
 
-use super::choose::Choice;
+use super::choose::ChosenArchive;
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,38 +23,30 @@ pub struct NotVouching {
     pub why: String,
 }
 
-/// Trusted servers that confirm a state, and those that do not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Confirmed {
-    /// Servers that have an archive of the same state.
-    #[serde(rename = "vouched_by")]
-    pub by: Vec<String>,
-    /// The others, and why.
-    #[serde(rename = "not_vouched_by")]
-    pub not_by: Vec<NotVouching>,
-}
-
-/// Confirmations of a state.
+/// Servers that confirm a state, and those that do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Vouchers {
-    /// Answers of the trusted servers.
-    #[serde(flatten)]
-    pub confirmed: Confirmed,
-    /// True if the operator gave the hash (`--expect-hash`).
-    pub is_expected: bool,
+    /// Trusted servers that have an archive of the same state.
+    #[serde(rename = "vouched_by")]
+    pub by: Vec<String>,
+    /// The other trusted servers, and why they do not confirm it.
+    #[serde(rename = "not_vouched_by")]
+    pub not_by: Vec<NotVouching>,
+    /// True if the caller gave the hash that the state has; `None` for a fetch, which is given none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_expected: Option<bool>,
 }
 
 impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = self.is_expected.then_some("the expected hash".to_string());
-        let names: Vec<String> = expected.into_iter().chain(self.confirmed.by.iter().cloned()).collect();
+        let expected = (self.is_expected == Some(true)).then_some("the expected hash".to_string());
+        let names: Vec<String> = expected.into_iter().chain(self.by.iter().cloned()).collect();
         match names.is_empty() {
             true => f.write_str("no other server: slot and hash are the claim of the source alone")?,
             false => f.write_str(&names.join(", "))?,
         }
-        self.confirmed.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))
+        self.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))
     }
 }
 
@@ -77,8 +69,8 @@ impl Trust<'_> {
     ///
     /// # Errors
     /// A server has another hash for the slot: either it or the source is wrong.
-    pub fn confirm(&self, choice: &Choice, progress: &dyn Progress) -> Result<Confirmed> {
-        let (name, mut confirmed, mut asked) = (&choice.name, Confirmed::default(), BTreeSet::new());
+    pub fn confirm(&self, choice: &ChosenArchive, progress: &dyn Progress) -> Result<Vouchers> {
+        let (name, mut confirmed, mut asked) = (&choice.name, Vouchers::default(), BTreeSet::new());
         let sources: BTreeSet<String> = choice.remotes().iter().map(|remote| origin_of(&remote.asked)).collect();
         // Counts a server once, even if several URLs name it.
         for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
@@ -100,7 +92,7 @@ impl Trust<'_> {
     }
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
-    pub fn too_few(&self, confirmed: &Confirmed, name: &ArchiveName) -> Option<Error> {
+    pub fn too_few(&self, confirmed: &Vouchers, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
             quorum if confirmed.by.len() >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),

@@ -174,7 +174,7 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     if !ui.print_head("archive", report, &path) {
         return;
     }
-    let codec = codec::show_codec(&report.codec, &report.frames);
+    let codec = codec::show_codec(&report.codec, report.frames);
     ui.print(&format!("  {}, {}, {codec}", kind_of(name), count_of(report.storages, "storage")));
     let [output, input] = [report.output_bytes, input_bytes].map(show_bytes);
     let ratio = values::show_ratio(input_bytes, report.output_bytes);

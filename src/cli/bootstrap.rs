@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::net::{ChosenArchive, GivenUp, Way};
+use slotpress::net::GivenUp;
+use slotpress::program::{ChosenArchive, Route};
 use slotpress::{
     BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, Space, bootstrap,
     plan_bootstrap,
 };
-use slotpress_base::text;
-use slotpress_base::text::ShowPath;
+use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::CheckArgs;
@@ -171,7 +171,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     }
 }
 
-fn row_of_way(way: &Way, full: &ChosenArchive, incremental: Option<&ChosenArchive>) -> Vec<String> {
+fn row_of_way(way: &Route, full: &ChosenArchive, incremental: Option<&ChosenArchive>) -> Vec<String> {
     let is_chosen = way.full == full.name && way.incremental.as_ref() == incremental.map(|choice| &choice.name);
     let place = if way.is_full_local { "here" } else { "fetched" };
     vec![

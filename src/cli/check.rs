@@ -1,8 +1,9 @@
 //! Flags for the checks made while an archive is read, and the printed results of such checks.
 
 use clap::Args;
-use slotpress::check::{Assurance, ReadBackReport, STATE_MEMORY_BYTES_DEFAULT, StateOutcome};
+use slotpress::check::{Assurance, ReadBackReport, StateOutcome};
 use slotpress::{CheckMode, CheckOptions, Hash};
+use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::ui::Ui;
 use super::{planned, values};

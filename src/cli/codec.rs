@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::Args;
-use slotpress::codec::{Format, FrameTotals, ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
-use slotpress::rules::readers_in_words;
-use slotpress::{Codec, EncodingOptions, Error, Progress, RecordLayout, Result};
+use slotpress::program::{ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
+use slotpress::{ArchiveFormat, Codec, EncodingOptions, Error, Progress, RecordLayout, Result};
+use slotpress_read::readers_in_words;
 
 use super::arguments::WorkerArgs;
 use super::io_policy::IoPolicyArgs;
@@ -25,7 +25,7 @@ pub struct EncodingArgs {
     layout: RecordLayout,
     /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not read by Agave)
     #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
-    format: Format,
+    format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     frame_size: u64,
@@ -38,10 +38,10 @@ const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
     ("clustered", RecordLayout::Clustered, "Sorted, with unused bytes zeroed"),
 ];
 
-const FORMATS: &[(&str, Format, &str)] = &[
-    ("zstd", Format::Zstd { level: ZSTD_LEVEL_DEFAULT }, ".tar.zst"),
-    ("lz4", Format::Lz4, ".tar.lz4, not read by Firedancer"),
-    ("none", Format::None, "A plain .tar, not read by Agave"),
+const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
+    ("zstd", ArchiveFormat::Zstd { level: ZSTD_LEVEL_DEFAULT }, ".tar.zst"),
+    ("lz4", ArchiveFormat::Lz4, ".tar.lz4, not read by Firedancer"),
+    ("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
 impl EncodingArgs {
@@ -67,7 +67,7 @@ impl EncodingArgs {
 
     fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match (&self.format, self.zstd_level) {
-            (Format::Zstd { .. }, Some(level)) => Format::Zstd { level },
+            (ArchiveFormat::Zstd { .. }, Some(level)) => ArchiveFormat::Zstd { level },
             (format, None) => format.clone(),
             (_, Some(_)) => {
                 let message = "--zstd-level applies only to zstd, but --format selects another format";
@@ -76,7 +76,7 @@ impl EncodingArgs {
         };
         let codec = Codec::new(format).layout(self.layout);
         if let Some(words) = readers_in_words(codec.extension()) {
-            let what = if codec.format == Format::None { "a plain .tar" } else { ".tar.lz4" };
+            let what = if codec.format == ArchiveFormat::None { "a plain .tar" } else { ".tar.lz4" };
             ui.warn(&format!("{what}: {words}"));
         }
         Ok(codec)
@@ -84,15 +84,15 @@ impl EncodingArgs {
 }
 
 /// Describes codec, layout and number of frames, for example `zstd level 1, 350 frames`.
-pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
+pub fn show_codec(codec: &Codec, frames: u64) -> String {
     let has_clusters = codec.layout == RecordLayout::Clustered;
     let codec = match codec.format {
-        Format::Zstd { level } => format!("zstd level {level}"),
-        Format::Lz4 => "lz4".to_string(),
-        Format::None => "plain tar".to_string(),
+        ArchiveFormat::Zstd { level } => format!("zstd level {level}"),
+        ArchiveFormat::Lz4 => "lz4".to_string(),
+        ArchiveFormat::None => "plain tar".to_string(),
     };
     let layout = if has_clusters { ", clustered" } else { "" };
-    format!("{codec}{layout}, {}", values::count_of(frames.frames, "frame"))
+    format!("{codec}{layout}, {}", values::count_of(frames, "frame"))
 }
 
 /// True if the archive goes to standard output (`-`), which must not be a terminal. Reserves standard output for it.

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{WorkDir, remove_stale_dirs};
+use slotpress::check::SnapshotClient;
 use slotpress::inspect::inspect_archive;
-use slotpress::rules::{SnapshotClient as Client, names_of};
-use slotpress::synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 use slotpress::{
-    ArchiveOptions, ArchiveReport, EncodingOptions, Error, IoContext, LedgerPaths, NamedArchive, RestoreOptions,
-    RestoreReport, RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify, verify_ledger,
+    ArchiveOptions, ArchiveReport, EncodingOptions, Error, LedgerPaths, NamedArchive, RestoreOptions, RestoreReport,
+    RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify_archives, verify_ledger,
 };
+use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
+use slotpress_read::{WorkDir, names_of, remove_stale_dirs};
+use slotpress_synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 
 use super::arguments::WorkerArgs;
 use super::synth::contents_of;
@@ -90,7 +91,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     for archive in [&full, &incremental] {
         let found = inspect_archive(&NamedArchive::from_path(archive.path_in(&demo.archives)), threads, ui)?;
         let readers = found.clients.iter().filter(|reading| reading.refusals.is_empty()).map(|reading| reading.client);
-        let readers: Vec<Client> = readers.filter(|client| Client::CURRENT.contains(client)).collect();
+        let readers: Vec<SnapshotClient> = readers.filter(|client| SnapshotClient::CURRENT.contains(client)).collect();
         let storages = values::count_of(found.entries.storages, "storage");
         let ratio = values::show_ratio(found.entries.tar_bytes, found.file_bytes);
         let readers = names_of(&readers).join(" and ");
@@ -104,7 +105,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let options = VerifyOptions::default().threads(threads);
     let [full_archive, incremental_archive] =
         [&full, &incremental].map(|archive| NamedArchive::from_path(archive.path_in(&demo.archives)));
-    demo.verified("archives", &verify(&full_archive, Some(&incremental_archive), &options, ui)?)?;
+    demo.verified("archives", &verify_archives(&full_archive, Some(&incremental_archive), &options, ui)?)?;
     let ledger = verify_ledger(&LedgerPaths::new(&demo.restored), None, None, &options, ui)?;
     demo.verified("ledger", &ledger)?;
 

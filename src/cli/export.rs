@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::check::spill_dir;
-use slotpress::ledger::{Address, find_bank_snapshot};
 use slotpress::stores::Store;
-use slotpress::tables::{AddressForm, DataPart, Filter, Format, Memcmp, Table};
+use slotpress::tables::{AddressForm, DataPart, Filter, Memcmp, Table, TableFormat};
 use slotpress::{
-    CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, IoContext, Progress, Result,
+    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
     VisitOptions, export,
 };
-use slotpress_base::text;
-use slotpress_base::text::ShowPath;
+use slotpress_base::IoContext;
+use slotpress_base::text::{self, ShowPath};
+use slotpress_format::find_bank_snapshot;
+use slotpress_read::spill_dir;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
@@ -48,7 +48,7 @@ pub struct ExportArgs {
     tables: Vec<Table>,
     /// How files are written [default: parquet, and csv on standard output]
     #[arg(long, value_name = "FORMAT", value_parser = values::choice(FORMATS))]
-    format: Option<Format>,
+    format: Option<TableFormat>,
     /// How addresses are written
     #[arg(long, value_name = "FORM", default_value = "base58", value_parser = values::choice(ADDRESS_FORMS))]
     addresses: AddressForm,
@@ -109,8 +109,10 @@ const TABLES: &[(&str, Table, &str)] = &[
     ("token-accounts", Table::TokenAccounts, "Accounts of Token and Token-2022: mint, owner, amount"),
 ];
 
-const FORMATS: &[(&str, Format, &str)] =
-    &[("parquet", Format::Parquet, "Compressed by zstd"), ("csv", Format::Csv, "Text; data as hexadecimal digits")];
+const FORMATS: &[(&str, TableFormat, &str)] = &[
+    ("parquet", TableFormat::Parquet, "Compressed by zstd"),
+    ("csv", TableFormat::Csv, "Text; data as hexadecimal digits"),
+];
 
 const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
     ("base58", AddressForm::Base58, "As people know them"),
@@ -170,7 +172,7 @@ fn addresses_of(text: &str) -> Result<Vec<Address>> {
     let parse = |text: &str| values::pubkey(text).map_err(|error| Error::usage(format!("--address {text}: {error}")));
     let Some(path) = text.strip_prefix('@').map(Path::new) else { return Ok(vec![parse(text)?]) };
     let mut listed = String::new();
-    let file = slotpress::machine::open_file(path)?;
+    let file = slotpress_base::open_file(path)?;
     file.take(ADDRESSES_BYTES_MAX + 1).read_to_string(&mut listed).or_path("read", path)?;
     if listed.len() as u64 > ADDRESSES_BYTES_MAX {
         return Err(Error::usage(format!("{} is longer than 512 MiB", path.shown())));
@@ -207,7 +209,7 @@ impl ExportArgs {
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
-        options.format = self.format.unwrap_or(if is_stdout { Format::Csv } else { Format::Parquet });
+        options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();
             for table in &self.tables {

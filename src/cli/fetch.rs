@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::net::{Fetched, GivenBytes};
 use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
 use slotpress_base::text::ShowPath;
+use slotpress_net::{Fetched, GivenBytes};
 
 use super::io_policy::rate;
 use super::network::{PeersArgs, TransferArgs};

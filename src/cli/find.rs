@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::net::{Candidate, OfferPlace as Place, OnOlder};
+use slotpress::net::Candidate;
 use slotpress::{Client, ClientOptions, FindReport, Result, find};
+use slotpress_net::OfferPlace;
+use slotpress_net::find::OnOlder;
 
 use super::lines::{cut, table};
 use super::network::{NetworkArgs, PeersArgs};
@@ -134,7 +136,7 @@ fn row(one: &Candidate) -> Vec<String> {
     let age = one.age.map_or("unknown".to_string(), values::show_age);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
     let rate = match (&one.full.place, one.rate_bytes_per_second) {
-        (Place::Local(_), _) => "local".to_string(),
+        (OfferPlace::Local(_), _) => "local".to_string(),
         (_, Some(rate)) => format!("{}/s", values::show_bytes(rate)),
         (_, None) => "-".to_string(),
     };

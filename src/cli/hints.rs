@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use clap::{ArgMatches, Command};
-use slotpress::{Hint, ToConvert};
+use slotpress::Hint;
+use slotpress_base::ToConvert;
 
 use super::restore::shell_word;
 

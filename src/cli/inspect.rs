@@ -3,14 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::inspect::{
-    AccountsOptions, ArchiveInspection, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
-};
-use slotpress::ledger::{Address, BankFile};
-use slotpress::rules::lines_of;
-use slotpress::source::Compression;
-use slotpress::{AccountsInput, CheckOptions, Error, Result, VisitOptions};
+use slotpress::inspect::{ArchiveInspection, BankFields, LedgerInspection, inspect_archive, inspect_ledger};
+use slotpress::{AccountsInput, Address, CheckOptions, Error, Result, VisitOptions};
 use slotpress_base::text::ShowPath;
+use slotpress_read::{AccountsOptions, Compression, lines_of};
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};
@@ -158,8 +154,8 @@ fn print_archive(found: &ArchiveInspection, is_stream: bool, ui: &Ui) {
     if found.compression == Compression::Zstd {
         field(ui, "frames", &frames_text(found));
     }
-    let written = found.writer.as_ref();
-    let written = written.map(|WrittenBy { name, settings, .. }| format!("{name}, {settings}, with an index"));
+    let written = found.writer.as_ref().zip(found.settings.as_ref());
+    let written = written.map(|(name, settings)| format!("{name}, {settings}, with an index"));
     let made_by = match (written, found.is_of_firedancer) {
         (Some(by), true) => format!("{by}, of an archive of Firedancer's"),
         (Some(by), false) => by,
@@ -213,7 +209,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
         return ui.print_report("inspect", found);
     }
     ui.print_verbatim(&found.path.shown());
-    ui.print(&format!("  kind         bank snapshot, {}", found.layout.as_str()));
+    ui.print(&format!("  kind         bank snapshot, {}", found.layout));
     print_bank(&found.bank, ui);
     let storages = values::show_count(found.storages);
     let [kept, on_disk] = [found.storage_bytes, found.file_bytes].map(values::show_bytes);
@@ -230,11 +226,11 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
     }
 }
 
-fn print_bank(bank: &BankFile, ui: &Ui) {
-    let (slot, epoch, height) = (bank.slot, bank.epoch(), bank.block_height);
+fn print_bank(bank: &BankFields, ui: &Ui) {
+    let (slot, epoch, height) = (bank.slot, bank.epoch, bank.block_height);
     ui.print(&format!("  slot         {slot}, epoch {epoch}, block height {height}"));
-    ui.print(&format!("  hash         {}", bank.snapshot_hash()));
-    ui.print(&format!("  bank hash    {}", bank.hash));
+    ui.print(&format!("  hash         {}", bank.snapshot_hash));
+    ui.print(&format!("  bank hash    {}", bank.bank_hash));
     ui.print(&format!("  parent       slot {}, {}", bank.parent_slot, bank.parent_hash));
     let [supply, transactions] = [bank.capitalization, bank.transaction_count].map(values::show_count);
     ui.print(&format!("  supply       {supply} lamports; {transactions} transactions since genesis"));

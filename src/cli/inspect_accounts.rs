@@ -6,13 +6,11 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use slotpress::inspect::{
+use slotpress::{AccountsInput, Address, ArchiveName, Error, Result};
+use slotpress_base::text::{self, ShowPath};
+use slotpress_read::{
     AccountsOptions, AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts, owner_name,
 };
-use slotpress::ledger::Address;
-use slotpress::{AccountsInput, ArchiveName, Error, Result};
-use slotpress_base::text;
-use slotpress_base::text::ShowPath;
 
 use super::inspect::field;
 use super::lines::table;

@@ -1,10 +1,8 @@
 //! Flags that limit the load on processor, disk and page cache, shared by every long command.
 
-use std::sync::Arc;
-
 use clap::Args;
-use slotpress::machine::{NICENESS_MAX, RATE_MIN, stand_back};
-use slotpress::{IoHint, IoPolicy, Pace, Progress};
+use slotpress::{IoHint, IoPolicy, Progress};
+use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
 
 use super::ui::Ui;
 use super::values;
@@ -55,7 +53,11 @@ impl IoPolicyArgs {
 
     /// Lowers the process's priority, and returns the policy for reading and writing: see [`PriorityArgs::apply`].
     pub fn apply(&self, ui: &Ui) -> IoPolicy {
-        IoPolicy::default().io_hint(self.priority.apply(ui)).pace(self.max_rate.map(|rate| Arc::new(Pace::new(rate))))
+        let policy = IoPolicy::default().io_hint(self.priority.apply(ui));
+        match self.max_rate {
+            Some(bytes_per_second) => policy.rate(bytes_per_second),
+            None => policy,
+        }
     }
 }
 

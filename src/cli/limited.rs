@@ -1,26 +1,26 @@
 //! Tells what limited the speed of a run: the cores, other programs, or input and output. Printed at the end with `-v`.
 
 use slotpress::Elapsed;
-use slotpress::machine::{LoadWatch, OtherLoad, Stopwatch};
 use slotpress_base::threads::available_threads;
+use slotpress_base::{LoadWatch, OtherLoad, Stopwatch};
 
 /// Use of all cores together, in percent, from which the cores are said to limit the work.
 const BUSY_PERCENT: f64 = 85.0;
 
 /// Measures processor use of this process and of others since the program began.
 #[derive(Debug)]
-pub struct Limits {
+pub struct SpeedReport {
     stopwatch: Stopwatch,
     load: Option<LoadWatch>,
 }
 
-impl Default for Limits {
+impl Default for SpeedReport {
     fn default() -> Self {
         Self { stopwatch: Stopwatch::start(), load: LoadWatch::start() }
     }
 }
 
-impl Limits {
+impl SpeedReport {
     pub fn describe(&self) -> String {
         describe(&self.stopwatch.elapsed(), available_threads(), self.load.and_then(|load| load.others()))
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use slotpress::machine::clock;
+use slotpress_base::clock;
 pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter};

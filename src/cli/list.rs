@@ -7,11 +7,14 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use slotpress::catalog::{Archive, ArchiveFields, Catalog, Choice, Fault, Partial, find_partials, unix_ns};
-use slotpress::machine::clock;
-use slotpress::net::{SourceArg, date_by_banks, shown};
+use slotpress::catalog::{Archive, Catalog, Fault, NodeChoice, Partial, find_partials};
+use slotpress::net::SourceArg;
 use slotpress::{Client, Error, Progress, Result, catalog};
+use slotpress_base::clock;
 use slotpress_base::text::ShowPath;
+use slotpress_net::find::date_by_banks;
+use slotpress_net::shown;
+use slotpress_read::{ArchiveFields, look_for_times, scan_with_copies, unix_ns};
 
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
@@ -59,7 +62,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
 ///
 /// # Errors
 /// There is nothing.
-pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<Choice<'a>> {
+pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
     let none = || {
         Error::failed(format!("{} has no archive that a node would choose", place.shown()))
             .with_hint("`slotpress list` shows what is there, and why it is not usable")
@@ -157,7 +160,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let mut catalog = catalog::scan(std::slice::from_ref(&args.place))?;
-            catalog::look_for_times(&mut catalog, &Catalog::default());
+            look_for_times(&mut catalog, &Catalog::default());
             Ok((catalog, find_partials(&args.place)?))
         }
     }
@@ -173,7 +176,7 @@ pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option
         Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
         Some(text) => ask(text, place, network, ui)?,
         None if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) => return Ok(None),
-        None => catalog::scan_with_copies(std::slice::from_ref(&place.to_path_buf()))?,
+        None => scan_with_copies(std::slice::from_ref(&place.to_path_buf()))?,
     };
     match catalog.archives().is_empty() && catalog.unusable().is_empty() {
         true if place.is_dir() => Ok(None),

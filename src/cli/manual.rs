@@ -6,7 +6,8 @@ use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
-use slotpress::{IoContext, Result};
+use slotpress::Result;
+use slotpress_base::IoContext;
 
 use super::examples;
 use crate::cli::ui::Ui;

@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{Archive, Choice};
-use slotpress::net::{
-    Cluster, FetchLimits as Limits, MaxAge, STREAMS_DEFAULT, STREAMS_MAX, SourceArg, is_url, parse_url, shown,
-    url_of_host,
-};
-use slotpress::source::{StreamSource, Transferred, UrlSource};
+use slotpress::catalog::{Archive, NodeChoice};
+use slotpress::net::{Cluster, FetchLimits, MaxAge, SourceArg};
 use slotpress::{
-    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, IoContext, LedgerPaths,
-    NamedArchive, Result, Root, Url,
+    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths, NamedArchive,
+    Result, Root, Url,
 };
+use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
+use slotpress_net::url_source::Transferred;
+use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;
@@ -116,7 +115,7 @@ const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let mut text = String::new();
-    let file = slotpress::machine::open_file(path)?;
+    let file = slotpress_base::open_file(path)?;
     file.take(SOURCES_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > SOURCES_BYTES_MAX {
         return Err(Error::usage(format!("{} is longer than 1 MiB: no list of sources", path.shown())));
@@ -161,8 +160,8 @@ impl TransferArgs {
     }
 
     /// Limits of a download: connections, rate, and size (4 TiB without `max_bytes`).
-    pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> Limits {
-        let mut limits = Limits::default().streams(self.streams());
+    pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> FetchLimits {
+        let mut limits = FetchLimits::default().streams(self.streams());
         limits.max_bytes = max_bytes.unwrap_or(limits.max_bytes);
         limits.min_rate_bytes_per_second = self.min_rate;
         limits.expect_root = expect_root;
@@ -355,7 +354,7 @@ impl StateInput {
             && incremental.is_none()
             && let Some(catalog) = list::catalog_at(path, network, ui)?
         {
-            let Choice { full, incremental } = list::newest_of(&catalog, path)?;
+            let NodeChoice { full, incremental } = list::newest_of(&catalog, path)?;
             let open = |archive| ArchiveInput::open_listed(archive, path, reads, network, ui);
             return Ok(Self::Archives(open(full)?, incremental.map(open).transpose()?));
         }

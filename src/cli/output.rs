@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use slotpress::catalog::check_output_dir;
 use slotpress::stores::Store;
 use slotpress::{Result, Sink};
+use slotpress_read::check_output_dir;
 
 use super::network::ConnectionArgs;
 

@@ -1,9 +1,9 @@
 //! Checks before the work that a command's memory fits into the limits of the process, and reduces the number of
 //! workers if it does not.
 
-use slotpress::codec::FRAME_SIZE_BYTES_DEFAULT;
-use slotpress::machine::{Limit, tightest_limit};
 use slotpress::{Error, Progress, Result};
+use slotpress_base::{Limit, tightest_limit};
+use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
 use super::ui::Ui;
 use super::{hints, values};

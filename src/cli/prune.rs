@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{
-    Archive, Catalog, Fault, Keep, LATEST, PATH, Unusable, find_partials, parse_list, plan_prune, remove, unix_ns,
-};
-use slotpress::machine::{KeptDir, clock};
-use slotpress::{Error, ErrorKind, IoContext, Progress, Result, Space, catalog};
+use slotpress::catalog::{Archive, Catalog, Fault, Keep, Unusable, find_partials, plan_prune, remove};
+use slotpress::{Error, ErrorKind, Progress, Result, Space};
 use slotpress_base::text::ShowPath;
+use slotpress_base::{IoContext, KeptDir, clock};
+use slotpress_format::{LATEST, PATH};
+use slotpress_read::catalog::listed::parse_list;
+use slotpress_read::{scan_with_copies, unix_ns};
 
 use super::list::{line_of_unusable, print_partial};
 use super::network::ConnectionArgs;
@@ -122,7 +123,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
         }
         let documents = [PATH.trim_start_matches('/'), LATEST].map(|path| read_small(target, path).transpose());
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
-        let catalog = catalog::scan_with_copies(std::slice::from_ref(target))?;
+        let catalog = scan_with_copies(std::slice::from_ref(target))?;
         prune_partials(target, args, ui)?;
         prune(target, &catalog, &remove, args, ui)
     })

@@ -9,13 +9,11 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::Keep;
-use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
-use slotpress::publish::{
-    Event, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT, PublishOptions, Published, Writer, preview, publish,
-};
+use slotpress::publish::{Event, PublishOptions, Published, Writer, preview, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
+use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::codec::EncodingArgs;
 use super::io_policy::IoPolicyArgs;
@@ -78,11 +76,11 @@ pub struct PublishArgs {
     #[arg(long, default_value = "auto", value_parser = values::choice(WRITERS), help_heading = "Pins")]
     writer: Writer,
     /// Number of newest full archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = KEEP_FULL_DEFAULT as u64, help_heading = "Targets",
+    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     keep_full: u64,
     /// Number of newest incremental archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
+    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
     /// Number of newest rebased archives to keep on each target; they go with their full archive, too [default: --rebase-onto]

@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::check::STATE_MEMORY_BYTES_DEFAULT;
 use slotpress::{
     ArchiveOptions, ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink,
     ledger_as_archive, rebase,
 };
 use slotpress_base::text::ShowPath;
+use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::archive::{print_root, skip_existing};
 use super::codec::{self, EncodingArgs};
@@ -126,7 +126,7 @@ fn print_report(report: &RebaseReport, ui: &Ui) {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, accounts_unchanged, .. } = changes;
     let base_slot = name.base_slot.unwrap_or_default();
     ui.print(&format!("  onto     snapshot-{base_slot}-{base_hash}"));
-    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
+    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, *frames)));
     ui.print(&format!(
         "  accounts {} changed, {} new, {} closed; {} left out",
         values::show_count(*accounts_changed),

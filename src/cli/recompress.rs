@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::{Error, IoContext, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
+use slotpress::{Error, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
+use slotpress_base::IoContext;
 
 use super::archive::{print_root, shown_path, skip_existing};
 use super::check::{self, CheckArgs};
@@ -113,7 +114,7 @@ fn print_report(report: &RecompressReport, ui: &Ui) {
     if !ui.print_head("recompress", report, &shown_path(&report.path, &report.name)) {
         return;
     }
-    let codec = codec::show_codec(&report.codec, &report.frames);
+    let codec = codec::show_codec(&report.codec, report.frames);
     ui.print(&format!("  {}, {codec}", values::count_of(report.storages, "storage")));
     let [output, input] = [output_bytes, input_bytes].map(values::show_bytes);
     let more = 100.0 * (output_bytes as f64 / input_bytes.max(1) as f64 - 1.0);

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::source::IndexPolicy;
 use slotpress::{
-    Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget, Result, Root,
-    Space, plan_restore, restore,
+    Error, ExistingState, IndexPolicy, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget,
+    Result, Root, Space, plan_restore, restore,
 };
 use slotpress_base::text::{self, ShowPath};
 

@@ -11,11 +11,11 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
-use slotpress::serve::{
-    Allowance, Answered, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, Finished,
-    ServeOptions, THREADS_DEFAULT_MAX, Timeouts, TlsFiles,
-};
+use slotpress::serve::{Allowance, Answered, Event, Finished, ServeOptions, TlsFiles};
 use slotpress::{Error, Progress, Result};
+use slotpress_serve::{
+    CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX, Timeouts,
+};
 
 use super::io_policy::{PriorityArgs, rate};
 use super::lines::time_now;
@@ -125,10 +125,10 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         )
         .io_hint(io_hint)
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
-        .timeouts(Timeouts::default().head(args.head_timeout).stall(args.stall_timeout))
         .grace(args.grace)
         .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
+    options.timeouts = Timeouts::default().head(args.head_timeout).stall(args.stall_timeout);
     options.tls = tls;
     options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, args.access_log, ui);

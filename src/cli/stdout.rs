@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::machine::InterruptibleWriter;
 use slotpress::{Error, Progress, Result};
+use slotpress_base::InterruptibleWriter;
 
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use clap::Args;
-use slotpress::catalog::{Archive, Catalog, judge, unix_ns};
-use slotpress::net::parse_url;
-use slotpress::source::UrlSource;
+use slotpress::catalog::{Archive, Catalog};
 use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::{ArchiveName, CancelToken, Client, Progress, Result};
+use slotpress_net::{UrlSource, parse_url};
+use slotpress_read::catalog::usable::judge;
+use slotpress_read::unix_ns;
 
 use super::network::ConnectionArgs;
 use super::ui::Ui;

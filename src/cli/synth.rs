@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::Result;
-use slotpress::synth::{
+use slotpress_base::text::ShowPath;
+use slotpress_synth::{
     AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer, memory_of, synth,
 };
-use slotpress_base::text::ShowPath;
 
 use super::arguments::WorkerArgs;
 use super::ui::Ui;

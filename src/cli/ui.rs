@@ -17,7 +17,7 @@ use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{Both, ErrorLine, ProgressLine, StatusLine, Typed, WarningLine};
-use super::limited::Limits;
+use super::limited::SpeedReport;
 use super::meter::Meter;
 use super::stopping::Shown;
 use super::{ScreenArgs, hints, lines, stdout};
@@ -75,7 +75,7 @@ pub struct Ui {
     bar: Mutex<Option<ProgressBar>>,
     /// Time at which the next progress line is due, in milliseconds since the stage began.
     next_line_ms: AtomicU64,
-    limits: Limits,
+    limits: SpeedReport,
 }
 
 impl Ui {
@@ -128,7 +128,7 @@ impl Ui {
             shown: Shown::default(),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
-            limits: Limits::default(),
+            limits: SpeedReport::default(),
         })
     }
 

@@ -7,16 +7,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use slotpress::codec::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
-use slotpress::inspect::owner_of_name;
-use slotpress::ledger::{Address, parse_number};
-use slotpress::{CheckOptions, Elapsed, Error, Hash, machine};
+use slotpress::program::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
+use slotpress::{Address, CheckOptions, Elapsed, Error, Hash};
+use slotpress_base::memory::available_bytes;
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
 use slotpress_base::text::ShowPath;
 use slotpress_base::threads::{THREADS_MAX, available_threads};
+use slotpress_format::parse_number;
+use slotpress_read::owner_of_name;
 
 /// A parser for a flag with named values, each with its help text.
 pub fn choice<T: Clone + Send + Sync + 'static>(
@@ -127,7 +128,7 @@ pub fn owner(text: &str) -> Result<Address, String> {
 pub fn memory_or_half(asked: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
     const UNKNOWN_BYTES: u64 = 2 << 30;
-    asked.unwrap_or_else(|| machine::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+    asked.unwrap_or_else(|| available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
 pub fn read_back(memory: Option<u64>) -> CheckOptions {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::check::{CheckResult, Completeness};
-use slotpress::rules::{Check, Failure, Place, SnapshotClient as Client, lines_of, names_of};
+use slotpress::check::{Check, CheckResult, Completeness, Failure, FindingPlace, SnapshotClient};
 use slotpress::{
-    CheckMode, CheckOptions, Error, Hash, Result, Root, VerifyOptions, VerifyReport, verify, verify_ledger,
+    CheckMode, CheckOptions, Error, Hash, Result, Root, VerifyOptions, VerifyReport, verify_archives, verify_ledger,
 };
 use slotpress_base::text::ShowPath;
+use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
@@ -35,7 +35,7 @@ pub struct VerifyArgs {
     /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
     /// stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
-    clients: Vec<&'static [Client]>,
+    clients: Vec<&'static [SnapshotClient]>,
     /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
     #[arg(long)]
     quick: bool,
@@ -86,21 +86,21 @@ impl VerifyArgs {
     }
 }
 
-const CLIENTS: &[(&str, &[Client], &str)] = &[
-    ("agave", &Client::AGAVE, "Agave 4.2 to 4.5"),
-    ("agave-4.1", &[Client::Agave41], "Agave 4.1, and older versions as far as they agree with it"),
-    ("agave-4.2", &[Client::Agave42], "Agave 4.2"),
-    ("agave-4.3", &[Client::Agave43], "Agave 4.3"),
-    ("agave-4.4", &[Client::Agave44], "Agave 4.4"),
-    ("agave-4.5", &[Client::Agave45], "Agave 4.5"),
-    ("firedancer-26.08", &[Client::Firedancer2608], "Firedancer of August 2026"),
-    ("firedancer", &[Client::Firedancer], "The newest Firedancer"),
+const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
+    ("agave", &SnapshotClient::AGAVE, "Agave 4.2 to 4.5"),
+    ("agave-4.1", &[SnapshotClient::Agave41], "Agave 4.1, and older versions as far as they agree with it"),
+    ("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
+    ("agave-4.3", &[SnapshotClient::Agave43], "Agave 4.3"),
+    ("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
+    ("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
+    ("firedancer-26.08", &[SnapshotClient::Firedancer2608], "Firedancer of August 2026"),
+    ("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     // A set, because `--for` may name a client twice.
-    let clients: BTreeSet<Client> = args.clients.iter().copied().flatten().copied().collect();
+    let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
         .is_quick(args.quick)
@@ -126,7 +126,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let report = match &input {
         StateInput::Ledger(paths) => verify_ledger(paths, args.slot, args.base_slot, &options, ui)?,
         StateInput::Archives(full, incremental) => {
-            verify(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?
+            verify_archives(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?
         }
     };
     print_report(&report, args.all, ui);
@@ -302,7 +302,7 @@ fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
 }
 
 fn noun_of(failure: &Failure) -> &'static str {
-    let Place { entry, account, frame, .. } = &failure.place;
+    let FindingPlace { entry, account, frame, .. } = &failure.place;
     match (entry, account, frame) {
         (_, Some(_), _) => "account",
         (Some(entry), ..) if entry.starts_with("accounts/") => "storage",

@@ -1,7 +1,8 @@
 //! Prints one line for each archive of a directory, a store or a server that is verified.
 
 use serde_json::json;
-use slotpress::catalog::{ArchiveBase, ArchiveVerdict, Catalog};
+use slotpress::catalog::Catalog;
+use slotpress::check::{ArchiveBase, ArchiveVerdict};
 use slotpress::{Error, Progress, Result, VerifyOptions, VerifyReport, verify_catalog};
 use slotpress_base::text::ShowPath;
 

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use slotpress::LedgerPaths;
-use slotpress::catalog::{RESTORE_JOURNAL_HINT, find_partials, restore_journal, scan, unix_ns};
-use slotpress::ledger::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_lock_holder};
-use slotpress::machine::clock;
-use slotpress_base::quantity;
+use slotpress::catalog::{find_partials, scan};
 use slotpress_base::text::ShowPath;
+use slotpress_base::{clock, quantity};
+use slotpress_format::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_lock_holder};
+use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
 
 use super::{Finding, Verdict};
 

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use slotpress::codec::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
-use slotpress::machine::LoadWatch;
+use slotpress::program::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use slotpress::{Codec, Progress, Result};
+use slotpress_base::LoadWatch;
 use slotpress_base::threads::available_threads;
 
 use super::Finding;

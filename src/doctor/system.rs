@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 
 use rustix::process::{Resource, getrlimit};
-use slotpress::machine;
-use slotpress_base::quantity;
+use slotpress_base::io::has_cachestat;
+use slotpress_base::memory::available_bytes;
 use slotpress_base::threads::available_threads;
+use slotpress_base::{quantity, tightest_limit};
 
 use super::Finding;
 
@@ -30,8 +31,8 @@ fn open_files() -> Finding {
 }
 
 fn memory_limit() -> Finding {
-    let limit = machine::tightest_limit();
-    let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(machine::available_bytes()).min() else {
+    let limit = tightest_limit();
+    let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(available_bytes()).min() else {
         return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound");
     };
     let by = limit.map_or("available, no limit".to_string(), |limit| format!("left by {}", limit.name));
@@ -56,7 +57,7 @@ fn processors() -> Finding {
 fn cachestat() -> Finding {
     let cheap = "slotpress can check the page cache cheaply, and leaves a validator's pages in it";
     let by_maps = "slotpress checks the page cache through memory maps, which is slightly slower";
-    match File::open("/proc/self/exe").is_ok_and(|file| machine::has_cachestat(&file)) {
+    match File::open("/proc/self/exe").is_ok_and(|file| has_cachestat(&file)) {
         true => Finding::good("cachestat", "there", cheap),
         false => Finding::note("cachestat", "missing (Linux before 6.5, or forbidden)", by_maps),
     }

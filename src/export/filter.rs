@@ -64,47 +64,37 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&hex(bytes))
 }
 
-/// A set of allowed addresses. An empty set allows all.
-#[derive(Clone, Debug, Default)]
-pub struct AnyOf(HashSet<[u8; 32]>);
-
 /// Limit on the addresses that a manifest lists. Of a larger set it has only the number.
 const LISTED_MAX: usize = 100;
 
-impl AnyOf {
-    fn allows(&self, key: &[u8; 32]) -> bool {
-        self.0.is_empty() || self.0.contains(key)
-    }
+fn allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
+    set.is_empty() || set.contains(&Address(*key))
 }
 
-impl FromIterator<Address> for AnyOf {
-    fn from_iter<T: IntoIterator<Item = Address>>(addresses: T) -> Self {
-        Self(addresses.into_iter().map(|address| address.0).collect())
+fn listed<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result<S::Ok, S::Error> {
+    if set.len() > LISTED_MAX {
+        return serializer.serialize_str(&format!("{} addresses", set.len()));
     }
+    let mut listed: Vec<String> = set.iter().map(Address::to_string).collect();
+    listed.sort_unstable();
+    serializer.collect_seq(listed)
 }
 
-impl Serialize for AnyOf {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.len() > LISTED_MAX {
-            return serializer.serialize_str(&format!("{} addresses", self.0.len()));
-        }
-        let mut listed: Vec<String> = self.0.iter().map(|key| Address(*key).to_string()).collect();
-        listed.sort_unstable();
-        serializer.collect_seq(listed)
-    }
-}
-
-/// All filters of an export. An account must pass every one of them.
+/// All filters of an export. An account must pass every one of them; an empty set allows all.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Filter {
     /// Owner programs.
-    pub owners: AnyOf,
+    #[serde(serialize_with = "listed")]
+    pub owners: HashSet<Address>,
     /// Mints of token accounts; with them, only token accounts are wanted.
-    pub mints: AnyOf,
+    #[serde(serialize_with = "listed")]
+    pub mints: HashSet<Address>,
     /// Wallets that own token accounts; with them, only token accounts are wanted.
-    pub wallets: AnyOf,
+    #[serde(serialize_with = "listed")]
+    pub wallets: HashSet<Address>,
     /// Addresses of the accounts themselves.
-    pub addresses: AnyOf,
+    #[serde(serialize_with = "listed")]
+    pub addresses: HashSet<Address>,
     /// Length of the data in bytes.
     pub data_size: Option<u64>,
     /// Bytes of the data.
@@ -124,18 +114,18 @@ impl Filter {
 
     /// True if accounts must be parsed as token accounts before they can be filtered.
     pub(super) fn is_of_tokens(&self) -> bool {
-        !self.mints.0.is_empty() || !self.wallets.0.is_empty()
+        !self.mints.is_empty() || !self.wallets.is_empty()
     }
 
     pub(super) fn allows(&self, header: &RecordHeader, data: &[u8]) -> bool {
-        self.owners.allows(&header.owner)
-            && self.addresses.allows(&header.pubkey)
+        allows(&self.owners, &header.owner)
+            && allows(&self.addresses, &header.pubkey)
             && self.data_size.is_none_or(|size| size == data.len() as u64)
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
     }
 
     pub(super) fn allows_token(&self, account: &TokenAccount<'_>) -> bool {
-        self.mints.allows(&account.mint) && self.wallets.allows(&account.owner)
+        allows(&self.mints, &account.mint) && allows(&self.wallets, &account.owner)
     }
 }
 

@@ -26,7 +26,7 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 10;
 /// The names that a run gives. Inodes tell the run's files from others that have got these names
 /// meanwhile; those others stay.
 #[derive(Debug, Serialize, Deserialize)]
-struct Journal {
+struct RenameJournal {
     slot: u64,
     manifest_inode: u64,
     partitions: Vec<Partition>,
@@ -52,7 +52,7 @@ pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress:
     file.file().write_all(text_of(manifest).as_bytes()).or_path("write", file.path())?;
     file.file().sync_all().or_path("write", file.path())?;
     let manifest_inode = Found::from(fstat(file.file()).or_path("read", file.path())?).inode;
-    let journal = Journal { slot: manifest.slot, manifest_inode, partitions };
+    let journal = RenameJournal { slot: manifest.slot, manifest_inode, partitions };
     journal.write(work.dir())?;
     dir.sync()?;
     let tables: Vec<Table> = manifest.tables.iter().map(|fields| fields.table).collect();
@@ -84,7 +84,7 @@ fn whole_partition(dir: &KeptDir, work: &KeptDir, fields: &TableFields) -> Resul
     Ok(Partition { inode: whole.itself()?.inode, is_first: dir.found(&table)?.is_none(), table })
 }
 
-impl Journal {
+impl RenameJournal {
     fn write(&self, work: &KeptDir) -> Result<()> {
         let path = work.path_of(JOURNAL);
         let mut file = work.create_file(JOURNAL, 0o666)?;
@@ -149,7 +149,7 @@ impl Journal {
 /// manifest.
 pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
     remove_stale_dirs_after(dir, WORK_PREFIX, &mut |work| {
-        let Some(journal) = Journal::read(work)? else { return Ok(()) };
+        let Some(journal) = RenameJournal::read(work)? else { return Ok(()) };
         if !journal.is_committed(dir)? && journal.take_back(dir, work)? {
             tell_taken_back(journal.slot, &dir.path().shown(), progress);
         }
@@ -172,12 +172,12 @@ pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
 }
 
 /// Returns the journal of a work directory if its run was killed before it named the manifest.
-fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<Journal>> {
+fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<RenameJournal>> {
     let Ok(Some(work)) = dir.open_dir(name) else { return Ok(None) };
     if slotpress_read::try_lock(&work).or_path("lock", work.path())? != slotpress_read::Locked::Ours {
         return Ok(None);
     }
-    let Some(journal) = Journal::read(&work)? else { return Ok(None) };
+    let Some(journal) = RenameJournal::read(&work)? else { return Ok(None) };
     Ok(if journal.is_committed(dir)? { None } else { Some(journal) })
 }
 
@@ -186,7 +186,7 @@ pub fn check_free(dir: &KeptDir, tables: &[Table], slot: u64) -> Result<()> {
     check_free_but(dir, tables, slot, &[])
 }
 
-fn check_free_but(dir: &KeptDir, tables: &[Table], slot: u64, unfinished: &[Journal]) -> Result<()> {
+fn check_free_but(dir: &KeptDir, tables: &[Table], slot: u64, unfinished: &[RenameJournal]) -> Result<()> {
     let (partition, manifest) = (partition(slot), manifest_name(slot));
     if dir.found(&manifest)?.is_some() {
         return Err(exists(&dir.path_of(manifest)));

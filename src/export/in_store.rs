@@ -22,7 +22,7 @@ const SMALL_BYTES_MAX: u64 = 8 << 20;
 /// Journal of an unfinished export. A run writes it before its first file, and removes it after its
 /// manifest.
 #[derive(Debug, Serialize, Deserialize)]
-struct Journal {
+struct StoreJournal {
     /// Random name of the run.
     run: String,
     tables: Vec<String>,
@@ -44,7 +44,7 @@ struct Sending<'a> {
 pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
     let tables = manifest.tables.iter().map(|fields| fields.table.name().to_string()).collect();
     let run = random_name("").to_string_lossy().into_owned();
-    let journal = text::json(&Journal { run, tables }) + "\n";
+    let journal = text::json(&StoreJournal { run, tables }) + "\n";
     let sending = Sending { store, work, manifest, journal };
     sending.begin(progress)?;
     let sent = sending.send_all(progress);
@@ -83,7 +83,8 @@ impl Sending<'_> {
             forget(store, slot, progress);
             return Err(exists(Path::new(&store.shown(&manifest))));
         }
-        let tables = serde_json::from_slice(&left.bytes).map_or_else(|_| self.tables(), |left: Journal| left.tables);
+        let tables =
+            serde_json::from_slice(&left.bytes).map_or_else(|_| self.tables(), |left: StoreJournal| left.tables);
         remove_listed(store, slot, &tables, progress)?;
         tell_taken_back(slot, &store.shown(""), progress);
         Ok(())

@@ -33,7 +33,7 @@ use slotpress_read::{
 
 use filter::Filter;
 use parts::{Parts, Room};
-use place::{ExportTo, Place};
+use place::{ExportTo, OutputPlace};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
 use table::{BATCH_BYTES_MAX, Batch, Rows, Table};
 
@@ -45,7 +45,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum TableFormat {
     /// Parquet, compressed with zstd.
     #[default]
     Parquet,
@@ -106,7 +106,7 @@ pub struct ExportOptions {
     /// Part of each account's data to export.
     pub data: DataPart,
     /// Format of the files.
-    pub format: Format,
+    pub format: TableFormat,
     /// Form of addresses.
     pub addresses: AddressForm,
     /// Settings for reading and checking the state.
@@ -121,7 +121,7 @@ impl Default for ExportOptions {
             tables: vec![Table::Accounts],
             filter: Filter::default(),
             data: DataPart::None,
-            format: Format::Parquet,
+            format: TableFormat::Parquet,
             addresses: AddressForm::Base58,
             visit: VisitOptions::default(),
             memory_bytes: 1 << 30,
@@ -164,11 +164,11 @@ impl ExportOptions {
 
     fn check(&self, is_stream: bool) -> Result<()> {
         self.filter.check()?;
-        if self.tables.is_empty() || (is_stream && (self.tables.len() > 1 || self.format != Format::Csv)) {
+        if self.tables.is_empty() || (is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv)) {
             return Err(Error::usage("a stream takes one table, as CSV"));
         }
         match (self.format, self.addresses) {
-            (Format::Csv, AddressForm::Binary) => Err(Error::usage("CSV has addresses as base58 only")),
+            (TableFormat::Csv, AddressForm::Binary) => Err(Error::usage("CSV has addresses as base58 only")),
             _ => Ok(()),
         }
     }
@@ -197,9 +197,9 @@ pub fn export(
     }
     let mut stream = None;
     let place = match to {
-        ExportTo::Dir(dir) => Some(Place::dir(&dir, progress)?),
+        ExportTo::Dir(dir) => Some(OutputPlace::dir(&dir, progress)?),
         #[cfg(feature = "stores")]
-        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch, progress)?),
+        ExportTo::Store(store, scratch) => Some(OutputPlace::store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None
@@ -264,7 +264,7 @@ impl Begun {
 
 struct Exporter<'a, 's> {
     options: &'a ExportOptions,
-    place: Option<&'a Place<'a>>,
+    place: Option<&'a OutputPlace<'a>>,
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
@@ -304,7 +304,7 @@ impl Exporter<'_, '_> {
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
             return Ok(vec![TableFields { table: *table, rows, bytes, files: Vec::new() }]);
         }
-        let extension = if self.options.format == Format::Csv { "csv" } else { "parquet" };
+        let extension = if self.options.format == TableFormat::Csv { "csv" } else { "parquet" };
         let finished = self.parts.iter().map(|parts| {
             let mut files = parts.finish()?;
             for (number, file) in files.iter_mut().enumerate() {

@@ -19,7 +19,7 @@ use slotpress_base::{Error, IoContext, IoHint, KeptDir, Owner, Result, SpaceWatc
 
 use super::filter::hex;
 use super::table::{Rows, Table, not_written};
-use super::{ExportOptions, Format};
+use super::{ExportOptions, TableFormat};
 
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
@@ -143,13 +143,13 @@ impl<'a> Parts<'a> {
     fn open(&self, name: &str) -> Result<OpenPart<'a>> {
         let file = PartFile::create(self.dir, name, self.watch)?;
         let form = match self.options.format {
-            Format::Csv => {
+            TableFormat::Csv => {
                 let mut file = file;
                 let header = self.table.csv_header(self.options);
                 file.write_all(header.as_bytes()).or_path("write", self.dir.path())?;
                 Form::Csv(file)
             }
-            Format::Parquet => {
+            TableFormat::Parquet => {
                 let options =
                     ArrowWriterOptions::new().with_properties(self.properties()?).with_skip_arrow_metadata(true);
                 let writer = ArrowWriter::try_new_with_options(file, self.table.schema(self.options), options);

@@ -36,7 +36,7 @@ pub enum ExportTo<'a> {
 }
 
 /// An open output for files.
-pub(super) struct Place<'a> {
+pub(super) struct OutputPlace<'a> {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
     made: MadeDirs,
@@ -73,7 +73,7 @@ pub(super) fn tell_taken_back(slot: u64, place: &str, progress: &dyn Progress) {
     progress.warn(&format!("{place}: removed what an export of slot {slot} left that ended before its manifest"));
 }
 
-impl<'a> Place<'a> {
+impl<'a> OutputPlace<'a> {
     pub fn dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
         check_dir(path)?;
         let mut made = MadeDirs::default();

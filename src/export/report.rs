@@ -7,7 +7,7 @@ use slotpress_format::{Hash, Root};
 use super::filter::Filter;
 use super::parts::ExportedFile;
 use super::table::Table;
-use super::{AddressForm, DataPart, Format};
+use super::{AddressForm, DataPart, TableFormat};
 
 /// Content of a manifest: which state was exported, how, and into which files.
 #[derive(Clone, Debug, Serialize)]
@@ -45,7 +45,7 @@ pub struct Manifest {
     /// Exported part of each account's data.
     pub data: DataPart,
     /// Format of the files.
-    pub format: Format,
+    pub format: TableFormat,
     /// Form of addresses.
     pub addresses: AddressForm,
     /// Number of accounts of token programs that cannot be parsed. They are only in the table of

@@ -13,7 +13,7 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Address, RecordHeader, TokenAccount, extension_name};
 
 use super::filter::hex;
-use super::{AddressForm, DataPart, ExportOptions, Format};
+use super::{AddressForm, DataPart, ExportOptions, TableFormat};
 
 /// A table of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -161,8 +161,8 @@ pub(super) enum Rows {
 impl Batch {
     pub fn new(table: Table, options: &ExportOptions) -> Self {
         let form = match options.format {
-            Format::Csv => Form::Csv(Vec::new()),
-            Format::Parquet => {
+            TableFormat::Csv => Form::Csv(Vec::new()),
+            TableFormat::Parquet => {
                 let schema = table.schema(options);
                 let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
                 Form::Columns(schema, columns)

@@ -111,7 +111,7 @@ fn a_budget_bounds_the_time() {
 
 #[test]
 fn a_file_has_no_records_to_cluster() {
-    let clustered = FrameCodec { name: crate::levels::CLUSTERED_CODEC, ..FrameCodec::zstd(1) };
+    let clustered = FrameCodec { name: crate::levels::codec::CLUSTERED_CODEC, ..FrameCodec::zstd(1) };
     let (rows, result) = measure(&[FrameCodec::zstd(1), clustered], 1, &NoProgress);
     assert!(rows.is_empty() && result.expect_err("refused").to_string().contains("no records to cluster"));
 }

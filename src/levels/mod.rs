@@ -6,17 +6,17 @@
 //! storages or records by their size, [`measure_frames`] frame sizes, and [`LinkReport`] computes
 //! times over a network link. The program words the reports. `docs/levels.md` explains the numbers.
 
-mod codec;
-mod frames;
-mod input;
-mod latency;
-mod link;
-mod measure;
-mod recommend;
+pub(crate) mod codec;
+pub(crate) mod frames;
+pub(crate) mod input;
+pub(crate) mod latency;
+pub(crate) mod link;
+pub(crate) mod measure;
+pub(crate) mod recommend;
 mod sample;
-mod sizes;
+pub(crate) mod sizes;
 mod source;
-mod statistics;
+pub(crate) mod statistics;
 mod units;
 
 use std::path::PathBuf;
@@ -27,21 +27,13 @@ use serde::Serialize;
 use slotpress_base::{Elapsed, Error, Progress, Result, THREADS_MAX, available_threads};
 use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, LedgerPaths};
 
-pub use self::codec::list::{add_clustered, parse_codecs, parse_levels};
-pub use self::codec::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC, label};
-pub use self::frames::{FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, PIECES_MAX, measure_frames};
-pub use self::input::{Input, InputKind, MEMORY_BYTES_MAX};
-pub use self::latency::Latency;
-pub use self::link::break_even::{BreakEven, Range, Sooner};
-pub use self::link::network::{Limit, Link, WINDOW_BYTES};
-pub use self::link::recommend::LinkRecommendation;
-pub use self::link::{
-    LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Stage, StageTimes, Way,
-};
-pub use self::measure::measure_levels;
-pub use self::recommend::{Choice, Recommendation, is_plain, pareto_curve, recommend};
-pub use self::sizes::{SizeClassRow, SizeUnit, SizesReport, measure_sizes};
-pub use self::statistics::{Summary, Warning};
+pub use self::codec::FrameCodec;
+use self::codec::REFERENCE_CODEC;
+use self::input::{Input, MEMORY_BYTES_MAX};
+use self::measure::measure_levels;
+pub use self::recommend::{CodecChoice, Recommendation, recommend};
+pub use self::statistics::Summary;
+use self::statistics::Warning;
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
 /// Settings for [`measure()`] and [`measure_levels`].
@@ -150,6 +142,7 @@ pub struct LevelRow {
     pub size_error_percent: Option<f64>,
     /// For a sample: estimated length of all compressed frames of the whole input, in bytes.
     pub estimated_output_bytes: Option<u64>,
+    #[doc(hidden)]
     pub warnings: Vec<Warning>,
 }
 
@@ -215,11 +208,13 @@ fn saving_percent(before_bytes: u64, after_bytes: u64) -> f64 {
 }
 
 /// Chooses the row for comparisons: zstd level 1 if it was measured, else the first row.
+#[doc(hidden)]
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
     rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == codec::REFERENCE_LEVEL).or(rows.first())
 }
 
 /// Sorts rows for tables: codecs in the order of their first rows, each by level.
+#[doc(hidden)]
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
     let first = |row: &LevelRow| rows.iter().position(|other| other.codec == row.codec);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();

@@ -15,20 +15,20 @@ use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
 use slotpress_format::ledger::names::Extension;
 use slotpress_read::rules::clients::readers;
-use slotpress_read::{Client, readers_in_words};
+use slotpress_read::{SnapshotClient, readers_in_words};
 
 use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Choice {
+pub struct CodecChoice {
     pub codec: String,
     pub level: i32,
     pub reason: String,
 }
 
-impl Choice {
+impl CodecChoice {
     fn new(row: &LevelRow, reason: String) -> Self {
         Self { codec: row.codec.clone(), level: row.level, reason }
     }
@@ -49,10 +49,10 @@ impl Choice {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
-    pub shortest_time: Choice,
-    pub smallest_size: Choice,
+    pub shortest_time: CodecChoice,
+    pub smallest_size: CodecChoice,
     /// Best of both: the knee of the curve of size against time.
-    pub knee: Choice,
+    pub knee: CodecChoice,
     /// True if at least three of four single runs give the same knee.
     pub measured_well_enough: bool,
     /// Cores used by other programs during the measurement, if known.
@@ -62,7 +62,7 @@ pub struct Recommendation {
     pub knees_of_runs: Vec<String>,
     /// Codecs that `archive` does not write, and that no offered one beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<Choice>,
+    pub others: Vec<CodecChoice>,
 }
 
 /// Recommends levels; `None` if no row has a format that `archive` writes and Agave reads.
@@ -75,7 +75,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
     let knees = knees_of_runs(&offered, is_by_cpu);
-    let is_disturbed = |choice: &&Choice| !choice.is_of(knee);
+    let is_disturbed = |choice: &&CodecChoice| !choice.is_of(knee);
 
     let time = if is_by_cpu { "CPU time" } else { "time" };
     let none_is_faster =
@@ -87,7 +87,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     };
     let choice = |row: &LevelRow, reason: String| {
         let clients = format_of(&row.codec).and_then(readers_in_words);
-        Choice::new(row, reason + &clients.map_or(String::new(), |words| format!("; {words}")))
+        CodecChoice::new(row, reason + &clients.map_or(String::new(), |words| format!("; {words}")))
     };
 
     let mut shortest_reason = none_is_faster.to_string();
@@ -114,7 +114,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         (false, Some(next)) => format!("{}; beyond it, {next}", against(knee)),
     };
     let others = pareto_curve(&rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row)).map(|row| {
-        Choice::new(row, format!("{}; archive does not make it, and validators may not read it", against(row)))
+        CodecChoice::new(row, format!("{}; archive does not make it, and validators may not read it", against(row)))
     });
     Some(Recommendation {
         shortest_time: choice(fastest, shortest_reason),
@@ -155,7 +155,7 @@ pub fn is_plain(row: &LevelRow) -> bool {
 
 /// True if `archive` writes this format and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
-    format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
+    format_of(&row.codec).is_some_and(|extension| readers(extension).into_iter().any(SnapshotClient::is_agave))
 }
 
 fn by_cpu_time(row: &LevelRow) -> LevelRow {
@@ -208,7 +208,7 @@ fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
 
 /// Computes the knee of every single run. If a codec has fewer runs than others, its runs are used
 /// repeatedly.
-fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
+fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<CodecChoice> {
     let seconds = |taken: &Elapsed| if is_by_cpu { taken.cpu } else { taken.wall }.as_secs_f64();
     let runs = rows.iter().map(|row| row.compress_runs.len()).max().unwrap_or_default();
     let knee_of_run = |run: usize| {
@@ -220,7 +220,7 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
         };
         let rows: Vec<LevelRow> = rows.iter().map(in_run).collect();
         let curve = pareto_curve(&rows);
-        knee_of(&curve).or(curve.first().copied()).map(|knee| Choice::new(knee, String::new()))
+        knee_of(&curve).or(curve.first().copied()).map(|knee| CodecChoice::new(knee, String::new()))
     };
     (0..runs.min(RUNS_MAX)).filter_map(knee_of_run).collect()
 }
@@ -228,9 +228,9 @@ fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
 /// Limit on single runs considered: more would not change the result.
 const RUNS_MAX: usize = 100;
 
-fn by_number(choices: &[Choice]) -> Vec<String> {
+fn by_number(choices: &[CodecChoice]) -> Vec<String> {
     let mut counts: Vec<(usize, String)> = Vec::new();
-    for flag in choices.iter().map(Choice::flag) {
+    for flag in choices.iter().map(CodecChoice::flag) {
         match counts.iter_mut().find(|(_, known)| *known == flag) {
             Some((count, _)) => *count += 1,
             None => counts.push((1, flag)),
@@ -379,7 +379,7 @@ mod tests {
                 table.iter().enumerate().map(|(at, (size, seconds))| (at as i32 + 1, *size, *seconds)).collect();
             let rows = rows(&table);
             let Recommendation { shortest_time, smallest_size, knee, .. } = recommend(&rows).expect("some levels");
-            let of = |choice: &Choice| rows.iter().find(|row| row.level == choice.level).expect("a measured level");
+            let of = |choice: &CodecChoice| rows.iter().find(|row| row.level == choice.level).expect("a measured level");
             let (fastest, smallest, knee) = (of(&shortest_time), of(&smallest_size), of(&knee));
             for row in &rows {
                 prop_assert!(fastest.compress.median <= row.compress.median);

@@ -24,8 +24,7 @@ use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
 pub use tell::event::{Event, Published};
-
-pub use tell::hooks::HOOK_TIMEOUT_DEFAULT;
+use tell::hooks::HOOK_TIMEOUT_DEFAULT;
 
 use crate::recompress::RecompressOptions;
 
@@ -113,13 +112,8 @@ pub struct PublishOptions {
     pub is_once: bool,
 }
 
-/// Default number of full archives kept on a target: as validators keep.
-pub const KEEP_FULL_DEFAULT: usize = 2;
-/// Default number of incremental archives kept on a target: as validators keep.
-pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
-
 /// Default of [`PublishOptions::grace`]: 2 hours, enough to download a full archive of mainnet at 100 Mbit/s.
-pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
+const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
 /// Time for which requests to a store are repeated before the target counts as failed. Buckets are unreachable for a
 /// minute or two during restarts: that is only a warning. After a failure, the target is left alone for a while; parts
@@ -127,9 +121,14 @@ pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 /// Default of [`PublishOptions::every`]: 5 minutes.
-pub const EVERY_DEFAULT: Duration = Duration::from_secs(300);
+const EVERY_DEFAULT: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
+    /// Default number of full archives kept on a target: as validators keep.
+    pub const KEEP_FULL_DEFAULT: usize = 2;
+    /// Default number of incremental archives kept on a target: as validators keep.
+    pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
+
     /// Default settings: pins are kept beside the snapshots directory.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
@@ -148,7 +147,7 @@ impl PublishOptions {
             checks_pairs: false,
             every: EVERY_DEFAULT,
             pin_bytes: None,
-            keep: Keep::new(KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT),
+            keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),
             rebase_onto: 0,
             grace: GRACE_DEFAULT,
             keep_slots: BTreeSet::new(),

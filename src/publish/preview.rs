@@ -19,6 +19,7 @@ use super::decide::{Facts, State};
 ///
 /// # Errors
 /// If a directory or a target cannot be read.
+#[doc(hidden)]
 pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
     let mut state = State::new(options, Instant::now());
     let seen = scan_names(&options.validator_dirs())?.archives().to_vec();

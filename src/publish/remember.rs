@@ -25,9 +25,9 @@ const BYTES_MAX: u64 = 16 << 20;
 /// Limit of refused archives remembered, newest first. A validator's directory holds about ten.
 const REFUSED_MAX: usize = 1000;
 
-/// The journal, shared by all threads. A change is on disk when [`Journal::change`] returns.
+/// The journal, shared by all threads. A change is on disk when [`PublishJournal::change`] returns.
 #[derive(Debug)]
-pub struct Journal {
+pub struct PublishJournal {
     dir: Arc<KeptDir>,
     entries: Mutex<Entries>,
 }
@@ -108,7 +108,7 @@ impl From<&Archive> for Identity {
     }
 }
 
-impl Journal {
+impl PublishJournal {
     /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = Entries::default();
@@ -169,7 +169,7 @@ impl PartsLog {
     }
 }
 
-impl Journal {
+impl PublishJournal {
     /// Remembers a new upload and its parts so far. Further parts are appended to the returned log.
     pub fn begin_upload(&self, key: &str, of: String, mut state: UploadState) -> Result<PartsLog> {
         let (name, tags) = (PartsLog::name_of(key), std::mem::take(&mut state.tags));
@@ -247,7 +247,7 @@ mod tests {
     fn the_cost_of_a_part_is_constant() {
         const KEY: &str = "s3://bucket/snapshot-1-x.tar.zst";
         let dir = tempfile::tempdir().expect("a directory");
-        let journal = Journal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
+        let journal = PublishJournal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
         let state: UploadState =
             serde_json::from_str(r#"{"upload_id": "id", "part_bytes": 8388608, "tags": ["first"]}"#).expect("a state");
         let mut log = journal.begin_upload(KEY, "tag".to_string(), state).expect("begun");
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(std::fs::read(dir.path().join(NAME)).expect("there"), before);
         // A kill may cut the last line: it is not a part.
         log.file.write_all(b"half").expect("written");
-        let journal = Journal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
+        let journal = PublishJournal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
         let begun = journal.upload(KEY).expect("read").expect("begun");
         assert_eq!((begun.state.tags.len(), begun.of.as_str(), begun.state.tags[0].as_str()), (10_000, "tag", "first"));
         journal.end_upload(KEY).expect("ended");

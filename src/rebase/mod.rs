@@ -34,7 +34,6 @@ use slotpress_read::{CheckOptions, NamedArchive};
 use crate::archive::encode::Codec;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
-use crate::archive::writer::FrameTotals;
 use crate::rebase::changes::ChangeCounts;
 use crate::rebase::plan::Plan;
 
@@ -88,9 +87,11 @@ pub struct RebaseReport {
     pub output_bytes: u64,
     /// Number of bytes that did not fit in memory, and were spilled to disk.
     pub spilled_bytes: u64,
-    /// Frames of the new archive, without skippable ones.
-    #[serde(flatten)]
-    pub frames: FrameTotals,
+    /// Number of frames of the new archive, without skippable ones.
+    pub frames: u64,
+    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
+    pub unclustered_pieces: u64,
     /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.
     pub root: Option<Root>,
     /// Time from the start until the archive was on disk under its name.

@@ -44,7 +44,7 @@ impl StateSum {
 
 /// Result of the writing, besides frames.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct RebasedTotals {
     pub entries: Vec<Entry>,
     /// Sum of all records and tombstones in the new archive, computed from its bytes.
     pub written: StateSum,
@@ -77,10 +77,10 @@ pub struct SlotsBetween {
 
 impl Writing<'_> {
     /// Reads the archives again, and writes all entries.
-    pub fn run(self, frames: &mut FramesOut<'_>) -> Result<Written> {
+    pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
-        let mut output = Storages { frames, slots, buffer: Vec::new(), pool, written: Written::default() };
+        let mut output = Storages { frames, slots, buffer: Vec::new(), pool, written: RebasedTotals::default() };
         let mut first_storage = 0;
         for (number, archive) in new.iter().enumerate() {
             let visitor = Reread::new(first_storage, &changes.written, None, number == 0);
@@ -120,7 +120,7 @@ struct Storages<'a, 'f> {
     slots: SlotsBetween,
     buffer: Vec<u8>,
     pool: Pool,
-    written: Written,
+    written: RebasedTotals,
 }
 
 impl Storages<'_, '_> {
@@ -186,7 +186,7 @@ impl Storages<'_, '_> {
         })
     }
 
-    fn finish(mut self) -> Result<Written> {
+    fn finish(mut self) -> Result<RebasedTotals> {
         if !self.buffer.is_empty() {
             self.end_storage()?;
         }

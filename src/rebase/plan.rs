@@ -17,7 +17,7 @@ use slotpress_read::{
 };
 
 use super::changes::{ChangeCounts, Changes};
-use super::output::{SlotsBetween, StateSum, Writing, Written};
+use super::output::{RebasedTotals, SlotsBetween, StateSum, Writing};
 use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::reframe::{decoding_side_bytes, reframe};
@@ -110,6 +110,7 @@ impl<'a> Plan<'a> {
             output_bytes: written.length_bytes,
             spilled_bytes: *spilled_bytes,
             frames: written.frames,
+            unclustered_pieces: written.unclustered_pieces,
             root: written.root,
             elapsed: stopwatch.elapsed(),
             codec: codec.clone(),
@@ -173,7 +174,7 @@ impl Job<'_> {
     }
 
     /// Writes the differences, and checks that they and the old state add up to the new one.
-    fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::Written)> {
+    fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
         let archives: Vec<Archive> = self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
@@ -196,7 +197,7 @@ impl Job<'_> {
 }
 
 /// Checks that the old state and the written records add up to the new state.
-fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &Written) -> Result<()> {
+fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &RebasedTotals) -> Result<()> {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
     let mut sum = sum_of(old);
     sum.subtract(&written.outdated);

@@ -10,7 +10,7 @@ use slotpress_read::archive::compression::sniff;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{ArchiveStream, Compression, IndexPolicy, Tail};
 
-use super::{RecompressOptions, Source};
+use super::{RecompressOptions, RecompressSource};
 
 pub enum Input<'a> {
     File {
@@ -29,15 +29,15 @@ const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
     /// Opens the source and reads its first bytes. `wish` can interrupt waiting for a stream.
-    pub fn open(source: Source, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
+    pub fn open(source: RecompressSource, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
-            Source::File(path) => {
+            RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 // The file is read in order. The index tells what it must contain.
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
-            Source::Stream(file) => {
+            RecompressSource::Stream(file) => {
                 let mut reader = Interruptible::new(file, wish);
                 let mut start = Vec::new();
                 reader

@@ -26,13 +26,12 @@ use slotpress_read::{Assurance, CheckOptions};
 use crate::archive::encode::Codec;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
-use crate::archive::writer::FrameTotals;
 use crate::recompress::plan::Plan;
 
 /// Source of the archive.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug)]
-pub enum Source {
+pub enum RecompressSource {
     File(PathBuf),
     /// A pipe, a terminal or a file. It has no name with which its content could be compared. It is
     /// waited for only until the result cannot be written, or the user interrupts.
@@ -82,8 +81,11 @@ pub struct RecompressReport {
     pub input_bytes: u64,
     pub tar_bytes: u64,
     pub output_bytes: u64,
-    #[serde(flatten)]
-    pub frames: FrameTotals,
+    /// Number of frames of the new archive, without skippable ones.
+    pub frames: u64,
+    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
+    pub unclustered_pieces: u64,
     /// Root of the frame hashes; `None` for other formats than zstd, which have none.
     pub root: Option<Root>,
     #[serde(flatten)]
@@ -104,7 +106,7 @@ pub struct RecompressReport {
 /// full. After an error, nothing gets an archive's name; a stream may have received a part of the
 /// archive.
 pub fn recompress<'a>(
-    source: Source,
+    source: RecompressSource,
     sink: Sink<'a>,
     options: &RecompressOptions,
     progress: &'a dyn Progress,

@@ -9,7 +9,7 @@ use slotpress_read::archive::front::RECOMPRESSED;
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckOptions, Client, NamedArchive, SizeLimit, StateCheck, StateOutcome, judge_expected,
+    Assurance, CheckOptions, NamedArchive, SizeLimit, SnapshotClient, StateCheck, StateOutcome, judge_expected,
     read_back_archive_on,
 };
 
@@ -18,11 +18,11 @@ use super::convert::{Conversion, not_possible};
 use super::input::Input;
 use super::reading::{Decoded, Reading};
 use super::state::pipe_to_pipe;
-use super::{RecompressOptions, RecompressReport, Source};
+use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::layout::warn_left_as_is;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
-use crate::archive::sink::{OpenSink, Place, Sink};
-use crate::archive::writer::{ArchiveWriter, Written, storages_and_tar_bytes};
+use crate::archive::sink::{OpenSink, Sink, SinkKind};
+use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_bytes};
 
 /// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
 /// their tar at best.
@@ -62,14 +62,14 @@ struct Made {
     decoded: Decoded,
     storages: u64,
     tar_bytes: u64,
-    written: Written,
+    written: WrittenArchive,
 }
 
 impl<'a, 's> Plan<'a, 's> {
     /// Checks what can be checked before the source is read. `wish` can interrupt waiting for a
     /// stream.
     pub fn new(
-        source: Source,
+        source: RecompressSource,
         sink: Sink<'s>,
         options: &'a RecompressOptions,
         wish: &'a dyn Progress,
@@ -149,6 +149,7 @@ impl<'a, 's> Plan<'a, 's> {
             tar_bytes,
             output_bytes: written.length_bytes,
             frames: written.frames,
+            unclustered_pieces: written.unclustered_pieces,
             root: written.root,
             assurance,
             elapsed: self.stopwatch.elapsed(),
@@ -194,7 +195,7 @@ impl Job<'_> {
             _ => decoded.is_of_firedancer.then_some(RECOMPRESSED),
         };
         let written = writer.finish(entries.iter().copied(), note, encoding.frame_size_bytes)?;
-        warn_left_as_is(written.frames.left_as_is, self.progress);
+        warn_left_as_is(written.unclustered_pieces, self.progress);
         Ok(Made { decoded, storages, tar_bytes, written })
     }
 
@@ -230,16 +231,17 @@ impl Job<'_> {
 /// Refuses a source and sink with which the requested checks cannot be made. Returns true if an
 /// archive of Firedancer may be changed.
 fn check_ways(
-    source: &Source,
-    place: &Place<'_>,
+    source: &RecompressSource,
+    place: &SinkKind<'_>,
     options: &RecompressOptions,
     base_slot: Option<u64>,
     checks_state: bool,
 ) -> Result<bool> {
-    if checks_state && matches!((source, place), (Source::Stream(_), Place::Stream(_))) {
+    if checks_state && matches!((source, place), (RecompressSource::Stream(_), SinkKind::Stream(_))) {
         return Err(pipe_to_pipe());
     }
-    let is_file_to_file = matches!((source, place), (Source::File(_), Place::Kept(_) | Place::Unnamed(_)));
+    let is_file_to_file =
+        matches!((source, place), (RecompressSource::File(_), SinkKind::Kept(_) | SinkKind::Unnamed(_)));
     let is_convertible = checks_state && is_file_to_file;
     if options.for_agave && !is_convertible {
         return Err(not_possible());
@@ -279,15 +281,15 @@ fn verify_converted(
         .temporary_dir(options.check.spill_dir(file.path().parent()));
     let base = options.base.as_deref().map(NamedArchive::from_path);
     let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-    let clients = if options.for_agave { &Client::AGAVE[..] } else { &[Client::Firedancer] };
+    let clients = if options.for_agave { &SnapshotClient::AGAVE[..] } else { &[SnapshotClient::Firedancer] };
     read_back_archive_on(&check, &archive, base.as_ref(), clients, options.encoding.threads, progress).map(drop)
 }
 
 /// Slot on which the source builds, from its name or the options.
-fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u64>> {
+fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Result<Option<u64>> {
     let name = match source {
-        Source::File(path) => ArchiveName::from_path(path),
-        Source::Stream(_) => None,
+        RecompressSource::File(path) => ArchiveName::from_path(path),
+        RecompressSource::Stream(_) => None,
     };
     match (name, &options.base) {
         (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {

@@ -11,7 +11,7 @@ use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::OpenSink;
 use crate::archive::write_planned;
 use crate::restore::assign::AssignedStorage;
-use crate::restore::copies::Way;
+use crate::restore::copies::ArchiveCopy;
 use crate::restore::input::Opened;
 use crate::restore::place::PartialDir;
 use crate::restore::unpack::Unpacked;
@@ -29,9 +29,9 @@ impl Run<'_> {
     ) -> Result<(Opened, Extension)> {
         let extension = opened.archive.compression.extension();
         Ok(match opened.way {
-            Way::ToMake(download) => {
+            ArchiveCopy::ToMake(download) => {
                 let made = self.make_archive(one, storages, roots)?;
-                (Opened { way: Way::Made(made, download), ..opened }, Extension::TarZstd)
+                (Opened { way: ArchiveCopy::Made(made, download), ..opened }, Extension::TarZstd)
             }
             _ => (opened, extension),
         })

@@ -27,7 +27,7 @@ pub enum Origin {
 
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
-pub enum Way {
+pub enum ArchiveCopy {
     /// Not at all: beside an unpacked tree, no archive is kept.
     Nowhere,
     /// It lies there already.
@@ -45,7 +45,7 @@ pub enum Way {
     Made(Unpublished, Option<Arc<dyn Publishable>>),
 }
 
-impl Way {
+impl ArchiveCopy {
     /// Chooses the way of an archive into `dir`. Clones it if the file system can; otherwise it
     /// will be copied later. Never makes a hard link: Firedancer aborts on one, and reuses the
     /// inode later.
@@ -80,9 +80,9 @@ impl Opened {
     /// Number of bytes that will be written to the archives directory for it.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
-            Way::Nowhere | Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
+            ArchiveCopy::Nowhere | ArchiveCopy::Stays | ArchiveCopy::Cloned(_) | ArchiveCopy::Fetched(_) => 0,
             // An archive that is made is hardly larger than its source.
-            Way::Copied(..) | Way::ToMake(_) | Way::Made(..) => self.archive.length_bytes(),
+            ArchiveCopy::Copied(..) | ArchiveCopy::ToMake(_) | ArchiveCopy::Made(..) => self.archive.length_bytes(),
         }
     }
 
@@ -121,26 +121,28 @@ impl Opened {
         };
         let (archive, source_path) = (&self.archive, self.archive.path_buf());
         let (copy, download) = match self.way {
-            Way::Stays if ArchiveName::from_path(&source_path).as_ref() == Some(name) => {
+            ArchiveCopy::Stays if ArchiveName::from_path(&source_path).as_ref() == Some(name) => {
                 return placed(source_path, false);
             }
-            Way::Stays => {
+            ArchiveCopy::Stays => {
                 return Err(Error::failed(format!(
                     "{} is in the archives directory under a name that no validator reads",
                     source_path.shown()
                 ))
                 .with_hint(format!("rename it to {name}")));
             }
-            Way::Fetched(file) => {
+            ArchiveCopy::Fetched(file) => {
                 if is_there(open_file(file.path())?, file.path())? {
                     return placed(path, false);
                 }
                 return placed(file.publish(&name_there)?, true);
             }
-            Way::Made(made, download) => (made, download),
-            Way::Nowhere | Way::ToMake(_) => return Err(Error::failed(format!("{name_there} was not made"))),
-            Way::Cloned(copy) => (copy, None),
-            Way::Copied(copy, source) => {
+            ArchiveCopy::Made(made, download) => (made, download),
+            ArchiveCopy::Nowhere | ArchiveCopy::ToMake(_) => {
+                return Err(Error::failed(format!("{name_there} was not made")));
+            }
+            ArchiveCopy::Cloned(copy) => (copy, None),
+            ArchiveCopy::Copied(copy, source) => {
                 let length_bytes = archive.length_bytes();
                 progress.stage("Copying", Some(length_bytes));
                 copy_in_pieces(&source, copy.file(), length_bytes, &archive.io_policy, progress)

@@ -13,7 +13,7 @@ use slotpress_read::Publishable;
 
 use crate::restore::assign::AssignedStorage;
 use crate::restore::input::Opened;
-use crate::restore::journal::{Journal, Kind, Location};
+use crate::restore::journal::{Kind, Location, RestoreJournal};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 
@@ -36,12 +36,12 @@ const OBSOLETE_ACCOUNTS: &str = "obsolete_accounts";
 const STATUS_CACHE: &str = "status_cache";
 
 /// Directories that were written.
-pub struct Written {
+pub struct WrittenLedger {
     pub roots: Vec<PartialDir>,
     pub bank_snapshot: PartialDir,
 }
 
-impl Written {
+impl WrittenLedger {
     fn dirs(&self) -> impl Iterator<Item = &PartialDir> {
         self.roots.iter().chain([&self.bank_snapshot])
     }
@@ -92,7 +92,7 @@ pub fn finish_boot_layout(
     target: &Target,
     slot: u64,
     storages: &[AssignedStorage],
-    written: Written,
+    written: WrittenLedger,
     archives: Vec<(Opened, ArchiveName)>,
     newer: &[Replaced],
     progress: &dyn Progress,
@@ -101,7 +101,7 @@ pub fn finish_boot_layout(
     let mut boot = BootLayout { target, bank_snapshots, slot: slot.to_string(), written, newer };
     boot.write_lists(storages)?;
     let mark = Location::new_below(bank_snapshots, vec![boot.slot.clone().into()], MARK);
-    let mut journal = Journal::new(&target.snapshots_dir, mark);
+    let mut journal = RestoreJournal::new(&target.snapshots_dir, mark);
     // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
     // first.
     let (mut placed, mut used) = (Vec::new(), Vec::new());
@@ -138,7 +138,7 @@ struct BootLayout<'a> {
     target: &'a Target,
     bank_snapshots: &'a Arc<KeptDir>,
     slot: String,
-    written: Written,
+    written: WrittenLedger,
     newer: &'a [Replaced],
 }
 
@@ -162,7 +162,7 @@ impl BootLayout<'_> {
     }
 
     /// Adds all moves to the journal.
-    fn record(&self, journal: &mut Journal) -> Result<()> {
+    fn record(&self, journal: &mut RestoreJournal) -> Result<()> {
         for one in self.moved() {
             journal.add_moved(one.found.inode, one.to.clone(), one.from.clone());
         }
@@ -235,7 +235,7 @@ pub fn finish_archive_layout(
     target: &Target,
     slot: u64,
     storages: &[AssignedStorage],
-    mut written: Written,
+    mut written: WrittenLedger,
 ) -> Result<PathBuf> {
     let dir = &target.ledger;
     let slot = slot.to_string();
@@ -244,7 +244,7 @@ pub fn finish_archive_layout(
     written.dirs().try_for_each(PartialDir::sync)?;
     let bank_snapshot = &written.bank_snapshot;
     let Some(version) = bank_snapshot.dir().found(VERSION)? else { return Err(changed(&bank_snapshot.path)) };
-    let mut journal = Journal::new(dir, Location::new(dir, VERSION));
+    let mut journal = RestoreJournal::new(dir, Location::new(dir, VERSION));
     journal.add(Kind::Dir, bank_snapshot.found().inode, Location::new(dir, "snapshots"));
     for root in &written.roots {
         journal.add(Kind::Dir, root.found().inode, Location::new(dir, "accounts"));

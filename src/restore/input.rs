@@ -16,7 +16,7 @@ use slotpress_read::{
     is_rebased, judge_expected, judge_root,
 };
 
-use crate::restore::copies::{Origin, Way};
+use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
 use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, no_archive};
@@ -41,7 +41,7 @@ pub enum Supplied {
 /// An open archive.
 pub struct Opened {
     pub archive: Archive,
-    pub way: Way,
+    pub way: ArchiveCopy,
     /// Root that the archive must have.
     pub expect_root: Option<Root>,
     /// True if frames are hashed while they are read, and the root is compared at the end: the
@@ -84,10 +84,10 @@ impl<'a> Feed<'a> {
     /// directory. `is_below` is true for the full archive of a pair.
     fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
         let way = match origin {
-            None => Way::Nowhere,
+            None => ArchiveCopy::Nowhere,
             Some(origin) => {
                 refuse_for_firedancer_only(&archive, is_below, || Hint::ConvertFile)?;
-                Way::begin(&archive, origin, dir)?
+                ArchiveCopy::begin(&archive, origin, dir)?
             }
         };
         let expect_root = self.expect_roots.get(self.opened.len()).copied();

@@ -194,7 +194,7 @@ struct Document {
 
 /// Journal of a run. Unless it is finished, dropping it undoes its entries.
 #[derive(Debug)]
-pub struct Journal {
+pub struct RestoreJournal {
     dir: Arc<KeptDir>,
     mark: Location,
     placed: Vec<Placed>,
@@ -202,7 +202,7 @@ pub struct Journal {
     is_finished: bool,
 }
 
-impl Journal {
+impl RestoreJournal {
     /// Creates an empty journal for `dir`. The restore is complete as soon as `mark` exists.
     pub fn new(dir: &Arc<KeptDir>, mark: Location) -> Self {
         Self { dir: dir.clone(), mark, placed: Vec::new(), is_written: false, is_finished: false }
@@ -248,7 +248,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for RestoreJournal {
     fn drop(&mut self) {
         if self.is_finished {
             return;

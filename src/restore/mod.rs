@@ -37,8 +37,8 @@ use slotpress_read::{
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::copies::Way;
-use crate::restore::finish::{Written, finish_archive_layout, finish_boot_layout};
+use crate::restore::copies::ArchiveCopy;
+use crate::restore::finish::{WrittenLedger, finish_archive_layout, finish_boot_layout};
 use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
@@ -110,7 +110,7 @@ fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
-    let made = feed.opened.iter().filter(|one| matches!(one.way, Way::ToMake(_)));
+    let made = feed.opened.iter().filter(|one| matches!(one.way, ArchiveCopy::ToMake(_)));
     steps.extend(made.map(|_| Step::new("Archiving", None)));
     steps.push(Step::new("Syncing", Some(0)));
     steps
@@ -240,7 +240,7 @@ impl Run<'_> {
         let Restored { mut unpacked, storages, assurance } = restored;
         let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(no_archive()) };
         drop(unpacked);
-        let written = Written { roots, bank_snapshot };
+        let written = WrittenLedger { roots, bank_snapshot };
         let (path, archives) = match options.layout {
             RestoreLayout::Boot => {
                 finish_boot_layout(target, bank.slot, &storages, written, archives, &newer, progress)?

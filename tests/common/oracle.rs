@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slotpress_read::Client;
+use slotpress_read::SnapshotClient;
 
 /// What Agave says of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl State {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     pub path: PathBuf,
-    pub client: Client,
+    pub client: SnapshotClient,
 }
 
 impl Oracle {
@@ -57,9 +57,9 @@ impl Oracle {
     pub fn all() -> Vec<Self> {
         let Some(list) = std::env::var_os("AGAVE_ORACLE") else { return Vec::new() };
         let client = |path: &Path| match path.file_name().map(|name| name.to_string_lossy()) {
-            Some(name) if name.ends_with("-44") => Client::Agave44,
-            Some(name) if name.ends_with("-45") => Client::Agave45,
-            _ => Client::Agave42,
+            Some(name) if name.ends_with("-44") => SnapshotClient::Agave44,
+            Some(name) if name.ends_with("-45") => SnapshotClient::Agave45,
+            _ => SnapshotClient::Agave42,
         };
         std::env::split_paths(&list).map(|path| Self { client: client(&path), path }).collect()
     }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use slotpress::net::{FetchLimits, NetErrorKind};
-use slotpress::stores::{Condition, Metadata, Store, StoreOptions, Target};
-use slotpress::{Client, ClientOptions, Error, ErrorKind, Hint, NetError, NoProgress};
-use slotpress_net::{Download, PartialFile, Remote};
+use slotpress::net::FetchLimits;
+use slotpress::stores::{Store, StoreOptions, Target};
+use slotpress::{Client, ClientOptions, Error, ErrorKind, Hint, NoProgress};
+use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
+use slotpress_stores::{Condition, Metadata};
 
 use crate::common::site::{Way, files_in, serve};
 use crate::common::{FULL_26, fixture, temp_dir};

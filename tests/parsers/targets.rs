@@ -7,8 +7,7 @@ pub mod wrapped;
 use std::io::BufReader;
 
 use slotpress_base::{Error, NoProgress, Result};
-use slotpress_format::archive::frame_hashes::{self};
-use slotpress_format::archive::genesis_archive;
+use slotpress_format::archive::{frame_hashes, genesis_archive};
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
     ArchiveName, BREACHES_PER_DEMAND_MAX, BankPlaces, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
@@ -259,7 +258,7 @@ pub fn names(bytes: &[u8]) {
 
 /// A server's list of archives.
 pub fn listing(bytes: &[u8]) {
-    if let Some(listed) = slotpress_read::catalog::listed::parse(bytes) {
+    if let Some(listed) = slotpress_read::catalog::listed::parse_list(bytes) {
         assert!(listed.archives.len() <= bytes.len());
     }
 }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
-use slotpress_read::{CheckOptions, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives};
+use slotpress_read::{
+    CheckOptions, Failure, NamedArchive, Rule, SnapshotClient, VerifyOptions, VerifyReport, verify_archives,
+};
 
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
@@ -157,11 +159,11 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(bytes, 1).expect("compresses")
 }
 
-pub fn options(clients: &[Client]) -> VerifyOptions {
+pub fn options(clients: &[SnapshotClient]) -> VerifyOptions {
     VerifyOptions::default().clients(clients.to_vec()).threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
-pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {
+pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(clients), &NoProgress)
         .expect("verifying does not fail")

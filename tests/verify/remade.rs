@@ -10,7 +10,7 @@ use slotpress_format::{
 
 use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
-use crate::verify::refused::fields::{BANK_FILE, Place, places};
+use crate::verify::refused::fields::{BANK_FILE, FindingPlace, places};
 
 /// What an account holds, beside its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Changes the newest bank file, where the named field is.
-    pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &Place)) {
+    pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &FindingPlace)) {
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
         let place = place(&content, name);
@@ -195,7 +195,7 @@ pub fn bank_of(content: &[u8]) -> BankFile {
     parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file").0
 }
 
-fn place(content: &[u8], name: &str) -> Place {
+fn place(content: &[u8], name: &str) -> FindingPlace {
     places(content, BANK_FILE, false)
         .into_iter()
         .find(|place| place.name == name)

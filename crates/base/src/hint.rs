@@ -19,6 +19,7 @@ macro_rules! hints {
             /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
             UseBaseSlot(u64),
             /// Convert an archive of Firedancer's for Agave first.
+            #[doc(hidden)]
             Convert(Box<ToConvert>),
             $(#[doc = $text] $name,)*
         }

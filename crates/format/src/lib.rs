@@ -44,6 +44,7 @@ pub use archive::zstd_frame::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
     ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame, skippable_frame_bytes,
 };
+pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
     BankFile, BankPlaces, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_and_end, read_bank_file,
     read_bank_front,

@@ -115,17 +115,20 @@ impl Client {
     /// Returns the same client for URLs that others named (peers, listings). They must have public
     /// addresses, unless the options allow private ones.
     #[must_use]
+    #[doc(hidden)]
     pub fn for_told_urls(&self) -> Self {
         Self { is_operator: false, ..self.clone() }
     }
 
     #[must_use]
+    #[doc(hidden)]
     pub fn with_stores(&self, stores: Arc<dyn Stores>) -> Self {
         Self { stores: Some(stores), ..self.clone() }
     }
 
     /// Connections for requests that callers make themselves. They may lead to any address, and
     /// follow no redirects.
+    #[doc(hidden)]
     pub fn connections(&self) -> &reqwest::Client {
         self.inner.connections(Reach::Anywhere)
     }
@@ -138,6 +141,7 @@ impl Client {
     ///
     /// # Errors
     /// [`NetErrorKind::InsideRuntime`] on such a thread.
+    #[doc(hidden)]
     pub fn check_thread(&self) -> Result<(), NetError> {
         match Handle::try_current() {
             Err(_) => Ok(()),
@@ -153,6 +157,7 @@ impl Client {
     ///
     /// # Errors
     /// `work` fails, the user asks to stop, or the thread belongs to a tokio runtime.
+    #[doc(hidden)]
     pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         self.check_thread()?;
@@ -295,7 +300,7 @@ mod tests {
     use slotpress_base::NoProgress;
 
     use super::*;
-    use crate::{Download, Limits, PartialFile};
+    use crate::{Download, FetchLimits, PartialFile};
 
     /// Resolver that fails a given number of lookups, and then returns this machine's address.
     #[derive(Clone, Default)]
@@ -356,7 +361,7 @@ mod tests {
         let fetch = |failures, give_up_after| {
             let dir = tempfile::tempdir().expect("a directory");
             away.0.store(failures, Relaxed);
-            let limits = Limits::default().give_up_after(give_up_after);
+            let limits = FetchLimits::default().give_up_after(give_up_after);
             let remotes = vec![remote.clone()];
             let file = Arc::new(PartialFile::open(dir.path(), name).expect("a file"));
             let download = Download::begin(client.clone(), file, remotes, limits, &NoProgress).expect("begins");

@@ -3,7 +3,7 @@
 use slotpress_base::Progress;
 use slotpress_format::PATH;
 use slotpress_read::Listed;
-use slotpress_read::catalog::listed::parse;
+use slotpress_read::catalog::listed::parse_list;
 
 use super::{Client, NetError, NetErrorKind, Url};
 
@@ -17,11 +17,12 @@ impl Client {
     ///
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
+    #[doc(hidden)]
     pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Listed>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{PATH}", url.path().trim_end_matches('/')));
         match self.small(&list, LISTING_BYTES_MAX, stop) {
-            Ok(document) => Ok(parse(&document)),
+            Ok(document) => Ok(parse_list(&document)),
             Err(error) => match error.kind() {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)

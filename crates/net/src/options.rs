@@ -35,7 +35,8 @@ pub struct ClientOptions {
     #[setters(into)]
     pub proxy: Option<String>,
     /// Reader of `s3://` URLs; `None` to refuse them.
-    #[setters(into)]
+    #[setters(skip)]
+    #[doc(hidden)]
     pub stores: Option<Arc<dyn Stores>>,
     /// Allows private addresses that the operator did not name.
     pub allow_private: bool,

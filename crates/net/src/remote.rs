@@ -100,6 +100,7 @@ impl Client {
     ///
     /// # Errors
     /// The server does not answer, its status is not success, or a redirect is not followed.
+    #[doc(hidden)]
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
         self.wait(stop, async {
             let (response, at) = send(self, &self.scope(url), url, &Ask::new(Method::HEAD)).await?;

@@ -22,6 +22,7 @@ impl Client {
     /// # Errors
     /// The server does not answer, its status is not success, the document is longer than
     /// `max_bytes`, or takes longer than `document_timeout`.
+    #[doc(hidden)]
     pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
         self.document(url, &Ask::new(Method::GET), max_bytes, stop)
     }
@@ -30,6 +31,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::small`]; or the answer is not JSON-RPC, or reports an error.
+    #[doc(hidden)]
     pub fn rpc(
         &self,
         url: &Url,

@@ -107,7 +107,7 @@ impl fmt::Display for SourceArg {
 /// Where an archive lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
-pub enum Place {
+pub enum OfferPlace {
     Remote(Remote),
     Local(PathBuf),
 }
@@ -117,7 +117,8 @@ pub enum Place {
 #[non_exhaustive]
 pub struct Offer {
     pub name: ArchiveName,
-    pub place: Place,
+    #[doc(hidden)]
+    pub place: OfferPlace,
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it. Nothing proves it.
     pub root: Option<Root>,
@@ -127,6 +128,7 @@ pub struct Offer {
     /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the
     /// bank file.
     pub bank_time: Option<SystemTime>,
+    #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
     /// Snapshot hash of the full archive below, if this is a result of `rebase` and a list or the
     /// file tells it.
@@ -137,8 +139,8 @@ pub struct Offer {
 impl Serialize for Offer {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let accepts_ranges = match &self.place {
-            Place::Remote(remote) => Some(remote.accepts_ranges),
-            Place::Local(_) => None,
+            OfferPlace::Remote(remote) => Some(remote.accepts_ranges),
+            OfferPlace::Local(_) => None,
         };
         let mut fields = serializer.serialize_struct("Offer", 6)?;
         fields.serialize_field("location", &self.shown())?;
@@ -153,7 +155,8 @@ impl Serialize for Offer {
 
 impl Offer {
     /// Creates an offer of which only name and place are known.
-    pub fn new(name: ArchiveName, place: Place) -> Self {
+    #[doc(hidden)]
+    pub fn new(name: ArchiveName, place: OfferPlace) -> Self {
         Self {
             name,
             place,
@@ -171,10 +174,11 @@ impl Offer {
     }
 
     pub fn is_local(&self) -> bool {
-        matches!(self.place, Place::Local(_))
+        matches!(self.place, OfferPlace::Local(_))
     }
 
     /// True if it is an incremental archive that builds on this full one, as far as is known.
+    #[doc(hidden)]
     pub fn goes_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
     }
@@ -182,8 +186,8 @@ impl Offer {
     /// Its URL without secrets, or its path.
     pub fn shown(&self) -> String {
         match &self.place {
-            Place::Remote(remote) => shown(&remote.url),
-            Place::Local(path) => path.shown(),
+            OfferPlace::Remote(remote) => shown(&remote.url),
+            OfferPlace::Local(path) => path.shown(),
         }
     }
 
@@ -193,7 +197,7 @@ impl Offer {
             return Err(NetError::bad_answer(&remote.url, why));
         };
         let (length_bytes, modified) = (remote.length_bytes, remote.modified());
-        Ok(Self { length_bytes, modified, ..Self::new(name, Place::Remote(remote)) })
+        Ok(Self { length_bytes, modified, ..Self::new(name, OfferPlace::Remote(remote)) })
     }
 
     /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
@@ -210,7 +214,7 @@ impl Offer {
         };
         let length_bytes = file.length_bytes()?;
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
+        let (place, length_bytes) = (OfferPlace::Local(path.to_path_buf()), Some(length_bytes));
         let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
         Some(Self { length_bytes, modified, rebased_on, ..Self::new(name, place) })
     }
@@ -231,6 +235,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of [`Client::offers`].
+    #[doc(hidden)]
     pub fn offers_and_failure(
         &self,
         source: &SourceArg,

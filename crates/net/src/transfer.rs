@@ -40,6 +40,7 @@ impl Client {
     /// # Errors
     /// The server does not answer, its status is not success, it has another file than `remote`
     /// describes, it sends another range, or fewer or more bytes than it stated, or it is too slow.
+    #[doc(hidden)]
     pub fn get(
         &self,
         remote: &Remote,
@@ -75,6 +76,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::get`].
+    #[doc(hidden)]
     pub fn sends_same(
         &self,
         remote: &Remote,

@@ -51,14 +51,12 @@ pub use inspect::account::{FoundAccount, find_account};
 pub use inspect::accounts::{AccountsOptions, AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
 pub use inspect::owners::{owner_name, owner_of_name};
 pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, VisitReport, visit_accounts, visit_state};
-pub use inspect::{
-    AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
-};
+pub use inspect::{AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, inspect_archive, inspect_ledger};
 pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
-pub use rules::clients::{Client, ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
+pub use rules::clients::{ClientVerdict, SnapshotClient, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_documents, judge_root, judge_storage_map};
-pub use rules::findings::{Check, Failure, Findings, Place};
+pub use rules::findings::{Check, Failure, FindingPlace, Findings};
 pub use rules::pair::{check_base, check_pair, judge_chains};
 pub use rules::rebased::{REBASED_ON, is_rebased, judge_rebased_on};
 pub use rules::rule::Rule;

@@ -51,7 +51,7 @@ use derive_setters::Setters;
 use files::OpenFiles;
 use gathered::Gathered;
 pub use limits::Allowance;
-use limits::Limits;
+use limits::ClientLimits;
 use metrics::Metrics;
 /// For commands that report metrics by [`tell`].
 pub use prometheus_client;
@@ -96,6 +96,8 @@ pub struct ServeOptions {
     /// needed.
     pub threads: usize,
     /// Time limits for clients.
+    #[setters(skip)]
+    #[doc(hidden)]
     pub timeouts: Timeouts,
     /// Time for which transfers may continue after a request to stop.
     pub grace: Duration,
@@ -183,8 +185,8 @@ struct Server {
     archives: ServedArchives,
     transfers: Arc<Transfers>,
     files: OpenFiles,
-    limits: Arc<Limits>,
-    metrics_limits: Arc<Limits>,
+    limits: Arc<ClientLimits>,
+    metrics_limits: Arc<ClientLimits>,
     log: SyncSender<Event>,
     metrics: Arc<Metrics>,
     /// Metrics and health of another command, instead of archives.
@@ -201,8 +203,8 @@ impl Server {
             transfers: Transfers::new(log.clone(), metrics.clone()),
             log,
             files: OpenFiles::default(),
-            limits: Limits::new(options.allowance),
-            metrics_limits: Limits::new(few),
+            limits: ClientLimits::new(options.allowance),
+            metrics_limits: ClientLimits::new(few),
             metrics,
             facts,
             has_panicked: AtomicBool::new(false),

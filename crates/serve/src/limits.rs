@@ -62,21 +62,21 @@ impl Default for Allowance {
 }
 
 #[derive(Debug)]
-pub struct Limits {
+pub struct ClientLimits {
     allowance: Allowance,
     start: Instant,
     total: Mutex<Option<Bucket>>,
     connections: AtomicUsize,
-    clients: Mutex<HashMap<IpAddr, Arc<Client>>>,
+    clients: Mutex<HashMap<IpAddr, Arc<ClientUse>>>,
 }
 
 #[derive(Debug)]
-struct Client {
+struct ClientUse {
     connections: AtomicUsize,
     turn: tokio::sync::Mutex<Option<Bucket>>,
 }
 
-impl Client {
+impl ClientUse {
     fn new(rate: Option<u64>, connections: usize) -> Self {
         Self { connections: AtomicUsize::new(connections), turn: tokio::sync::Mutex::new(rate.map(Bucket::new)) }
     }
@@ -92,12 +92,12 @@ pub enum Refusal {
 /// dropped.
 #[derive(Debug)]
 pub struct Admission {
-    limits: Arc<Limits>,
-    client: Arc<Client>,
+    limits: Arc<ClientLimits>,
+    client: Arc<ClientUse>,
     is_connection: bool,
 }
 
-impl Limits {
+impl ClientLimits {
     pub fn new(allowance: Allowance) -> Arc<Self> {
         Arc::new(Self {
             allowance,
@@ -117,7 +117,7 @@ impl Limits {
         if self.connections.load(Relaxed) >= self.allowance.connections {
             return Err(Refusal::Full);
         }
-        let client = if is_proxy { Arc::new(Client::new(None, 1)) } else { self.client(address)? };
+        let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.client(address)? };
         self.connections.fetch_add(1, Relaxed);
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
@@ -130,10 +130,11 @@ impl Limits {
         Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
     }
 
-    fn client(&self, address: IpAddr) -> Result<Arc<Client>, Refusal> {
+    fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
         let mut clients = self.clients.lock();
-        let client =
-            clients.entry(client_of(address)).or_insert_with(|| Arc::new(Client::new(self.allowance.client_rate, 0)));
+        let client = clients
+            .entry(client_of(address))
+            .or_insert_with(|| Arc::new(ClientUse::new(self.allowance.client_rate, 0)));
         if client.connections.load(Relaxed) >= self.allowance.client_connections {
             return Err(Refusal::ClientFull);
         }
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn connections_are_counted() {
-        let limits = Limits::new(ALLOWANCE);
+        let limits = ClientLimits::new(ALLOWANCE);
         let first = limits.admit(address("10.0.0.1"), false).expect("the first");
         let second = limits.admit(address("::ffff:10.0.0.1"), false).expect("the second");
         assert_eq!(limits.admit(address("10.0.0.1"), false).err(), Some(Refusal::ClientFull));
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_has_no_new_burst() {
         let waited = in_own_time(async {
-            let limits = Limits::new(Allowance { client_rate: Some(1 << 20), ..ALLOWANCE });
+            let limits = ClientLimits::new(Allowance { client_rate: Some(1 << 20), ..ALLOWANCE });
             let start = Instant::now();
             for _ in 0..8 {
                 let admission = limits.admit(address("10.0.0.1"), false).expect("admitted");
@@ -259,7 +260,7 @@ mod tests {
     fn clients_share_alike_however_many_connections_they_have() {
         let sent: Arc<[AtomicUsize; 2]> = Arc::default();
         in_own_time(async {
-            let limits = Limits::new(Allowance {
+            let limits = ClientLimits::new(Allowance {
                 total_rate: Some(4 << 20),
                 client_rate: None,
                 connections: 100,

@@ -46,10 +46,10 @@ pub fn anonymous() -> AwsCredentialProvider {
 
 pub struct Profile {
     pub region: Option<String>,
-    credentials: Option<Source>,
+    credentials: Option<CredentialSource>,
 }
 
-enum Source {
+enum CredentialSource {
     Keys(AwsCredential),
     Program(String),
 }
@@ -85,20 +85,20 @@ impl Profile {
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
         let keys = || {
             let (key_id, secret_key) = (value("aws_access_key_id")?, value("aws_secret_access_key")?);
-            Some(Source::Keys(AwsCredential { key_id, secret_key, token: value("aws_session_token") }))
+            Some(CredentialSource::Keys(AwsCredential { key_id, secret_key, token: value("aws_session_token") }))
         };
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let credentials = match is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
             true => None,
-            false => keys().or_else(|| value("credential_process").map(Source::Program)),
+            false => keys().or_else(|| value("credential_process").map(CredentialSource::Program)),
         };
         Ok(Some(Self { region: value("region"), credentials }))
     }
 
     pub fn credentials(self) -> Option<AwsCredentialProvider> {
         Some(match self.credentials? {
-            Source::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
-            Source::Program(command) => Arc::new(Program { command, cached: Mutex::new(None) }),
+            CredentialSource::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
+            CredentialSource::Program(command) => Arc::new(Program { command, cached: Mutex::new(None) }),
         })
     }
 }

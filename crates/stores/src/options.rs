@@ -7,7 +7,7 @@ use std::time::Duration;
 use derive_setters::Setters;
 use parking_lot::Mutex;
 use slotpress_base::Result;
-use slotpress_net::{Answer, Client, NetError, Stores, Url};
+use slotpress_net::{Answer, Client, ClientOptions, NetError, Stores, Url};
 
 use crate::bucket::Bucket;
 
@@ -59,6 +59,13 @@ impl Default for StoreOptions {
 }
 
 impl S3Options {
+    /// Lets a client read URLs `s3://BUCKET/KEY` with these options.
+    #[must_use]
+    pub fn for_client(&self, mut client: ClientOptions) -> ClientOptions {
+        client.stores = Some(Arc::new(self.clone()));
+        client
+    }
+
     pub(crate) fn bucket(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>> {
         let name = url.host_str().unwrap_or_default().to_string();
         let mut buckets = self.buckets.lock();

@@ -128,6 +128,7 @@ pub(crate) struct InBucket {
 
 impl InBucket {
     /// Repeats a request until it succeeds, or the store is given up.
+    #[doc(hidden)]
     pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
@@ -136,6 +137,7 @@ impl InBucket {
         Patience::new(self.options.give_up_after).ask(progress, || Ok(self.client.wait(progress, request())?))
     }
 
+    #[doc(hidden)]
     pub fn url_of(&self, name: &str) -> Url {
         below(&self.url, name)
     }
@@ -166,6 +168,7 @@ impl Store {
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
+    #[doc(hidden)]
     pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         check_name(name)?;
         let target = self.target.join(name);
@@ -183,6 +186,7 @@ impl Store {
     }
 
     /// The open directory, if the target is one.
+    #[doc(hidden)]
     pub fn dir(&self) -> Option<&KeptDir> {
         match &self.backend {
             Backend::Dir(dir) => Some(&dir.0),
@@ -207,6 +211,7 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails; it has too many files.
+    #[doc(hidden)]
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
         match &self.backend {
             Backend::Dir(dir) => dir.list(),
@@ -218,6 +223,7 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails.
+    #[doc(hidden)]
     pub fn stat(&self, name: &str, progress: &dyn Progress) -> Result<Option<Object>> {
         check_name(name)?;
         match &self.backend {
@@ -230,6 +236,7 @@ impl Store {
     ///
     /// # Errors
     /// It is longer than `bytes_max` or 8 MiB; the store refuses or fails.
+    #[doc(hidden)]
     pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<Small>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
@@ -248,6 +255,7 @@ impl Store {
     /// # Errors
     /// It is longer than 8 MiB; the store refuses or fails, or does not have the file although it
     /// said so.
+    #[doc(hidden)]
     pub fn put_small(
         &self,
         name: &str,
@@ -288,6 +296,7 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails.
+    #[doc(hidden)]
     pub fn delete(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.backend {
@@ -300,6 +309,7 @@ impl Store {
     ///
     /// # Errors
     /// The file does not exist; the store refuses or fails.
+    #[doc(hidden)]
     pub fn open_source(&self, name: &str, stop: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
         Ok(match &self.backend {
@@ -315,6 +325,7 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
     /// store refuses or fails; the necessary parts do not fit into memory.
+    #[doc(hidden)]
     pub fn upload(
         &self,
         name: &str,
@@ -343,6 +354,7 @@ impl Store {
     ///
     /// # Errors
     /// The parts do not fit into memory.
+    #[doc(hidden)]
     pub fn resume(&self, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Upload>> {
         check_name(name)?;
         match &self.backend {
@@ -355,6 +367,7 @@ impl Store {
     ///
     /// # Errors
     /// The store refuses or fails; an upload that is gone already is no error.
+    #[doc(hidden)]
     pub fn abort(&self, name: &str, state: &UploadState, progress: &dyn Progress) -> Result<()> {
         check_name(name)?;
         match &self.backend {

@@ -63,10 +63,10 @@ pub fn archive_like_firedancer(
     let paths = LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() };
     let options = VisitOptions::default().threads(compressors.clamp(1, ID_STEP as usize));
     let visit = visit_accounts(AccountsInput::Ledger(&paths, Some(slot)), &options, progress, || archive.compressor());
-    let visit = visit.map_err(|error| match error {
+    let (compressors, _) = visit.map_err(|error| match error {
         VisitError::Read(error) | VisitError::Visitor(error) => error,
     })?;
-    visit.visitors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
+    compressors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
 
     // One slot, in which no transaction used the last blockhash.
     let mut cache: Vec<u8> = [1, slot].iter().flat_map(|number: &u64| number.to_le_bytes()).collect();

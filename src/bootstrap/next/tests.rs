@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_format::Hash;
 use slotpress_format::ledger::names::Extension;
-use slotpress_net::{Place, Remote, parse_url};
+use slotpress_net::{OfferPlace, Remote, parse_url};
 
 use super::*;
 
@@ -23,9 +23,9 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offere
         Some(number) => {
             let source = format!("http://s{number}.example");
             let url = parse_url(&format!("{source}/{name}")).expect("a URL");
-            (source, Place::Remote(Remote::of_url(&url)))
+            (source, OfferPlace::Remote(Remote::of_url(&url)))
         }
-        None => ("/node".to_string(), Place::Local(PathBuf::from(format!("/node/{name}")))),
+        None => ("/node".to_string(), OfferPlace::Local(PathBuf::from(format!("/node/{name}")))),
     };
     let length_bytes = Some(if base_slot.is_none() { FULL_BYTES } else { INCREMENTAL_BYTES });
     let mut offer = Offer::new(name, place);

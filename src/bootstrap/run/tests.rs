@@ -74,7 +74,7 @@ impl World for MadeUp {
         &NoProgress
     }
 
-    fn taken(&self, choice: &Choice) -> Taken {
+    fn taken(&self, choice: &ChosenArchive) -> Taken {
         Taken::of(choice)
     }
 
@@ -91,7 +91,7 @@ impl World for MadeUp {
         Ok(())
     }
 
-    fn confirm(&mut self, choice: &Choice) -> Result<Option<Error>> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>> {
         let is_in_doubt = self.fates[&choice.first_place()] == Fate::Unconfirmed;
         let too_few = is_in_doubt && !self.confirmed.contains(&choice.name.to_string());
         Ok(too_few.then(|| Error::new(ErrorKind::Network, "no trusted server confirms it")))
@@ -100,7 +100,7 @@ impl World for MadeUp {
     fn begin(
         &mut self,
         left: &Left,
-        choice: &Choice,
+        choice: &ChosenArchive,
         taken: &mut Taken,
         _: bool,
     ) -> Result<ObtainedArchive, Box<Failed>> {

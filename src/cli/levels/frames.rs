@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::codec::FRAME_SIZE_BYTES_MAX;
-use slotpress::levels::{
+use slotpress::program::{
     FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, Latency, PIECES_MAX, measure_frames,
 };
 use slotpress::{Progress, Result};
 use slotpress_base::quantity;
+use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
 use super::input::{SourceArgs, one_codec};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::codec::check_frame_size;
-use slotpress::levels::{
-    CLUSTERED_CODEC, FrameCodec, Input, MEMORY_BYTES_MAX, MeasureOptions, REFERENCE_CODEC, parse_codecs, parse_levels,
+use slotpress::levels::{FrameCodec, MeasureOptions};
+use slotpress::program::{
+    CLUSTERED_CODEC, Input, MEMORY_BYTES_MAX, REFERENCE_CODEC, check_frame_size, parse_codecs, parse_levels,
 };
 use slotpress::{Error, LedgerPaths, Progress, Result};
 use slotpress_base::quantity;

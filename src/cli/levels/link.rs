@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::Result;
-use slotpress::levels::{
+use slotpress::program::{
     BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Sooner,
-    WINDOW_BYTES, Way, label, measure_levels,
+    TransferMode, WINDOW_BYTES, label, measure_levels,
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
@@ -165,7 +165,7 @@ fn times(link: &LinkReport) -> Table {
         .both("decode", unit, "decode_seconds", |row| row.times.seconds[2])
         .both("place", unit, "place_seconds", |row| row.times.seconds[3])
         .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
-        .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(Way::StoreAndForward))
+        .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(TransferMode::StoreAndForward))
         .data("slowest_stage", |row| json(&row.times.slowest()));
     // A price takes the place of the bytes on the terminal, which has no room for both.
     let egress = |row: &LinkRow| row.egress_bytes;
@@ -183,7 +183,7 @@ fn times(link: &LinkReport) -> Table {
         let nodes = quantity::count_of(link.question.link.nodes.into(), "node");
         notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
-    let best = link.recommendations.iter().find(|choice| choice.way == Way::Streaming);
+    let best = link.recommendations.iter().find(|choice| choice.way == TransferMode::Streaming);
     let is_best =
         |row: &LinkRow| best.is_some_and(|best| (&best.codec, best.level) == (&row.load.codec, row.load.level));
     let spare = &[5, 4, 2, 3, 8];
@@ -192,8 +192,9 @@ fn times(link: &LinkReport) -> Table {
 
 /// Compares each level with the next lighter one, streaming and store-and-forward.
 fn break_evens(link: &LinkReport) -> Table {
-    let of = |way: Way| link.break_evens.iter().filter(move |one| one.way == way);
-    let pairs: Vec<(&BreakEven, &BreakEven)> = of(Way::Streaming).zip(of(Way::StoreAndForward)).collect();
+    let of = |way: TransferMode| link.break_evens.iter().filter(move |one| one.way == way);
+    let pairs: Vec<(&BreakEven, &BreakEven)> =
+        of(TransferMode::Streaming).zip(of(TransferMode::StoreAndForward)).collect();
     let table = TableOf::new("break-even-table", "", &pairs)
         .shown("level", Unit::Text, |(one, _)| label(&one.heavier_codec, one.heavier_level))
         .shown("against", Unit::Text, |(one, _)| label(&one.lighter_codec, one.lighter_level))

@@ -14,7 +14,8 @@ mod table;
 use std::mem::{Discriminant, discriminant};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use slotpress::levels::{LevelRow, Warning};
+use slotpress::levels::LevelRow;
+use slotpress::program::Warning;
 use slotpress::{ErrorKind, Progress, Result};
 
 use self::page::{ExportArgs, Subject};

@@ -10,7 +10,8 @@ use clap::Args;
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
-use slotpress::{Error, IoContext, Result};
+use slotpress::{Error, Result};
+use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
 
 use super::chart::Chart;

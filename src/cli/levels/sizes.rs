@@ -2,9 +2,9 @@
 
 use clap::Args;
 use slotpress::Result;
-use slotpress::codec::FRAME_SIZE_BYTES_MAX;
-use slotpress::levels::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
+use slotpress::program::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
 use slotpress_base::quantity;
+use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
 use super::input::{RepeatArgs, SourceArgs, one_codec};

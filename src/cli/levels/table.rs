@@ -2,12 +2,12 @@
 //! recommendation.
 
 use clap::Args;
-use slotpress::levels::{
-    Choice, InputKind, LevelRow, REFERENCE_CODEC, Recommendation, add_clustered, in_order, is_plain, label,
-    measure_levels, pareto_curve, recommend, reference_row,
+use slotpress::levels::{CodecChoice, LevelRow, Recommendation, recommend};
+use slotpress::program::{
+    InputKind, REFERENCE_CODEC, add_clustered, in_order, is_plain, label, measure_levels, pareto_curve, reference_row,
 };
-use slotpress::machine::LoadWatch;
 use slotpress::{Error, Progress, Result};
+use slotpress_base::LoadWatch;
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
@@ -234,7 +234,7 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
 }
 
 fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
-    let of = |what: &str, choice: &Choice, flag: String| {
+    let of = |what: &str, choice: &CodecChoice, flag: String| {
         let estimate = rows.iter().find(|row| choice.is_of(row)).and_then(estimate);
         let reason = [Some(choice.reason.clone()), estimate].into_iter().flatten().collect::<Vec<_>>().join("; ");
         Advice { what: what.to_string(), choice: flag, reason }
@@ -264,7 +264,8 @@ fn estimate(row: &LevelRow) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use proptest::prelude::*;
-    use slotpress::levels::{Summary, Warning};
+    use slotpress::levels::Summary;
+    use slotpress::program::Warning;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::levels::link::{LinkQuestion, LinkRow, Load, Way};
+use crate::levels::link::{LinkQuestion, LinkRow, Load, TransferMode};
 
 /// Range of bandwidths on the grid, as decimal logarithm of bit/s.
 const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
@@ -49,7 +49,7 @@ pub struct Range {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
-    pub way: Way,
+    pub way: TransferMode,
     pub lighter_codec: String,
     pub lighter_level: i32,
     pub heavier_codec: String,
@@ -67,11 +67,11 @@ pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> 
             (if before.codec == row.codec { before } else { &plain.load }, row)
         })
     };
-    let of = |way: Way| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
-    Way::ALL.into_iter().flat_map(of).collect()
+    let of = |way: TransferMode| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
+    TransferMode::ALL.into_iter().flat_map(of).collect()
 }
 
-fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion) -> BreakEven {
+fn break_even(lighter: &Load, heavier: &Load, way: TransferMode, question: &LinkQuestion) -> BreakEven {
     // Positive if the heavier level is sooner; relative to the shorter time.
     let lead = |log_bandwidth: f64| {
         let seconds = |load: &Load| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn by_hand() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
-        let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
+        let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
         // Streaming: level 3 compresses 140 MB/s, so the crossing lies where the link is faster
         // than that.
-        let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
+        let found = break_even(&light, &heavy, TransferMode::Streaming, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
@@ -179,17 +179,18 @@ mod tests {
     #[test]
     fn no_crossing() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
-        let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
+        let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Lighter]);
-        let found = break_even(&heavy, &light, Way::StoreAndForward, &question(Link::new(1e9)));
+        let found = break_even(&heavy, &light, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Heavier]);
-        let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
+        let found =
+            break_even(&light, &load(2, 30_000_000_000, 100.0), TransferMode::Streaming, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Same]);
         assert_eq!(heavier_below(&found), None);
         // A window of 3 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
-        let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
+        let found = break_even(&light, &load(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
         assert_eq!(all(&found), [Sooner::Heavier]);
     }
 
@@ -198,7 +199,7 @@ mod tests {
         fn ranges_hold(light in any_load(), heavy in any_load(), link in any_link()) {
             let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };
             let question = question(link);
-            for way in Way::ALL {
+            for way in TransferMode::ALL {
                 let found = break_even(&light, &heavy, way, &question);
                 prop_assert!(found.ranges.windows(2).all(|pair| pair[0].sooner != pair[1].sooner));
                 let ends: Vec<f64> = found.ranges.iter().filter_map(|range| range.up_to_bits_per_second).collect();

@@ -27,8 +27,9 @@ use serde::Serialize;
 use self::break_even::{BreakEven, break_evens};
 use self::network::{Limit, Link};
 use self::recommend::{LinkRecommendation, recommend};
+use crate::levels::LevelRow;
 use crate::levels::codec::{REFERENCE_CODEC, label};
-use crate::levels::{LevelRow, is_plain};
+use crate::levels::recommend::is_plain;
 
 const UNCOMPRESSED: &str = "none";
 
@@ -57,7 +58,7 @@ pub struct LinkQuestion {
 
 impl LinkQuestion {
     /// Time until a node can be started, in seconds, if the link had another bandwidth.
-    pub fn seconds_at(&self, load: &Load, way: Way, bandwidth_bits_per_second: f64) -> f64 {
+    pub fn seconds_at(&self, load: &Load, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = self.link.with_bandwidth(bandwidth_bits_per_second);
         StageTimes::of(load, &Self { link, ..*self }).total(way)
     }
@@ -121,14 +122,14 @@ impl Stage {
 /// Way in which the stages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum TransferMode {
     /// All stages run at the same time.
     Streaming,
     /// One stage after the other.
     StoreAndForward,
 }
 
-impl Way {
+impl TransferMode {
     /// Both ways of sending.
     pub const ALL: [Self; 2] = [Self::Streaming, Self::StoreAndForward];
 
@@ -185,10 +186,10 @@ impl StageTimes {
     }
 
     /// Seconds from the start until a node has all storages in place.
-    pub fn total(&self, way: Way) -> f64 {
+    pub fn total(&self, way: TransferMode) -> f64 {
         match way {
-            Way::StoreAndForward => self.seconds.iter().sum(),
-            Way::Streaming => self.streaming_seconds,
+            TransferMode::StoreAndForward => self.seconds.iter().sum(),
+            TransferMode::Streaming => self.streaming_seconds,
         }
     }
 }
@@ -246,7 +247,10 @@ impl LinkReport {
             node_bytes_per_second: question.link.bytes_per_second(),
             limit: question.link.limit(),
             break_evens: break_evens(&rows, &question),
-            recommendations: Way::ALL.iter().filter_map(|way| recommend(&rows, *way, question.any_format)).collect(),
+            recommendations: TransferMode::ALL
+                .iter()
+                .filter_map(|way| recommend(&rows, *way, question.any_format))
+                .collect(),
             rows,
             question,
         }
@@ -297,9 +301,13 @@ pub(crate) mod tests {
         let rounded = times.seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
         assert_eq!(times.slowest(), Stage::Send);
-        assert!((times.total(Way::StoreAndForward) - 28.26).abs() < 0.01);
+        assert!((times.total(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
         // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
-        assert!((times.total(Way::Streaming) - 24.61).abs() < 0.01, "{}", times.total(Way::Streaming));
+        assert!(
+            (times.total(TransferMode::Streaming) - 24.61).abs() < 0.01,
+            "{}",
+            times.total(TransferMode::Streaming)
+        );
         // If archiving is the slowest stage, the slow start adds to it.
         let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
@@ -307,7 +315,7 @@ pub(crate) mod tests {
         // 2 round trips; 2.89 MB/s need 173 KB in flight, which takes 3.58 round trips of doubling
         // from 14 KB, less the bytes that these carry; and the frames of the other stages.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
-        let streaming = times.total(Way::Streaming) - 100.0;
+        let streaming = times.total(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
         let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &question(Link::new(1e11)));
         assert_eq!((plain.seconds[0], plain.slowest()), (0.5, Stage::Place));
@@ -341,7 +349,7 @@ pub(crate) mod tests {
             let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
             let times = StageTimes::of(&load, &question);
             let slowest = times.seconds.iter().copied().fold(0.0, f64::max);
-            let (streaming, sum) = (times.total(Way::Streaming), times.total(Way::StoreAndForward));
+            let (streaming, sum) = (times.total(TransferMode::Streaming), times.total(TransferMode::StoreAndForward));
             prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
             prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
         }
@@ -349,7 +357,7 @@ pub(crate) mod tests {
         #[test]
         fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
             let wider = link.with_bandwidth(link.bandwidth_bits_per_second * factor);
-            for way in Way::ALL {
+            for way in TransferMode::ALL {
                 let seconds = |link: &Link| StageTimes::of(&load, &question(*link)).total(way);
                 prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
             }
@@ -362,7 +370,7 @@ pub(crate) mod tests {
                 compress_seconds: load.compress_seconds / 2.0,
                 ..load.clone()
             };
-            for way in Way::ALL {
+            for way in TransferMode::ALL {
                 let seconds = |load| StageTimes::of(load, &question(link)).total(way);
                 prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
             }
@@ -374,11 +382,16 @@ pub(crate) mod tests {
         let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
         assert_eq!(report.rows.iter().map(|row| row.load.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
         for row in &report.rows {
-            assert!((row.times.total(Way::StoreAndForward) - row.times.seconds.iter().sum::<f64>()).abs() < 1e-9);
+            assert!(
+                (row.times.total(TransferMode::StoreAndForward) - row.times.seconds.iter().sum::<f64>()).abs() < 1e-9
+            );
             assert_eq!(row.egress_bytes, row.load.archive_bytes * 3);
             let price = row.egress_price.expect("asked for");
             assert!((price - row.egress_bytes as f64 * 0.09e-9).abs() < 1e-6);
-            assert_eq!(report.question.seconds_at(&row.load, Way::Streaming, 1e9), row.times.streaming_seconds);
+            assert_eq!(
+                report.question.seconds_at(&row.load, TransferMode::Streaming, 1e9),
+                row.times.streaming_seconds
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use slotpress_base::quantity;
 use slotpress_format::ledger::names::Extension;
 use slotpress_read::non_reader;
 
-use crate::levels::link::{LinkRow, Stage, UNCOMPRESSED, Way};
+use crate::levels::link::{LinkRow, Stage, TransferMode, UNCOMPRESSED};
 use crate::levels::recommend::{flags_of, format_of};
 
 /// Times within this share of the shortest one count as equal.
@@ -21,7 +21,7 @@ const SAME: f64 = 0.01;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    pub way: Way,
+    pub way: TransferMode,
     /// Codec: `zstd`, `lz4`, or `none` for uncompressed.
     pub codec: String,
     pub level: i32,
@@ -32,7 +32,7 @@ pub struct LinkRecommendation {
 
 /// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads
 /// are considered too.
-pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
+pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let made = rows.iter().filter_map(|row| Some((row, format_of(&row.load.codec)?)));
     let offered = made.filter(|(_, format)| any_format || non_reader(*format).is_none());
     let candidates: Vec<(&LinkRow, Extension)> = offered.collect();
@@ -52,7 +52,13 @@ pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRec
     })
 }
 
-fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way, non_reader: Option<&str>) -> String {
+fn reason(
+    choice: &LinkRow,
+    soonest: &LinkRow,
+    rows: &[LinkRow],
+    way: TransferMode,
+    non_reader: Option<&str>,
+) -> String {
     let mut reason = format!("a node can be started after {}", quantity::time(choice.times.total(way)));
     let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
         let other = rows.iter().find(|row| wanted(row) && row.load != choice.load)?;
@@ -81,7 +87,7 @@ fn against(row: &LinkRow) -> String {
     if row.load.codec == UNCOMPRESSED { row.load.name() } else { format!("with {}", row.load.name()) }
 }
 
-fn slowest(choice: &LinkRow, way: Way) -> &'static str {
+fn slowest(choice: &LinkRow, way: TransferMode) -> &'static str {
     match (choice.times.slowest(), way) {
         (Stage::Send, _) => "the link is the slowest stage",
         (Stage::Archive, _) => "archiving is the slowest stage: faster links do not help, more cores do",
@@ -115,10 +121,10 @@ mod tests {
             let recommendations = of(bandwidth, 0.0).recommendations;
             recommendations.into_iter().find(|choice| choice.way == way).expect("one per way").flag
         };
-        assert_eq!(choice(1e6, Way::Streaming), "--zstd-level 4");
-        assert_eq!(choice(1e6, Way::StoreAndForward), "--zstd-level 4");
-        assert_eq!(choice(1e9, Way::StoreAndForward), "--zstd-level -1");
-        assert_eq!(choice(1e12, Way::StoreAndForward), "--format none");
+        assert_eq!(choice(1e6, TransferMode::Streaming), "--zstd-level 4");
+        assert_eq!(choice(1e6, TransferMode::StoreAndForward), "--zstd-level 4");
+        assert_eq!(choice(1e9, TransferMode::StoreAndForward), "--zstd-level -1");
+        assert_eq!(choice(1e12, TransferMode::StoreAndForward), "--format none");
     }
 
     #[test]

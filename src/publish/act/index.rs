@@ -13,8 +13,8 @@ use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, FrameHashesAt, LATEST, PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::Archive;
-use slotpress_read::catalog::listed::parse;
-use slotpress_read::catalog::prune::plan;
+use slotpress_read::catalog::listed::parse_list;
+use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
@@ -170,7 +170,7 @@ impl Index {
         ahead.date(&mut later.listed, now);
         coming.into_iter().for_each(|ready| later.add(ready, now));
         let (catalog, stays) = (later.catalog(), self.newest_pair());
-        let reasons = plan(&catalog, keep, unix_ns(now));
+        let reasons = plan_prune(&catalog, keep, unix_ns(now));
         let all = catalog.archives().iter().map(|archive| &archive.name).zip(reasons);
         let gone: Vec<_> = all.filter(|(name, reason)| reason.is_none() && !stays.contains(name)).collect();
         let gone = self.listed.archives.extract_if(.., |it| gone.iter().any(|(name, _)| **name == it.name));
@@ -228,7 +228,7 @@ impl IndexedStore {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
         };
-        let listed = parse(&small.bytes).ok_or_else(|| {
+        let listed = parse_list(&small.bytes).ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("give a target of its own; what is there was written by another program")
         })?;
@@ -251,7 +251,7 @@ impl IndexedStore {
             // Read before the index: if another program changes both in between, the condition for writing fails, and
             // the attempt is repeated.
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
-            let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).unwrap_or_default();
+            let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, clock::now());
             let coming = match step {

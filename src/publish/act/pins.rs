@@ -22,7 +22,7 @@ use slotpress_read::{
 use slotpress_stores::Target;
 
 use crate::publish::decide::choose::{Key, key};
-use crate::publish::remember::{Identity, Journal};
+use crate::publish::remember::{Identity, PublishJournal};
 use crate::publish::{PublishOptions, Writer};
 
 const PINNED: &str = "pinned";
@@ -45,7 +45,7 @@ const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno
 
 #[derive(Debug)]
 pub struct PinDir {
-    pub journal: Journal,
+    pub journal: PublishJournal,
     top: Arc<KeptDir>,
     pinned: Arc<KeptDir>,
     ready: Arc<KeptDir>,
@@ -101,7 +101,7 @@ impl PinDir {
         let (pinned, ready) = (below(PINNED)?, below(READY)?);
         // What a killed run was making may be as long as an archive, and nothing may be to be made.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
-        let journal = Journal::open(top.clone())?;
+        let journal = PublishJournal::open(top.clone())?;
         Ok(Self { journal, pinned, ready, quarantine, top })
     }
 

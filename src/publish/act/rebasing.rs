@@ -8,7 +8,7 @@ use slotpress_stores::{Store, Target};
 
 use super::index::IndexedStore;
 use super::target::TargetWorker;
-use crate::archive::encode::{Codec, Format, ZSTD_LEVEL_DEFAULT};
+use crate::archive::encode::{ArchiveFormat, Codec, ZSTD_LEVEL_DEFAULT};
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
@@ -32,7 +32,7 @@ pub fn check_settings(options: &PublishOptions) -> Result<()> {
 /// Compression of rebased archives: zstd, because others have no place for the note that `rebase` made them.
 fn codec(options: &PublishOptions) -> Codec {
     match &options.recompress.encoding.codec {
-        codec if matches!(codec.format, Format::Zstd { .. }) => codec.clone(),
+        codec if matches!(codec.format, ArchiveFormat::Zstd { .. }) => codec.clone(),
         codec => Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(codec.layout),
     }
 }

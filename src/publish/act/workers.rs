@@ -24,7 +24,7 @@ use crate::publish::PublishOptions;
 use crate::publish::decide::Order;
 use crate::publish::remember::StateCheck;
 use crate::publish::tell::event::Event;
-use crate::recompress::{RecompressOptions, Source, recompress};
+use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Estimated maximum length of a new archive as a multiple of its source's, which sending it before it is complete
 /// requires. Going from level 19 to level 1 doubles the length. If an archive becomes longer, it is sent when it is
@@ -153,7 +153,7 @@ fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making
     let new = pins.new_ready()?;
     // A second handle that reads through the page cache, because the first one may write past it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
-    let name = recompress(Source::File(path), Sink::unnamed(&new), &how, progress)?.name;
+    let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
 }

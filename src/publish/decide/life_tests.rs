@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use slotpress_base::{Error, ErrorKind};
 use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
-use slotpress_read::catalog::prune::plan as plan_prune;
+use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
 

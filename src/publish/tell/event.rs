@@ -35,6 +35,7 @@ pub enum Event {
     /// An archive was checked and recompressed, or rebased, and is ready to be published.
     Prepared {
         name: ArchiveName,
+        #[doc(hidden)]
         state: StateCheck,
         #[serde(rename = "size_bytes")]
         bytes: u64,
@@ -84,6 +85,7 @@ pub struct Published {
     /// True if it was put into `kept/`, for `--keep-slot` or `--keep-epoch-ends`.
     #[serde(rename = "kept")]
     pub is_kept: bool,
+    #[doc(hidden)]
     pub state: StateCheck,
     #[serde(rename = "size_bytes")]
     pub bytes: u64,

@@ -1,9 +1,8 @@
 //! Random filters and options, against a naive model of the same accounts.
 
 use proptest::prelude::*;
-use slotpress::ledger::Address;
-use slotpress::tables::{DataPart, Filter, Format, Memcmp, Table};
-use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
+use slotpress::tables::{DataPart, Filter, Memcmp, Table, TableFormat};
+use slotpress::{AccountsInput, Address, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
 
 use crate::common::records::{Plain, newest, records};
 use crate::export::pair;
@@ -64,7 +63,7 @@ proptest! {
         expected.sort();
 
         let mut options = ExportOptions::default().filter(filter).data(data);
-        options.format = Format::Csv;
+        options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];
         options.visit = VisitOptions::default().threads(threads);
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use slotpress_base::NoProgress;
-use slotpress_net::{Client, ClientOptions, Download, Limits, PartialFile, parse_url};
+use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, parse_url};
 use slotpress_read::Publishable;
 
 use crate::common::http::{Server, file, head, stall};
@@ -43,7 +43,7 @@ fn stalls_are_given_up_and_what_came_is_kept() {
     let remote = client.head(&url, &NoProgress).expect("a head");
     let dir = temp_dir();
     let partial = Arc::new(PartialFile::open(dir.path(), &name).expect("a file"));
-    let limits = Limits::default().streams(3);
+    let limits = FetchLimits::default().streams(3);
     let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
     let fetched = download.run(&NoProgress).expect("fetched");
     assert_eq!(fetched.length_bytes, length as u64);

@@ -9,16 +9,15 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
-use slotpress::codec::ZSTD_LEVEL_DEFAULT;
+use slotpress::program::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
     ArchiveOptions, Codec, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
     archive, recompress, restore,
 };
-use slotpress_base::{IoHint, IoPolicy, NoProgress, Pace};
+use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;
 
@@ -259,12 +258,13 @@ fn results_do_not_depend_on_manners() {
     let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None), false), contents);
     let restored = tree(&restored);
     // An eighth of a second for the archive, more for the ledger.
-    let pace = || Some(Arc::new(Pace::new(expected.len() as u64 * 8)));
-    for (io_hint, pace) in [(IoHint::Gentle, None), (IoHint::None, pace()), (IoHint::Gentle, pace())] {
-        let io_policy = IoPolicy::default().io_hint(io_hint).pace(pace);
-        let name = format!("{io_hint:?}-{}", io_policy.pace.is_some());
+    let rate = expected.len() as u64 * 8;
+    let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
+    for (name, io_policy) in
+        [("gentle", gentle.clone()), ("none-slow", none.rate(rate)), ("gentle-slow", gentle.rate(rate))]
+    {
         for archive in
-            [scene.make_archive(&name, io_policy.clone()), scene.recompress(&format!("re-{name}"), io_policy.clone())]
+            [scene.make_archive(name, io_policy.clone()), scene.recompress(&format!("re-{name}"), io_policy.clone())]
         {
             assert!(fs::read(archive).expect("read") == expected, "{name}");
         }
@@ -279,9 +279,8 @@ fn results_do_not_depend_on_manners() {
 fn reading_is_no_faster_than_allowed() {
     let scene = Scene::new();
     let bytes = fs::metadata(&scene.archive).expect("read").len();
-    let pace = Some(Arc::new(Pace::new(bytes)));
     let start = Instant::now();
-    scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).pace(pace));
+    scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
     // A second, less what is saved up while planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slotpress_read::Client;
+use slotpress_read::SnapshotClient;
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
@@ -36,8 +36,10 @@ fn chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn every_pair_of_full_archives() {
     let oracles = Oracle::required();
-    let maker =
-        oracles.iter().find(|oracle| oracle.client == Client::Agave45).expect("a program that continues chains");
+    let maker = oracles
+        .iter()
+        .find(|oracle| oracle.client == SnapshotClient::Agave45)
+        .expect("a program that continues chains");
     for flags in [
         "--accounts 3000 --slots 60 --seed 1 --close-permille 100",
         "--accounts 2000 --slots 120 --seed 2 --hot --close-permille 200",
@@ -85,8 +87,10 @@ fn every_pair_of_full_archives() {
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn archives_of_two_versions() {
     let oracles = Oracle::required();
-    let maker =
-        oracles.iter().find(|oracle| oracle.client == Client::Agave45).expect("a program that continues chains");
+    let maker = oracles
+        .iter()
+        .find(|oracle| oracle.client == SnapshotClient::Agave45)
+        .expect("a program that continues chains");
     let dir = temp_dir();
     let genesis = fixture("genesis.bin");
     let genesis = genesis.parent().expect("a directory");

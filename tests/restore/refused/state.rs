@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use slotpress::codec::ZSTD_LEVEL_DEFAULT;
+use slotpress::program::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
     Codec, EncodingOptions, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout,
     RestoreOptions, RestoreReport, RestoreTarget, Sink, recompress, restore,

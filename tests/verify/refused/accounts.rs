@@ -7,7 +7,7 @@ use slotpress_format::{
     CERTIFICATE, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, RENT, REWARD_STAKES, SHORTER_SLOTS,
     SLOT_HASHES, SLOT_HISTORY, STAKE,
 };
-use slotpress_read::{Client, Rule};
+use slotpress_read::{Rule, SnapshotClient};
 
 use super::fields::{BANK_FILE, Change, Holds, places};
 use crate::common::oracle::Oracle;
@@ -151,7 +151,7 @@ fn each_is_told_by_its_rule() {
     for (archives, chain, is_pair) in STATES {
         let dir = temp_dir();
         let (full, incremental) = put_all(dir.path(), &State::of(archives, chain, is_pair).finish("nothing"));
-        let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+        let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
         assert!(report.ok, "{archives}: {}", shown(&report));
     }
     for (what, number, rule, alter) in BROKEN {
@@ -159,7 +159,7 @@ fn each_is_told_by_its_rule() {
         alter(&mut state);
         let dir = temp_dir();
         let (full, incremental) = put_all(dir.path(), &state.finish(what));
-        let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+        let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
         let rules: Vec<Rule> = report.failures.iter().map(|failure| failure.rule).collect();
         assert_eq!(rules, [*rule], "{what}: {}", shown(&report));
     }
@@ -210,7 +210,7 @@ fn inactive_stakes_may_be_missing() {
     let dir = temp_dir();
     let (full, incremental) = put_all(dir.path(), &state.finish("an inactive stake"));
     let incremental = incremental.expect("an incremental archive");
-    let report = verify(&full, Some(&incremental), &Client::CURRENT);
+    let report = verify(&full, Some(&incremental), &SnapshotClient::CURRENT);
     assert!(report.ok, "{}", shown(&report));
     for oracle in Oracle::all() {
         oracle.load(&full, Some(&incremental), &chain);
@@ -224,7 +224,7 @@ fn inactive_stakes_may_be_missing() {
         let mut run = slotpress();
         run.arg(command).args(archives).arg(option).arg(&full).arg("-o").arg(&out).assert().success();
         let made = std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
-        let report = verify(&full, Some(&made), &Client::AGAVE);
+        let report = verify(&full, Some(&made), &SnapshotClient::AGAVE);
         assert!(report.ok, "{command}: {}", shown(&report));
     }
 }
@@ -456,7 +456,7 @@ fn verdicts_on_accounts_agree_with_agave() {
         for altered in all {
             let dir = temp_dir();
             let (full, incremental) = put_all(dir.path(), &altered);
-            let report = verify(&full, incremental.as_deref(), &Client::AGAVE);
+            let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
             states += 1;
             if states % 100 == 0 {
                 eprintln!("{states} states: {equal} equal");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
-use slotpress_read::{Check, Client, NamedArchive, Rule, VerifyReport, verify_archives};
+use slotpress_read::{Check, NamedArchive, Rule, SnapshotClient, VerifyReport, verify_archives};
 
 use super::fields::{OF_GENESIS, RandomFields, altered_fields};
 use crate::common::oracle::Oracle;
@@ -71,7 +71,7 @@ fn ours(altered: &Altered, dir: &Path) -> (PathBuf, Option<PathBuf>, slotpress::
     let full = put(dir, &altered.full.0, &altered.full.1);
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
     let named = |path: &PathBuf| NamedArchive::from_path(path);
-    let options = options(&Client::AGAVE);
+    let options = options(&SnapshotClient::AGAVE);
     let ours = verify_archives(&named(&full), incremental.as_ref().map(named).as_ref(), &options, &NoProgress);
     (full, incremental, ours)
 }
@@ -103,7 +103,8 @@ fn verdicts_agree_with_firedancer() {
         let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
         let dir = tempfile::tempdir().expect("a directory");
         let report = ours(altered, dir.path()).2.expect("verified");
-        let verdict = report.clients.iter().find(|verdict| verdict.client == Client::Firedancer).expect("a verdict");
+        let verdict =
+            report.clients.iter().find(|verdict| verdict.client == SnapshotClient::Firedancer).expect("a verdict");
         (verdict.loads, verdict.note, verdict.because, shown(&report))
     };
     for (what, loads) in FIREDANCER {
@@ -236,7 +237,7 @@ fn flipped_bits_of_documents_agree_with_agave() {
             tar.member(is_it).set_content(content);
             let dir = tempfile::tempdir().expect("a directory");
             let path = put(dir.path(), FULL, &zstd(&tar.write()));
-            let ours = verify(&path, None, &Client::AGAVE);
+            let ours = verify(&path, None, &SnapshotClient::AGAVE);
             for oracle in &oracles {
                 let loads = ours.clients.iter().any(|verdict| verdict.client == oracle.client && verdict.loads);
                 let answer = oracle.accepts(&path, None, &crate::verify::fixtures::dir());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use slotpress_read::{Client, Rule, VerifyReport, names_of};
+use slotpress_read::{Rule, SnapshotClient, VerifyReport, names_of};
 
 use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
@@ -192,7 +192,7 @@ pub enum Holds {
 
 /// Where a field is.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct FindingPlace {
     /// Its name, behind those of the lists that it is in: "stakes / vote accounts / stake".
     pub name: String,
     /// The number, the flag, or the count in front of a list.
@@ -205,7 +205,7 @@ pub struct Place {
 }
 
 /// Where everything is, each list with its first item only, but for `whole` lists with all of them.
-pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<Place> {
+pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<FindingPlace> {
     let mut found = Vec::new();
     let end = walk(content, fields, "", 0, is_whole, &mut Some(&mut found));
     assert_eq!(end, content.len(), "the table is that of the file");
@@ -218,7 +218,7 @@ fn walk(
     prefix: &str,
     mut at: usize,
     is_whole: bool,
-    found: &mut Option<&mut Vec<Place>>,
+    found: &mut Option<&mut Vec<FindingPlace>>,
 ) -> usize {
     for field in fields {
         let start = at;
@@ -238,7 +238,7 @@ fn walk(
         let number = found.as_ref().map(|found| found.len());
         if let Some(found) = found {
             let (range, items) = (start..at, at..at);
-            found.push(Place { name: name.clone(), range, holds, items, first_end: at });
+            found.push(FindingPlace { name: name.clone(), range, holds, items, first_end: at });
         }
         let below = format!("{name} / ");
         let mut first_end = at;
@@ -283,7 +283,7 @@ pub enum Change {
 
 impl Change {
     /// Of the kinds of fields, what can be done with each.
-    pub fn of(place: &Place) -> Vec<Self> {
+    pub fn of(place: &FindingPlace) -> Vec<Self> {
         match place.holds {
             Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
             Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
@@ -295,7 +295,7 @@ impl Change {
     }
 
     /// Makes it.
-    pub fn make(&self, content: &mut Vec<u8>, place: &Place, item_bytes: usize) {
+    pub fn make(&self, content: &mut Vec<u8>, place: &FindingPlace, item_bytes: usize) {
         let range = place.range.clone();
         match self {
             Self::Flipped => content[range.start] ^= 1,
@@ -508,12 +508,13 @@ pub fn altered_fields() -> Vec<Altered> {
 
 /// Vote accounts in the stakes of the epoch that comes next.
 fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
-    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &Place)| {
+    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FindingPlace)| {
         with_document(is_bank_file, |content| {
             let places = places(content, BANK_FILE, true);
-            let epochs: Vec<&Place> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
+            let epochs: Vec<&FindingPlace> =
+                places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
             let newest = epochs.iter().max_by_key(|place| u64_at(content, place.range.start)).expect("epochs");
-            let is_it = |place: &&Place| place.range.start > newest.range.start && place.name == name;
+            let is_it = |place: &&FindingPlace| place.range.start > newest.range.start && place.name == name;
             let mut content = content.to_vec();
             change(&mut content, places.iter().find(is_it).expect("a field"));
             content
@@ -536,7 +537,7 @@ fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
     ]
 }
 
-fn report_of(altered: &Altered, clients: &[Client]) -> VerifyReport {
+fn report_of(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
     let dir = tempfile::tempdir().expect("a directory");
     verify(&put(dir.path(), &altered.full.0, &altered.full.1), None, clients)
 }
@@ -549,7 +550,7 @@ fn each_field_is_looked_at() {
         let report = report_of(&altered, &[]);
         let mut rules: Vec<String> = report.failures.iter().map(|it| format!("{:?}", it.rule)).collect();
         rules.dedup();
-        let refusing: Vec<Client> = report.clients.iter().filter(|it| !it.loads).map(|it| it.client).collect();
+        let refusing: Vec<SnapshotClient> = report.clients.iter().filter(|it| !it.loads).map(|it| it.client).collect();
         let by = match refusing.is_empty() {
             true => "loaded by all".to_string(),
             false => format!("refused by {}", names_of(&refusing).join(", ")),
@@ -572,7 +573,7 @@ fn each_demand_is_told() {
     });
     let others = vote_accounts_of_epochs().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
     for (what, rule) in demands.chain(others) {
-        let report = report_of(find(&what), &Client::CURRENT);
+        let report = report_of(find(&what), &SnapshotClient::CURRENT);
         assert!(!of_rule(&report, rule).is_empty(), "{what}: {}", shown(&report));
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
 use slotpress_format::{Address, Entry, EntryKind, parse_seek_table, seek_table_bytes, seek_table_frame};
-use slotpress_read::{Check, Client, LocalFile, Rule, Tail, VerifyReport};
+use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};
 
 use crate::verify::fixtures::*;
 
@@ -145,10 +145,10 @@ fn clients_differ() {
     tar.end = vec![0; 10_240];
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
-    let agave = verify(&path, None, &Client::AGAVE);
+    let agave = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(agave.ok && agave.warnings.len() == 1);
     assert!(agave.clients.iter().all(|verdict| verdict.loads == verdict.client.is_agave()));
-    assert!(!verify(&path, None, &[Client::Firedancer]).ok);
-    assert!(!verify(&path, None, &Client::ALL).ok);
+    assert!(!verify(&path, None, &[SnapshotClient::Firedancer]).ok);
+    assert!(!verify(&path, None, &SnapshotClient::ALL).ok);
     assert!(!verify(&path, None, &[]).ok);
 }

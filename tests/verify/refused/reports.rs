@@ -5,13 +5,12 @@ use std::convert::Infallible;
 use std::fmt::Write;
 use std::path::Path;
 
-use slotpress::inspect::VisitError;
 use slotpress::{
     Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget,
-    VisitOptions, restore, visit_accounts,
+    VisitError, VisitOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
-use slotpress_read::{Client, Failure, NamedArchive, Place, Rule, VerifyReport, verify_archives};
+use slotpress_read::{Failure, FindingPlace, NamedArchive, Rule, SnapshotClient, VerifyReport, verify_archives};
 
 use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
@@ -29,7 +28,7 @@ fn put_all(altered: &Altered, dir: &Path) -> Vec<std::path::PathBuf> {
     files.into_iter().flatten().map(|(name, bytes)| put(dir, name, bytes)).collect()
 }
 
-fn in_words(place: &Place) -> String {
+fn in_words(place: &FindingPlace) -> String {
     let file = |path: &std::path::PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let parts = [
         place
@@ -143,8 +142,8 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
             let options = VisitOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
             visit_accounts(AccountsInput::Archives(&named, None), &options, &NoProgress, Counting::default)
         };
-        let unchecked = visit(CheckMode::Frames).expect("all records can be read");
-        assert_eq!(unchecked.visitors.iter().map(|it| it.0).sum::<u64>(), unchecked.report.accounts);
+        let (visitors, report) = visit(CheckMode::Frames).expect("all records can be read");
+        assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.accounts);
         match visit(CheckMode::State) {
             Ok(_) => assert_eq!(what, "nothing"),
             Err(VisitError::Read(error)) => assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}"),
@@ -159,7 +158,7 @@ fn inspect_says_why_a_client_does_not_read_an_archive() {
     let dir = tempfile::tempdir().expect("a directory");
     let (code, found, _) = run_json(&["inspect", text(&put_all(&altered, dir.path())[0])], None);
     let clients = found["clients"].as_array().expect("clients");
-    assert_eq!((code, clients.len()), (0, Client::ALL.len()), "{found}");
+    assert_eq!((code, clients.len()), (0, SnapshotClient::ALL.len()), "{found}");
     for client in clients {
         let why: &[&str] = match client["client"].as_str().is_some_and(|client| client.starts_with("firedancer")) {
             true => &["a frame needs a larger window than Firedancer gives"],
@@ -181,10 +180,10 @@ fn the_book_of_rules() {
         let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())
             .expect("a string");
-        let refusing = Client::ALL.into_iter().filter(|client| !rule.is_tolerated_by(*client));
+        let refusing = SnapshotClient::ALL.into_iter().filter(|client| !rule.is_tolerated_by(*client));
         let refusing: Vec<String> = refusing.map(|client| client.to_string()).collect();
         writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.source()).expect("a string");
-        for client in Client::ALL {
+        for client in SnapshotClient::ALL {
             if rule.why(client) != rule.what() {
                 writeln!(text, "  {client} because {}", rule.why(client)).expect("a string");
             }

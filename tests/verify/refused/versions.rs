@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{Client, Rule, VerifyReport, verify_ledger};
+use slotpress_read::{Rule, SnapshotClient, VerifyReport, verify_ledger};
 
 use crate::common::oracle::Oracle;
 use crate::verify::fixtures::*;
@@ -91,10 +91,10 @@ pub fn with_error(error: &'static [u8]) -> Tar {
 
 pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
 
-fn refusing(report: &VerifyReport) -> Vec<Client> {
+fn refusing(report: &VerifyReport) -> Vec<SnapshotClient> {
     let refusing = report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client);
     // What the newest Firedancer refuses, that of August does too, but for slots of the status cache.
-    refusing.filter(|client| *client != Client::Firedancer2608).collect()
+    refusing.filter(|client| *client != SnapshotClient::Firedancer2608).collect()
 }
 
 /// Agave's own loaders say what the report says.
@@ -115,13 +115,13 @@ fn no_storage_map() {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
         };
         let full = files.find(is_full).expect("a full archive");
-        for asked in [&[][..], &Client::AGAVE, &Client::CURRENT] {
+        for asked in [&[][..], &SnapshotClient::AGAVE, &SnapshotClient::CURRENT] {
             let report = verify(&full, None, asked);
             assert!(report.ok && report.warnings.is_empty() && report.unlisted_count == 0, "{}", shown(&report));
-            assert_eq!(refusing(&report), [Client::Agave41]);
+            assert_eq!(refusing(&report), [SnapshotClient::Agave41]);
         }
         assert_agave_agrees(&full, &verify(&full, None, &[]), &dir);
-        let report = verify(&full, None, &[Client::Agave41]);
+        let report = verify(&full, None, &[SnapshotClient::Agave41]);
         assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::NoStorageMap]);
     }
 }
@@ -133,10 +133,12 @@ fn errors_that_older_versions_do_not_know() {
         let path = put(dir.path(), FULL, &zstd(&with_error(error).write()));
         let report = verify(&path, None, &[]);
         assert!(report.ok && report.warnings.is_empty(), "{}", shown(&report));
-        assert_eq!(refusing(&report), [Client::Agave41, Client::Agave42, Client::Agave43]);
+        assert_eq!(refusing(&report), [SnapshotClient::Agave41, SnapshotClient::Agave42, SnapshotClient::Agave43]);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
-        assert!(verify(&path, None, &[Client::Agave44, Client::Agave45, Client::Firedancer]).ok);
-        let report = verify(&path, None, &Client::AGAVE);
+        assert!(
+            verify(&path, None, &[SnapshotClient::Agave44, SnapshotClient::Agave45, SnapshotClient::Firedancer]).ok
+        );
+        let report = verify(&path, None, &SnapshotClient::AGAVE);
         let failure = &of_rule(&report, Rule::NewerErrors)[0];
         assert_eq!(failure.place.entry.as_deref(), Some("snapshots/status_cache"));
         assert!(failure.found.as_ref().is_some_and(|found| found.ends_with(if error.len() == 8 {
@@ -210,9 +212,9 @@ fn only_firedancer_minds() {
         assert_eq!(rules, [rule], "{what}: {}", shown(&report));
         let failure = &report.failures[0];
         assert!(failure.place.entry.is_some() && failure.expected.is_some() && failure.found.is_some(), "{what}");
-        assert_eq!(refusing(&report), [Client::Firedancer], "{what}");
-        assert!(!verify(&path, None, &[Client::Firedancer]).ok, "{what}");
-        let agave = verify(&path, None, &Client::AGAVE);
+        assert_eq!(refusing(&report), [SnapshotClient::Firedancer], "{what}");
+        assert!(!verify(&path, None, &[SnapshotClient::Firedancer]).ok, "{what}");
+        let agave = verify(&path, None, &SnapshotClient::AGAVE);
         assert!(agave.ok && agave.warnings.len() == 1, "{what}");
         for oracle in Oracle::all() {
             let answer = oracle.accepts(&path, None, &crate::verify::fixtures::dir());
@@ -230,7 +232,7 @@ fn bank_hash() {
         let path = put(dir.path(), FULL, &zstd(&tar.write()));
         let report = verify(&path, None, &[]);
         assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::BankHash]);
-        assert_eq!(refusing(&report).len(), Client::ALL.len() - 1);
+        assert_eq!(refusing(&report).len(), SnapshotClient::ALL.len() - 1);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
     }
 }
@@ -254,7 +256,7 @@ fn slot_history() {
     assert!(changed > 0);
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
-    let report = verify(&path, None, &[Client::Firedancer]);
+    let report = verify(&path, None, &[SnapshotClient::Firedancer]);
     assert_eq!(of_rule(&report, Rule::SlotHistory).len(), 1, "{}", shown(&report));
 }
 
@@ -268,18 +270,18 @@ fn padded_storages() {
     tar.members[at].set_content(content);
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
-    let report = verify(&path, None, &Client::AGAVE);
+    let report = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(report.ok, "{}", shown(&report));
-    let noted: Vec<Client> = report.clients.iter().filter(|it| it.note.is_some()).map(|it| it.client).collect();
-    assert_eq!(noted, [Client::Agave44]);
-    assert!(refusing(&report).contains(&Client::Firedancer));
+    let noted: Vec<SnapshotClient> = report.clients.iter().filter(|it| it.note.is_some()).map(|it| it.client).collect();
+    assert_eq!(noted, [SnapshotClient::Agave44]);
+    assert!(refusing(&report).contains(&SnapshotClient::Firedancer));
     assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
 }
 
 /// Which versions boot from which layout of a ledger.
 #[test]
 fn layouts_of_ledgers() {
-    use Client::*;
+    use SnapshotClient::*;
     for (chain, ledger, refused) in [
         ("agave-4.2.2", "ledger-at-40-hard-links", &[Agave45][..]),
         ("agave-4.2.2", "ledger-at-40", &[Agave41]),
@@ -291,7 +293,7 @@ fn layouts_of_ledgers() {
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        for asked in [&[][..], &[Agave41], &[Agave44], &[Agave45], &Client::AGAVE] {
+        for asked in [&[][..], &[Agave41], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
             let report = verify_ledger(&paths, None, None, &options(asked), &NoProgress).expect("verified");
             assert_eq!(refusing(&report), refused, "{chain}");
             assert!(report.warnings.is_empty(), "{}", shown(&report));

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::catalog::{Archive, ArchiveBase, Catalog};
-use slotpress::rules::SnapshotClient;
-use slotpress::source::Source;
+use slotpress::catalog::{Archive, Catalog};
+use slotpress::check::{ArchiveBase, SnapshotClient};
 use slotpress::{
-    ArchiveName, CheckMode, CheckOptions, ErrorKind, NamedArchive, NoProgress, Result, VerifyOptions, VerifyReport,
-    verify, verify_catalog,
+    ArchiveName, CheckMode, CheckOptions, ErrorKind, NamedArchive, NoProgress, Result, Source, VerifyOptions,
+    VerifyReport, verify_archives, verify_catalog,
 };
 
 use crate::common::listed::objects;
@@ -122,7 +121,7 @@ impl Directory {
         let mut damaged: Vec<String> = Vec::new();
         let one = |archive: &Archive| {
             let named = NamedArchive::from_path(archive.path());
-            let verify = |full: &NamedArchive, incremental| verify(full, incremental, options, &NoProgress);
+            let verify = |full: &NamedArchive, incremental| verify_archives(full, incremental, options, &NoProgress);
             let frames = || {
                 let check = options.check.clone().mode(CheckMode::Frames);
                 verify_with(&named, &options.clone().check(check))
@@ -154,7 +153,7 @@ impl Directory {
 }
 
 fn verify_with(named: &NamedArchive, options: &VerifyOptions) -> Result<VerifyReport> {
-    verify(named, None, options, &NoProgress)
+    verify_archives(named, None, options, &NoProgress)
 }
 
 /// A report in words, but for how long it took.
@@ -323,7 +322,7 @@ fn a_full_archive_is_read_once_for_all_on_it() {
         let mut checked = 0;
         verify_catalog(&catalog, &open, &options, &NoProgress, &mut |verdict| {
             let report = verdict.report.as_ref().expect("verified");
-            checked += usize::from(report.was_made(slotpress::rules::Check::State));
+            checked += usize::from(report.was_made(slotpress::check::Check::State));
         })
         .expect("verified");
         assert_eq!(checked, 1 + incrementals.len());

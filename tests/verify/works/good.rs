@@ -5,7 +5,7 @@ use std::path::Path;
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, Client, NamedArchive, VerifyReport, verify_archives, verify_ledger,
+    Check, CheckMode, CheckOptions, NamedArchive, SnapshotClient, VerifyReport, verify_archives, verify_ledger,
 };
 
 use crate::common::oracle::Oracle;
@@ -27,13 +27,13 @@ fn archives_of_agave() {
     check(&verify(&dir().join(FULL), None, &[]), 26, hash, 1101927935518954, 2339);
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     let both = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
-    assert!(both.clients.len() == Client::ALL.len() && both.clients.iter().all(|client| client.loads));
+    assert!(both.clients.len() == SnapshotClient::ALL.len() && both.clients.iter().all(|client| client.loads));
     check(&both, 40, hash, 1102994308621166, 3432);
     // A part of a state is no state: everything else is checked where somebody asks for that.
     let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let error = verify_archives(&alone, None, &options(&Client::ALL), &NoProgress).expect_err("refused");
+    let error = verify_archives(&alone, None, &options(&SnapshotClient::ALL), &NoProgress).expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
-    let frames = options(&Client::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
+    let frames = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
     let alone = verify_archives(&alone, None, &frames, &NoProgress).expect("verified");
     assert!(alone.ok, "{}", shown(&alone));
     let skipped: Vec<_> = alone.checks.iter().filter(|check| check.skipped.is_some()).map(|check| check.name).collect();
@@ -80,7 +80,7 @@ fn ledgers() {
 #[test]
 fn expectations() {
     let archive = NamedArchive::from_path(dir().join(FULL));
-    let mut options = options(&Client::AGAVE);
+    let mut options = options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(26);
     options.check.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));
     assert!(verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);

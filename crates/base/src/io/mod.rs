@@ -55,12 +55,19 @@ pub struct IoPolicy {
     /// Page cache policy for files.
     pub io_hint: IoHint,
     /// Limit on the rate of reading, shared by all readers.
-    #[setters(into)]
+    #[setters(skip)]
+    #[doc(hidden)]
     pub pace: Option<Arc<Pace>>,
 }
 
 #[warn(missing_docs)]
 impl IoPolicy {
+    /// Limits reading to this many bytes per second, by all readers that have a clone of this policy together.
+    #[must_use]
+    pub fn rate(self, bytes_per_second: u64) -> Self {
+        Self { pace: Some(Arc::new(Pace::new(bytes_per_second))), ..self }
+    }
+
     /// Waits until `bytes` may be read under the rate limit, or the user interrupts.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         if let Some(pace) = &self.pace {

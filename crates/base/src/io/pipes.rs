@@ -61,12 +61,12 @@ impl<R: Read + AsFd> Read for Interruptible<'_, R> {
 #[warn(missing_docs)]
 pub struct InterruptibleWriter<'a> {
     output: File,
-    way: Way,
+    way: PipeMode,
     progress: &'a dyn Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PipeMode {
     /// A regular file or device: writing waits for no other process.
     Plain,
     /// A write takes as many bytes as fit.
@@ -85,30 +85,30 @@ impl<'a> InterruptibleWriter<'a> {
         let output = File::from(output.as_fd().try_clone_to_owned()?);
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&output)?.st_mode);
         Ok(match kind {
-            FileType::RegularFile | FileType::BlockDevice => Self { output, way: Way::Plain, progress },
+            FileType::RegularFile | FileType::BlockDevice => Self { output, way: PipeMode::Plain, progress },
             // Opened again, a pipe can be non-blocking without affecting the processes that share the descriptor.
             FileType::Fifo => {
                 let path = format!("/proc/self/fd/{}", output.as_raw_fd());
                 let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 match rustix::fs::open(path, flags, Mode::empty()) {
-                    Ok(output) => Self { output: output.into(), way: Way::NonBlocking, progress },
-                    Err(_) => Self { output, way: Way::Pieces, progress },
+                    Ok(output) => Self { output: output.into(), way: PipeMode::NonBlocking, progress },
+                    Err(_) => Self { output, way: PipeMode::Pieces, progress },
                 }
             }
-            _ => Self { output, way: Way::Pieces, progress },
+            _ => Self { output, way: PipeMode::Pieces, progress },
         })
     }
 }
 
 impl Write for InterruptibleWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.way == Way::Plain {
+        if self.way == PipeMode::Plain {
             return self.output.write(bytes);
         }
         loop {
             wait(self.output.as_fd(), PollFlags::OUT, self.progress)?;
             let piece = match self.way {
-                Way::Pieces => &bytes[..bytes.len().min(PIPE_WRITE_BYTES)],
+                PipeMode::Pieces => &bytes[..bytes.len().min(PIPE_WRITE_BYTES)],
                 _ => bytes,
             };
             match self.output.write(piece) {
@@ -152,10 +152,10 @@ mod tests {
                 let (stop, end) = (&stop, &write_end);
                 scope.spawn(move || {
                     let mut writer = InterruptibleWriter::new(end, stop).expect("a writer");
-                    assert_eq!(writer.way, Way::NonBlocking);
+                    assert_eq!(writer.way, PipeMode::NonBlocking);
                     if is_piecewise {
                         let output = File::from(end.as_fd().try_clone_to_owned().expect("a duplicate"));
-                        writer = InterruptibleWriter { output, way: Way::Pieces, progress: stop };
+                        writer = InterruptibleWriter { output, way: PipeMode::Pieces, progress: stop };
                     }
                     told.send(writer.write_all(&[0; 1 << 20]).map_err(|error| error.to_string())).expect("received");
                 });

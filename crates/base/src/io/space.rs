@@ -36,6 +36,7 @@ impl Space {
     ///
     /// # Errors
     /// The file system does not tell.
+    #[doc(hidden)]
     pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
         Self::of(dir.path(), rustix::fs::fstatvfs(dir), needed_bytes)
     }

@@ -1,24 +1,49 @@
-//! Fields of a bank file in reports. Omits its lists and the lattice hash, for which the snapshot hash stands.
+//! The fields of a bank file that reports show. They omit its lists and the lattice hash, for which the snapshot hash stands.
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use slotpress_base::text;
 
 use super::bank_file::BankFile;
+use crate::Hash;
 
-impl Serialize for BankFile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("BankFile", 10)?;
-        fields.serialize_field("slot", &self.slot)?;
-        fields.serialize_field("epoch", &self.epoch())?;
-        fields.serialize_field("block_height", &self.block_height)?;
-        fields.serialize_field("snapshot_hash", &self.snapshot_hash())?;
-        fields.serialize_field("bank_hash", &self.hash)?;
-        fields.serialize_field("parent_slot", &self.parent_slot)?;
-        fields.serialize_field("parent_hash", &self.parent_hash)?;
-        fields.serialize_field("capitalization_lamports", &self.capitalization)?;
-        // The same as text: many JSON parsers keep only 53 bits of a number.
-        fields.serialize_field("capitalization_lamports_text", &self.capitalization.to_string())?;
-        fields.serialize_field("transaction_count", &self.transaction_count)?;
-        fields.end()
+/// A bank, as its bank file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BankFields {
+    /// Slot of the bank.
+    pub slot: u64,
+    /// Epoch of that slot.
+    pub epoch: u64,
+    /// Number of blocks since genesis.
+    pub block_height: u64,
+    /// Hash in the names of archives; covers the bank hash and the lattice hash of all accounts.
+    pub snapshot_hash: Hash,
+    /// Bank hash, on which validators vote.
+    pub bank_hash: Hash,
+    /// Slot of the parent.
+    pub parent_slot: u64,
+    /// Bank hash of the parent.
+    pub parent_hash: Hash,
+    /// Sum of all accounts, in lamports.
+    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    pub capitalization: u64,
+    /// Number of transactions since genesis.
+    pub transaction_count: u64,
+}
+
+impl BankFields {
+    #[doc(hidden)]
+    pub fn of(bank: &BankFile) -> Self {
+        Self {
+            slot: bank.slot,
+            epoch: bank.epoch(),
+            block_height: bank.block_height,
+            snapshot_hash: bank.snapshot_hash(),
+            bank_hash: bank.hash,
+            parent_slot: bank.parent_slot,
+            parent_hash: bank.parent_hash,
+            capitalization: bank.capitalization,
+            transaction_count: bank.transaction_count,
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! This module does no compression, networking or terminal output. All other crates but `slotpress-base` build on it.
 
 pub mod activation;
-mod bank_fields;
+pub mod bank_fields;
 pub mod bank_file;
 pub mod bank_hash;
 pub mod blockhash_queue;

@@ -35,6 +35,7 @@ impl SlotTime {
     pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
 
     /// A measured or stated duration; `None` if it is implausible (below 50 ms or above 2 s).
+    #[doc(hidden)]
     pub fn new(per_slot: Duration, source: SlotTimeSource) -> Option<Self> {
         let plausible = Duration::from_millis(50)..=Duration::from_secs(2);
         plausible.contains(&per_slot).then_some(Self { per_slot, source })
@@ -46,6 +47,7 @@ impl SlotTime {
     }
 
     /// Source of the duration.
+    #[doc(hidden)]
     pub fn source(self) -> SlotTimeSource {
         self.source
     }

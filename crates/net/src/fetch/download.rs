@@ -16,7 +16,7 @@ use super::accept::{Accepted, Wanted, accept};
 use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
-use super::{Fault, Fetched, GivenBytes, Limits, in_order, ranged};
+use super::{Fault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
 use crate::{Client, Remote};
 
 /// Longest time between two writes of the journal while bytes arrive. A killed run has to fetch
@@ -49,7 +49,7 @@ pub struct Download {
     pub(super) client: Client,
     pub(super) file: Arc<PartialFile>,
     pub(super) mirrors: Vec<Mirror>,
-    pub(super) limits: Limits,
+    pub(super) limits: FetchLimits,
     kept_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Download {
         client: Client,
         file: Arc<PartialFile>,
         remotes: Vec<Remote>,
-        limits: Limits,
+        limits: FetchLimits,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();

@@ -31,7 +31,7 @@ const TEXT_CHARS_MAX: usize = 500;
 
 /// Content of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Journal {
+pub struct DownloadJournal {
     /// Which archive it is, as far as its server tells.
     pub identity: Identity,
     /// Ranges that are on disk.
@@ -44,7 +44,7 @@ pub struct Journal {
     pub failed_check: Option<String>,
 }
 
-impl Journal {
+impl DownloadJournal {
     pub fn done_bytes(&self) -> u64 {
         bytes_in(&self.ranges)
     }
@@ -123,7 +123,7 @@ struct Lines {
     failed_check: Option<String>,
 }
 
-impl Journal {
+impl DownloadJournal {
     /// Reads a journal; `None` if there is none, or its content is invalid.
     pub fn read(dir: &KeptDir, name: &str) -> Result<Option<Self>> {
         if dir.found(name)?.is_none() {
@@ -217,7 +217,7 @@ mod tests {
             let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
             let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
             let identity = Identity { length_bytes: Some(1000), etag, last_modified: None, root };
-            let mut journal = Journal { identity, ranges, ..Journal::default() };
+            let mut journal = DownloadJournal { identity, ranges, ..DownloadJournal::default() };
             for range in journal.ranges.clone().iter() {
                 let by = journal.source(&format!("http://h{}", range.start % 3));
                 journal.given.insert(range.clone(), by);
@@ -226,22 +226,22 @@ mod tests {
             let dir = tempfile::tempdir().expect("a directory");
             let kept = KeptDir::open(dir.path()).expect("opened");
             journal.write(&kept, "journal").expect("written");
-            prop_assert_eq!(Journal::read(&kept, "journal").expect("read"), Some(journal));
+            prop_assert_eq!(DownloadJournal::read(&kept, "journal").expect("read"), Some(journal));
             prop_assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1);
         }
 
         #[test]
         fn nonsense_is_no_journal(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(Journal::parse(&bytes), None);
+            prop_assert_eq!(DownloadJournal::parse(&bytes), None);
         }
     }
 
     #[test]
     fn ranges_beyond_the_end_are_nonsense() {
         let text = |ranges: &str| format!(r#"{{"slotpress_fetch":1,"length_bytes":9,"ranges":[{ranges}]}}"#);
-        assert!(Journal::parse(text("[0,9]").as_bytes()).is_some());
+        assert!(DownloadJournal::parse(text("[0,9]").as_bytes()).is_some());
         for ranges in ["[0,10]", "[5,5]", "[7,3]"] {
-            assert_eq!(Journal::parse(text(ranges).as_bytes()), None, "{ranges}");
+            assert_eq!(DownloadJournal::parse(text(ranges).as_bytes()), None, "{ranges}");
         }
     }
 }

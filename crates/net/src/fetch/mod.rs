@@ -51,7 +51,7 @@ const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 /// Limits of a download.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct FetchLimits {
     pub streams: usize,
     pub max_bytes: u64,
     /// Longest end of an archive (index and seek table) that is fetched before the rest.
@@ -69,7 +69,7 @@ pub struct Limits {
     pub give_up_after: Duration,
 }
 
-impl Default for Limits {
+impl Default for FetchLimits {
     fn default() -> Self {
         Self {
             streams: STREAMS_DEFAULT,
@@ -122,6 +122,7 @@ pub struct Fetched {
     /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
     /// Servers that sent something, in the order of preference.
+    #[doc(hidden)]
     pub servers: Vec<GivenBytes>,
     pub elapsed: Duration,
 }

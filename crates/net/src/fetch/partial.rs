@@ -4,7 +4,7 @@
 //! The file is the channel between download and reader, so a slow reader delays no connection, and
 //! bytes can be read again. It lies in the archives directory (an open descriptor), under a name
 //! that no starting validator and no other run removes, and is locked during the download. Its
-//! `Journal` lists the ranges that are on disk when a run ends.
+//! `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
 //! Bytes are first written, then checked, then *marked*. Readers see only marked bytes.
 
@@ -33,7 +33,7 @@ pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{Locked, try_lock};
 
 use super::accept::Accepted;
-use super::journal::{Identity, Journal};
+use super::journal::{DownloadJournal, Identity};
 use super::lease::Leases;
 
 fn partial_name(archive_name: &str) -> String {
@@ -63,7 +63,7 @@ pub struct PartialFile {
 #[derive(Debug, Default)]
 struct State {
     /// Marked ranges, and who sent what.
-    journal: Journal,
+    journal: DownloadJournal,
     /// True if the bytes arrive in order. The length is not reliable then, so readers do not get
     /// it.
     is_in_order: bool,
@@ -117,7 +117,7 @@ impl PartialFile {
         if !metadata.is_file() {
             return Err(not_a_file(&path));
         }
-        let mut journal = Journal::read(dir, &journal_name(&name))?.unwrap_or_default();
+        let mut journal = DownloadJournal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
         journal.given.remove(metadata.len()..u64::MAX);
@@ -136,7 +136,7 @@ impl PartialFile {
         })
     }
 
-    fn write_journal(&self, journal: &Journal) -> Result<()> {
+    fn write_journal(&self, journal: &DownloadJournal) -> Result<()> {
         journal.write(&self.dir, &journal_name(&self.name))
     }
 
@@ -161,7 +161,7 @@ impl PartialFile {
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
         let mut state = self.state.lock();
         if !keeps {
-            state.journal = Journal { identity: identity.clone(), ..Journal::default() };
+            state.journal = DownloadJournal { identity: identity.clone(), ..DownloadJournal::default() };
             // The journal must not list ranges that are about to be overwritten.
             self.write_journal(&state.journal)?;
             self.file.set_len(0).or_path("write", &self.path)?;

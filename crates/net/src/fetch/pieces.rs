@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use super::Limits;
+use super::FetchLimits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
@@ -43,7 +43,7 @@ pub struct Pieces {
 /// Age at which a request counts as slow: two seconds with default limits. It doubles each time the
 /// piece is taken over. The number of missing bytes does not matter, because a slow server takes
 /// long even for a few.
-pub fn takeover_after(limits: &Limits) -> Duration {
+pub fn takeover_after(limits: &FetchLimits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
-        let takeover = takeover_after(&Limits::default());
+        let takeover = takeover_after(&FetchLimits::default());
         let pieces = cut_pieces(2_500_000, |_| 1_000_000);
         let mut pieces = Pieces::new(pieces, &RangeSet::new(), |missing| missing, takeover);
         let at = Duration::from_secs;

@@ -20,7 +20,7 @@ use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{ReceiveError, Receiver, Receiving};
 use super::tail::{Frames, check_kept, mark_tail};
-use super::{Download, Fault, Limits};
+use super::{Download, Fault, FetchLimits};
 use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer that breaks off after this many kept bytes does not count as a failure.
@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Length of a piece for the number of bytes left. Pieces get shorter towards the end: `restore`
 /// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
-pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
+pub fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
     (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }

@@ -18,7 +18,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, Front, IndexPolicy, look_for_times};
 
 use crate::patience::Patience;
-use crate::{Client, NetError, NetErrorKind, Offer, Place, Remote, SourceArg, UrlSource};
+use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
 
 /// Number of servers that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
@@ -64,8 +64,8 @@ pub fn date_by_banks<'a>(
             return Ok(slot_time);
         }
         let front = match &offer.place {
-            Place::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
-            Place::Local(path) => {
+            OfferPlace::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
+            OfferPlace::Local(path) => {
                 let archive = Archive::open(path, IndexPolicy::Hint, &IoPolicy::default());
                 archive.ok().and_then(|archive| front::of(&archive))
             }

@@ -28,7 +28,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
-use crate::{Client, Offer, Place, Remote, SourceArg};
+use crate::{Client, Offer, OfferPlace, Remote, SourceArg};
 
 /// Largest number of servers that are asked: mainnet has about 5,000 nodes, and some hundreds of
 /// them answer RPC.
@@ -98,10 +98,11 @@ impl Candidate {
     }
 
     /// The archives that are on servers, the full one first.
+    #[doc(hidden)]
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
         self.offers().filter_map(|offer| match &offer.place {
-            Place::Remote(remote) => Some((offer, remote)),
-            Place::Local(_) => None,
+            OfferPlace::Remote(remote) => Some((offer, remote)),
+            OfferPlace::Local(_) => None,
         })
     }
 
@@ -111,6 +112,7 @@ impl Candidate {
     }
 
     /// Estimated time to restore both archives.
+    #[doc(hidden)]
     pub fn restore_time(&self, restore_bytes_per_second: u64) -> Duration {
         rank::restore_time(self.bytes(), restore_bytes_per_second)
     }
@@ -154,6 +156,7 @@ pub struct Refused {
 
 impl Refused {
     /// Text that names the source and the reason.
+    #[doc(hidden)]
     pub fn told(&self) -> String {
         match self.why.contains(&self.source) {
             true => self.why.clone(),
@@ -209,6 +212,7 @@ pub struct FindReport {
     pub candidates: Vec<Candidate>,
     /// Incremental archives whose full archive is not the newest of their source, or is not offered
     /// by it: for nodes that have this full archive. Lists the newest one on each.
+    #[doc(hidden)]
     pub on_older: Vec<OnOlder>,
     /// Sources and states that are of no use: at most 10,000.
     pub refused: Vec<Refused>,
@@ -217,8 +221,10 @@ pub struct FindReport {
     pub ranking: Ranking,
     /// Warnings: what could not be asked or checked.
     pub relaxed: Vec<String>,
+    #[doc(hidden)]
     pub cluster: ClusterFacts,
     pub asked_count: usize,
+    #[doc(hidden)]
     pub slot_time: SlotTime,
     /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,

@@ -81,6 +81,7 @@ impl From<Duration> for MaxAge {
 }
 
 impl MaxAge {
+    #[doc(hidden)]
     pub fn time(self, slot_time: SlotTime) -> Duration {
         match self {
             Self::Time(time) => time,

@@ -253,11 +253,11 @@ mod tests {
     use slotpress_format::ledger::names::Extension;
 
     use super::*;
-    use crate::Place;
+    use crate::OfferPlace;
 
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
-        let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
+        let place = OfferPlace::Local(PathBuf::from(format!("/{source}/{name}")));
         (Offer { length_bytes, ..Offer::new(name, place) }, format!("source {source}"), source.is_multiple_of(2))
     }
 
@@ -328,7 +328,7 @@ mod tests {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
             let (mut offer, ..) = offer(base_slot, slot, 0, Some(bytes));
             let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
-            offer.place = Place::Remote(crate::Remote::of_url(&url));
+            offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
             offer.rebased_on = rebased_on.map(|byte| Hash([byte; 32]));
             (offer, "http://host".to_string(), true)
         };
@@ -366,7 +366,7 @@ mod tests {
         let remote = |base_slot, slot: u64, host: &str| {
             let (mut offer, ..) = offer(base_slot, slot, 0, Some(1_000_000));
             let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
-            offer.place = Place::Remote(crate::Remote::of_url(&url));
+            offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
             (offer, format!("http://{host}"), true)
         };
         let slots = |rate: u64| -> Vec<u64> {

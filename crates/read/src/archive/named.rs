@@ -4,11 +4,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use slotpress_base::{Error, IoPolicy, Result};
 use slotpress_format::ArchiveName;
 
-use super::source::SharedSource;
+use super::source::Source;
 use super::{Archive, IndexPolicy};
 
 /// An archive in a file or another source, and its name.
@@ -19,7 +20,7 @@ pub struct NamedArchive {
     /// Parsed name of the archive, or the name that it will get.
     pub name: Option<ArchiveName>,
     /// Source of the bytes; the file at `path` if `None`.
-    pub source: Option<SharedSource>,
+    pub source: Option<Arc<dyn Source>>,
 }
 
 impl NamedArchive {
@@ -32,7 +33,7 @@ impl NamedArchive {
     }
 
     /// An archive in any source.
-    pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
+    pub fn from_source(source: Arc<dyn Source>, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 

@@ -55,7 +55,7 @@ struct Entry {
 
 /// Parses a list; `None` if the document is something else. Skips entries that are not named like
 /// an archive.
-pub fn parse(document: &[u8]) -> Option<Listed> {
+pub fn parse_list(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
     if list.version != VERSION {
         return None;
@@ -79,6 +79,7 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
 
 impl Catalog {
     /// A catalog of the archives that the server at `url` lists.
+    #[doc(hidden)]
     pub fn of_listing(listed: Listed, url: &str) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {
             let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
@@ -113,17 +114,17 @@ mod tests {
                 r#"{{"version":{version},"archives":[{{"name":"{NAME}"}},{{"name":"../x","size_bytes":1}}],"more":1}}"#
             )
         };
-        assert_eq!(parse(list(1).as_bytes()).map(|listed| listed.archives.len()), Some(1));
-        assert_eq!(parse(list(2).as_bytes()), None);
-        assert_eq!(parse(b"<html>"), None);
+        assert_eq!(parse_list(list(1).as_bytes()).map(|listed| listed.archives.len()), Some(1));
+        assert_eq!(parse_list(list(2).as_bytes()), None);
+        assert_eq!(parse_list(b"<html>"), None);
     }
 
     proptest! {
         #[test]
         fn junk_never_panics(text in ".{0,200}", age in any::<u64>()) {
-            let _ = parse(text.as_bytes());
+            let _ = parse_list(text.as_bytes());
             let json = format!(r#"{{"version":1,"archives":[{{"name":"{NAME}","age_seconds":{age},"root":"x"}}]}}"#);
-            prop_assert!(parse(json.as_bytes()).is_some());
+            prop_assert!(parse_list(json.as_bytes()).is_some());
         }
     }
 }

@@ -146,7 +146,7 @@ mod tests {
     use slotpress_format::SlotTimeSource;
 
     use super::super::FrameHashes;
-    use super::super::listed::parse;
+    use super::super::listed::parse_list;
     use super::*;
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
@@ -164,14 +164,14 @@ mod tests {
         let depth = slotpress_format::archive::listing::PATH.matches('/').count() - 1;
         assert_eq!((FROM_LIST, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
-        let listed = parse(json.as_bytes()).expect("a list");
+        let listed = parse_list(json.as_bytes()).expect("a list");
         assert_eq!(Catalog::of_listing(listed, "/dir/"), catalog);
         let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
-        let listed = parse(format!(r#"{{"version":1,{slots}}}"#).as_bytes()).expect("a list");
+        let listed = parse_list(format!(r#"{{"version":1,{slots}}}"#).as_bytes()).expect("a list");
         assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
         let lies = slots.replace("200", "200000");
         assert_eq!(
-            parse(format!(r#"{{"version":1,{lies}}}"#).as_bytes()).expect("a list").slot_time,
+            parse_list(format!(r#"{{"version":1,{lies}}}"#).as_bytes()).expect("a list").slot_time,
             SlotTime::ASSUMED
         );
     }

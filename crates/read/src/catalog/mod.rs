@@ -1,6 +1,6 @@
 //! Archives in a directory: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::plan`] do no I/O. [`scan`] reads directories, [`usable`] decides which
+//! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides which
 //! files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
 //! downloads. Contents of archives and servers are handled elsewhere.
 
@@ -43,8 +43,10 @@ pub struct Archive {
     /// Time of the newest blockhash in its bank file, in seconds since 1970: 0 if it cannot be
     /// read, `None` if nobody looked.
     pub bank_unix_seconds: Option<u64>,
+    #[doc(hidden)]
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
+    #[doc(hidden)]
     pub hashes: Option<FrameHashes>,
 }
 
@@ -131,7 +133,7 @@ fn rank(extension: Extension) -> usize {
 /// The archives from which a node without a state would start.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug)]
-pub struct Choice<'a> {
+pub struct NodeChoice<'a> {
     pub full: &'a Archive,
     pub incremental: Option<&'a Archive>,
 }
@@ -143,6 +145,7 @@ pub struct Catalog {
     archives: Vec<Archive>,
     unusable: Vec<Unusable>,
     /// Duration of slots, if it was read.
+    #[doc(hidden)]
     pub slot_time: SlotTime,
     slot_time_from: Option<ArchiveName>,
 }
@@ -228,12 +231,12 @@ impl Catalog {
 
     /// Archives that a node would choose. Leaves out formats that no client reads, and results of
     /// `rebase`, because a node may have a full archive between their slots.
-    pub fn choice(&self) -> Option<Choice<'_>> {
+    pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));
-        Some(Choice { full, incremental })
+        Some(NodeChoice { full, incremental })
     }
 
     /// Age of an archive's bank, from its bank file. If that is not known, from the bank file of

@@ -74,7 +74,7 @@ impl Partial {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn find(dir: &Path) -> Result<Vec<Partial>> {
+pub fn find_partials(dir: &Path) -> Result<Vec<Partial>> {
     let mut found = Vec::new();
     for (dir, is_own) in [(dir.to_path_buf(), true), (dir.join(REMOTE), false)] {
         let opened = match open_dir(&dir) {

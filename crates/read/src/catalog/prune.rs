@@ -39,7 +39,7 @@ impl Keep {
 /// Reason for which an archive is kept.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum KeepReason {
     /// It is among the newest of its kind.
     Newest,
     Recent,
@@ -49,7 +49,7 @@ pub enum Reason {
     LastPair,
 }
 
-impl Reason {
+impl KeepReason {
     /// Name in `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,19 +66,19 @@ impl Reason {
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` keep
 /// nothing: they go with their full archive.
-pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> {
+pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<KeepReason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
     // The catalog sorts incremental archives by base slot first; here, their own slot counts.
     let mut newest = |is_kind: fn(&Archive) -> bool, count: usize| {
         let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| is_kind(one)).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
-        kept.into_iter().take(count).for_each(|(_, reason)| *reason = Some(Reason::Newest));
+        kept.into_iter().take(count).for_each(|(_, reason)| *reason = Some(KeepReason::Newest));
     };
     newest(Archive::is_full, keep.full);
     newest(|archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
     newest(Archive::is_rebased, keep.rebased);
-    let mut stay = |wanted: &dyn Fn(&Archive) -> bool, reason: Reason| {
+    let mut stay = |wanted: &dyn Fn(&Archive) -> bool, reason: KeepReason| {
         for (archive, kept) in archives.iter().zip(&mut reasons) {
             if kept.is_none() && wanted(archive) {
                 *kept = Some(reason);
@@ -86,9 +86,9 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
         }
     };
     let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now_ns) <= keep.within;
-    stay(&is_recent, Reason::Recent);
+    stay(&is_recent, KeepReason::Recent);
     let last_pair = last_pair(catalog);
-    stay(&|archive| last_pair.contains(&&archive.name), Reason::LastPair);
+    stay(&|archive| last_pair.contains(&&archive.name), KeepReason::LastPair);
     let bases: BTreeSet<u64> = archives
         .iter()
         .zip(&reasons)
@@ -97,7 +97,7 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
         .collect();
     for (archive, kept) in archives.iter().zip(&mut reasons) {
         if kept.is_none() && archive.is_full() && bases.contains(&archive.name.slot) {
-            *kept = Some(Reason::Base);
+            *kept = Some(KeepReason::Base);
         }
     }
     drop_rebased_with_base(archives, &mut reasons);
@@ -109,7 +109,7 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
 }
 
 /// Gives up results of `rebase` whose full archive is present, but is not kept.
-fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<Reason>]) {
+fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason>]) {
     let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
         let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
         fulls.map(|(archive, _)| archive.name.slot).collect()
@@ -136,24 +136,24 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
 /// others, in each group the oldest first. Never gives up those that must stay, or the full
 /// archives below them. Among full archives of the same slot, gives up first those that were kept
 /// only for an incremental archive.
-fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
+fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
     order.sort_by_key(|at| {
         let (archive, reason) = archives.get(*at).zip(reasons.get(*at))?;
-        let is_only_base = *reason == Some(Reason::Base);
+        let is_only_base = *reason == Some(KeepReason::Base);
         Some((!archive.is_rebased(), base_of(archive), archive.is_full(), archive.name.slot, !is_only_base))
     });
     let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
     let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
     for at in order {
         let Some(archive) = archives.get(at) else { continue };
-        let builds_on_it = |(other, reason): (&Archive, &Option<Reason>)| {
+        let builds_on_it = |(other, reason): (&Archive, &Option<KeepReason>)| {
             reason.is_some() && !other.is_rebased() && other.name.base_slot == Some(archive.name.slot)
         };
         let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
         let Some(reason) = reasons.get_mut(at) else { continue };
-        let is_over = bytes > bytes_max || *reason == Some(Reason::Base);
+        let is_over = bytes > bytes_max || *reason == Some(KeepReason::Base);
         if is_over && !is_base && reason.is_some() && !must_stay.contains(&&archive.name) {
             *reason = None;
             bytes = bytes.saturating_sub(archive.size_bytes);

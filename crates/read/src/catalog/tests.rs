@@ -6,7 +6,7 @@ use std::io::Read;
 use proptest::prelude::*;
 use slotpress_format::{Hash, skippable_frame};
 
-use super::prune::{Keep, plan};
+use super::prune::{Keep, plan_prune};
 use super::*;
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
@@ -76,16 +76,16 @@ proptest! {
         let catalog = Catalog::new(archives);
         let now_ns = 20_000_000_000;
         let keep = Keep { full, incremental, rebased, within: Duration::from_secs(within), bytes_max };
-        let reasons = plan(&catalog, &keep, now_ns);
+        let reasons = plan_prune(&catalog, &keep, now_ns);
         // Results of rebase change nothing for other archives.
         let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
         let without = Catalog::new(others().map(|(archive, _)| archive.clone()));
         if bytes_max.is_none() {
-            prop_assert_eq!(plan(&without, &keep, now_ns), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
+            prop_assert_eq!(plan_prune(&without, &keep, now_ns), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
         } else {
             let in_order = others().map(|(_, reason)| reason.is_some());
             let bytes_max = Some(others().filter(|(_, reason)| reason.is_some()).count() as u64);
-            let again = plan(&without, &Keep { bytes_max, ..keep }, now_ns);
+            let again = plan_prune(&without, &Keep { bytes_max, ..keep }, now_ns);
             prop_assert!(again.iter().map(Option::is_some).eq(in_order), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
@@ -127,7 +127,7 @@ proptest! {
         // Pruning again deletes nothing more.
         let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
         let again = Catalog::new(left);
-        prop_assert!(plan(&again, &keep, now_ns).iter().all(Option::is_some));
+        prop_assert!(plan_prune(&again, &keep, now_ns).iter().all(Option::is_some));
     }
 
     /// Deletes archives that are neither among the newest, nor recent, nor needed by those that
@@ -136,7 +136,7 @@ proptest! {
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
         let keep = Keep::new(full, 0);
-        let kept = plan(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
+        let kept = plan_prune(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }
 }
@@ -178,7 +178,8 @@ fn rebased_archives_hold_nothing() {
         rebased(on(200, 220)),
     ]);
     let kept = |keep: &Keep| -> Vec<(Option<u64>, u64)> {
-        let kept = catalog.archives().iter().zip(plan(&catalog, keep, u64::MAX)).filter(|(_, reason)| reason.is_some());
+        let kept =
+            catalog.archives().iter().zip(plan_prune(&catalog, keep, u64::MAX)).filter(|(_, reason)| reason.is_some());
         kept.map(|(archive, _)| (archive.name.base_slot, archive.name.slot)).collect()
     };
     let newest = [(None, 300), (Some(300), 320), (Some(300), 310)];

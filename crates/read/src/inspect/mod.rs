@@ -12,13 +12,11 @@ pub mod visit;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, text};
 use slotpress_format::{
-    ArchiveName, BankFile, Entry, EntryKind, Layout, LedgerPaths, Root, StorageFile, find_bank_snapshot,
-    ledger_lock_holder,
+    ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, Root, StorageFile, find_bank_snapshot, ledger_lock_holder,
 };
 
 use crate::archive::Archive;
@@ -28,8 +26,8 @@ use crate::archive::walk::FrameStatistics;
 use crate::rules::bank::judge_map_presence;
 use crate::rules::clients::refusals;
 use crate::{
-    ArchiveRules, Client, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, ReadError, SeenFrame,
-    SeenSlots, Visitor,
+    ArchiveRules, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, ReadError, SeenFrame,
+    SeenSlots, SnapshotClient, Visitor,
 };
 
 /// Source of accounts.
@@ -51,7 +49,7 @@ pub struct ArchiveInspection {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     #[serde(flatten)]
-    pub bank: BankFile,
+    pub bank: BankFields,
     /// Parsed name of the archive. Serializes as the base slot only.
     #[serde(rename = "base_slot", serialize_with = "base_slot")]
     pub name: Option<ArchiveName>,
@@ -60,20 +58,27 @@ pub struct ArchiveInspection {
     pub name_matches: Option<bool>,
     pub version: String,
     #[serde(rename = "format")]
+    #[doc(hidden)]
     pub compression: Compression,
-    /// The program that wrote the archive, if the index tells.
-    #[serde(flatten, serialize_with = "writer")]
-    pub writer: Option<WrittenBy>,
+    /// The program that wrote the archive; this and the next two are `None` without an index.
+    pub writer: Option<String>,
+    /// Its settings.
+    pub settings: Option<String>,
+    /// Its frame size, in bytes of tar.
+    #[serde(skip)]
+    pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_of_firedancer: bool,
     #[serde(flatten)]
     pub entries: EntrySummary,
     pub file_bytes: u64,
+    #[doc(hidden)]
     #[serde(flatten)]
     pub frames: FrameStatistics,
     pub root: Option<Root>,
     /// For each client, the reasons for which it refuses the archive, as far as was examined;
     /// accounts were not.
+    #[doc(hidden)]
     pub clients: Vec<ClientReading>,
 }
 
@@ -81,28 +86,11 @@ fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::r
     name.as_ref().and_then(|name| name.base_slot).serialize(serializer)
 }
 
-/// Serializes `writer` and `settings`, both null without an index.
-fn writer<S: Serializer>(writer: &Option<WrittenBy>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("WrittenBy", 2)?;
-    fields.serialize_field("writer", &writer.as_ref().map(|writer| &writer.name))?;
-    fields.serialize_field("settings", &writer.as_ref().map(|writer| &writer.settings))?;
-    fields.end()
-}
-
-/// Writer of an archive, as its index names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WrittenBy {
-    pub name: String,
-    pub settings: String,
-    pub frame_size_bytes: u64,
-}
-
 /// Tells whether a client loads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientReading {
-    pub client: Client,
+    pub client: SnapshotClient,
     /// True if nothing was found for which it refuses the archive.
     pub reads: bool,
     /// The reasons for which it refuses the archive.
@@ -146,11 +134,12 @@ pub struct LedgerInspection {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     #[serde(flatten)]
-    pub bank: BankFile,
+    pub bank: BankFields,
     /// Storages that an archive of it would hold.
     pub storages: u64,
     pub storage_bytes: u64,
-    pub layout: Layout,
+    /// Fastboot version and layout, in words.
+    pub layout: &'static str,
     /// Split storages on disk, which an archive would hold as append vecs.
     pub split_storages: u64,
     pub file_bytes: u64,
@@ -202,26 +191,22 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     judge_map_presence(&bank, entries.storages, &findings)?;
     let broken = findings.broken_rules();
     let hash = bank.snapshot_hash();
-    let readings = Client::ALL.map(|client| {
+    let readings = SnapshotClient::ALL.map(|client| {
         let refusals = refusals(broken.keys().copied(), client);
         ClientReading { client, reads: refusals.is_empty(), refusals }
     });
+    let index = archive.tail.as_ref().map(|tail| &tail.index);
     Ok(ArchiveInspection {
         path: archive.path_buf(),
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
         is_of_firedancer: read.is_of_firedancer || bank.lacks_stakes(),
         name: archive.name.clone(),
         compression: archive.compression,
-        writer: archive.tail.as_ref().map(|tail| {
-            let index = &tail.index;
-            WrittenBy {
-                name: index.writer.clone(),
-                settings: index.settings.clone(),
-                frame_size_bytes: index.frame_size_bytes,
-            }
-        }),
+        writer: index.map(|index| index.writer.clone()),
+        settings: index.map(|index| index.settings.clone()),
+        frame_size_bytes: index.map(|index| index.frame_size_bytes),
         root: archive.root(),
-        bank,
+        bank: BankFields::of(&bank),
         version: slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim()),
         entries,
         file_bytes: archive.length_bytes(),
@@ -295,7 +280,7 @@ pub fn inspect_ledger(
     progress.stage("Inspecting", None);
     let is_in_use = ledger_lock_holder(&paths.ledger).map(|holder| holder.is_some());
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
-    let (path, layout) = (snapshot.dir.clone(), snapshot.layout);
+    let (path, layout) = (snapshot.dir.clone(), snapshot.layout.as_str());
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
     let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
     let listed = snapshot.storages.len() as u64;
@@ -309,6 +294,6 @@ pub fn inspect_ledger(
         storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),
         emptied_storages: listed.saturating_sub(plan.storages.len() as u64),
         is_in_use,
-        bank: plan.bank,
+        bank: BankFields::of(&plan.bank),
     })
 }

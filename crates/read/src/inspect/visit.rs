@@ -80,15 +80,6 @@ pub struct VisitReport {
     pub elapsed: Elapsed,
 }
 
-/// Visitors and report of a visit.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug)]
-pub struct Visit<V> {
-    /// At most one visitor for each worker, in no particular order.
-    pub visitors: Vec<V>,
-    pub report: VisitReport,
-}
-
 /// Error that ended a visit early.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
@@ -137,13 +128,14 @@ pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     options: &VisitOptions,
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
-) -> Result<Visit<V>, VisitError<V::Error>> {
+) -> Result<(Vec<V>, VisitReport), VisitError<V::Error>> {
     let visiting = Visiting { new_visitor, idle: Mutex::default(), error: Mutex::default() };
     let visited = visit_state(input, options, progress, &visiting);
     if let Some(error) = visiting.error.into_inner() {
         return Err(VisitError::Visitor(error));
     }
-    Ok(Visit { visitors: visiting.idle.into_inner(), report: visited? })
+    let report = visited?;
+    Ok((visiting.idle.into_inner(), report))
 }
 
 /// Shows every record to a visitor, and judges the state as [`visit_accounts`] does.

@@ -8,14 +8,14 @@ use slotpress_format::{
     parse_reward_stakes,
 };
 
-use super::findings::{Findings, Place};
+use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 use crate::state::well_known::{WellKnownAccount, WellKnownAccounts};
 
 /// Checks all these accounts against the bank file.
 pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let broken = |rule, address, expected: &str, found: &dyn ToString| {
-        findings.add_at(rule, &Place::account(address), expected, found.to_string())
+        findings.add_at(rule, &FindingPlace::account(address), expected, found.to_string())
     };
     let rent = "the Rent sysvar, which gives the price of a byte";
     match accounts.get(&RENT).map(|account| check_rent(&account.data)) {
@@ -109,7 +109,9 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Fin
         return Ok(());
     }
     match shortest.contradiction(bank) {
-        Some((expected, found)) => findings.add_at(Rule::SlotTime, &Place::account(shortest.feature), expected, found),
+        Some((expected, found)) => {
+            findings.add_at(Rule::SlotTime, &FindingPlace::account(shortest.feature), expected, found)
+        }
         None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use slotpress_format::{Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
 
 use super::documents::{BankAndMap, judge_documents, judge_name};
 use super::entries::EntryChecker;
-use super::findings::{Check, Findings, Place};
+use super::findings::{Check, FindingPlace, Findings};
 use super::frames::{FrameWatch, check_window};
 use super::rule::Rule;
 use crate::archive::Archive;
@@ -59,7 +59,7 @@ impl<'a> ArchiveRules<'a> {
         match (self.is_by_index, frame.start) {
             (false, _) => self.frames.lock().see(frame, self.findings),
             (true, FrameStart::Zstd(header)) => {
-                check_window(&header, Place::frame(frame.number, Some(frame.offset_bytes)), self.findings)
+                check_window(&header, FindingPlace::frame(frame.number, Some(frame.offset_bytes)), self.findings)
             }
             (true, FrameStart::Skippable { .. }) => Ok(()),
         }
@@ -72,15 +72,15 @@ impl<'a> ArchiveRules<'a> {
             Problem::LostFrame { number, error, is_after_end } => {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
-                let place = Place::frame(Some(number), error.offset_bytes());
+                let place = FindingPlace::frame(Some(number), error.offset_bytes());
                 findings.add_error(rule, &place, error)
             }
             Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
-                let place = Place::frame(Some(number), Some(offset_bytes));
+                let place = FindingPlace::frame(Some(number), Some(offset_bytes));
                 findings.add_at(Rule::PzstdMark, &place, u64::from(compressed_bytes), mark)
             }
             Problem::WrongHash { number, offset_bytes } => {
-                let place = Place::frame(Some(number), Some(offset_bytes));
+                let place = FindingPlace::frame(Some(number), Some(offset_bytes));
                 findings.add_at(Rule::FrameHash, &place, "the frame that its hash is of", "another frame")
             }
             Problem::Unreadable { error, is_after_end } => {
@@ -94,14 +94,14 @@ impl<'a> ArchiveRules<'a> {
                     (false, true) => Rule::CutOff,
                     (false, false) => Rule::FrameDamaged,
                 };
-                findings.add_error(rule, &Place::frame(number, error.offset_bytes()), error)
+                findings.add_error(rule, &FindingPlace::frame(number, error.offset_bytes()), error)
             }
             Problem::DamagedHeader { error, offset_bytes } => {
-                findings.add_error(Rule::TarDamaged, &Place::default().at(offset_bytes), error)
+                findings.add_error(Rule::TarDamaged, &FindingPlace::default().at(offset_bytes), error)
             }
             Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
             Problem::End { parser, error } => {
-                let place = Place::default().at(parser.position());
+                let place = FindingPlace::default().at(parser.position());
                 let rule = match parser.end() {
                     TarEnd::Clean => return Ok(()),
                     TarEnd::Short => Rule::EndMissing,
@@ -134,7 +134,7 @@ impl<'a> ArchiveRules<'a> {
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
         if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
             if !tail.is_plain {
-                let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
+                let place = FindingPlace::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
                 let expected = "frame hashes, index and seek table until the file's end";
                 self.findings.add_at(Rule::Index, &place, expected, "something else")?;
             }

@@ -8,7 +8,7 @@ use slotpress_format::{
     BLOCKHASHES_MAX, BLOCKHASHES_RECENT, BankFile, Breach, Demand, Hash, ScheduledLeader, StatusCache,
 };
 
-use super::findings::{Findings, Place};
+use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 
 fn rule_of(demand: Demand) -> Rule {
@@ -26,15 +26,15 @@ fn rule_of(demand: Demand) -> Rule {
 }
 
 /// Records requirements of clients that the parser found to be violated.
-fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Result<()> {
+fn judge_breaches(breaches: &[Breach], place: &FindingPlace, findings: &Findings) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
-        let place = Place { account: *account, ..place.clone().at(*offset_bytes) };
+        let place = FindingPlace { account: *account, ..place.clone().at(*offset_bytes) };
         findings.add_at(rule_of(*demand), &place, expected, found)
     })
 }
 
 /// Checks fields of the bank file, the bank hash, and the blockhash queue.
-pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Result<()> {
+pub fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
     match bank.computed_hash() {
         Some(hash) if hash == bank.hash => {}
@@ -62,7 +62,7 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
     }
     if let Some(account) = bank.invalid_vote_account {
-        let place = Place { account: Some(account), ..place.clone() };
+        let place = FindingPlace { account: Some(account), ..place.clone() };
         let expected = "a vote account that Agave can read";
         findings.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
     }
@@ -89,7 +89,7 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
 pub fn judge_transactions(
     cache: &StatusCache,
     bank: Option<&BankFile>,
-    place: &Place,
+    place: &FindingPlace,
     findings: &Findings,
 ) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
@@ -124,6 +124,6 @@ pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findin
     if bank.storage_count > 0 || storage_count == 0 {
         return Ok(());
     }
-    let place = Place::entry(format!("snapshots/{0}/{0}", bank.slot));
+    let place = FindingPlace::entry(format!("snapshots/{0}/{0}", bank.slot));
     findings.add_at(Rule::NoStorageMap, &place, "a storage map", "an empty one")
 }

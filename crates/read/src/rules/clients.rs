@@ -14,7 +14,7 @@ use super::rule::Rule;
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
-pub enum Client {
+pub enum SnapshotClient {
     /// Agave 4.1, and older versions that behave the same.
     #[serde(rename = "agave-4.1")]
     Agave41,
@@ -34,9 +34,9 @@ pub enum Client {
     Firedancer,
 }
 
-use Client::*;
+use SnapshotClient::*;
 
-impl Client {
+impl SnapshotClient {
     /// All clients, the oldest version of each first.
     pub const ALL: [Self; 7] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer2608, Firedancer];
 
@@ -52,7 +52,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for SnapshotClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Agave41 => "Agave 4.1",
@@ -66,16 +66,16 @@ impl fmt::Display for Client {
     }
 }
 
-/// Joint name of [`Client::AGAVE`].
+/// Joint name of [`SnapshotClient::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`Client::AGAVE`] are among them, they share one name, "Agave 4.2 to
+/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share one name, "Agave 4.2 to
 /// 4.5". Both versions of Firedancer share one too.
-pub fn names_of(clients: &[Client]) -> Vec<String> {
-    let are_together = Client::AGAVE.iter().all(|client| clients.contains(client));
+pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
+    let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
-    for client in Client::ALL.iter().filter(|client| clients.contains(client)) {
-        match are_together && Client::AGAVE.contains(client) {
+    for client in SnapshotClient::ALL.iter().filter(|client| clients.contains(client)) {
+        match are_together && SnapshotClient::AGAVE.contains(client) {
             true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
             false if *client == Firedancer2608 && clients.contains(&Firedancer) => {}
             true => {}
@@ -85,12 +85,12 @@ pub fn names_of(clients: &[Client]) -> Vec<String> {
     names
 }
 
-/// Merges statements about clients into lines: the versions of [`Client::AGAVE`] share one if the
+/// Merges statements about clients into lines: the versions of [`SnapshotClient::AGAVE`] share one if the
 /// same holds for all; an older version gets one only if it was asked for, or differs.
-pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(String, T)> {
-    let of = |client: Client| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
-    let are_together = Client::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
-    let is_shown = |client: Client| match client {
+pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotClient]) -> Vec<(String, T)> {
+    let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
+    let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
+    let is_shown = |client: SnapshotClient| match client {
         Agave41 => asked.contains(&client) || of(client) != of(Agave42),
         Firedancer2608 => asked.contains(&client) || of(client) != of(Firedancer),
         Agave43 | Agave44 | Agave45 => !are_together,
@@ -117,16 +117,16 @@ pub fn broken_by(extension: Extension) -> Option<Rule> {
 }
 
 /// Clients in use today that read archives of this extension.
-pub fn readers(extension: Extension) -> Vec<Client> {
+pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
     let rule = broken_by(extension);
-    let reads = |client: &Client| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
-    Client::CURRENT.into_iter().filter(reads).collect()
+    let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
+    SnapshotClient::CURRENT.into_iter().filter(reads).collect()
 }
 
 /// Name of the client that does not read archives of this extension in any version in use today.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
-    let missing = Client::CURRENT.into_iter().find(|client| !readers.contains(client))?;
+    let missing = SnapshotClient::CURRENT.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
@@ -146,7 +146,7 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    pub client: Client,
+    pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
     pub because: Option<&'static str>,
@@ -155,7 +155,7 @@ pub struct ClientVerdict {
 }
 
 /// Reasons for which a client refuses an archive that breaks these rules; empty if it loads it.
-pub fn refusals(broken: impl Iterator<Item = Rule>, client: Client) -> Vec<&'static str> {
+pub fn refusals(broken: impl Iterator<Item = Rule>, client: SnapshotClient) -> Vec<&'static str> {
     broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
 }
 
@@ -167,7 +167,7 @@ pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict
         let note = broken.clone().find_map(|rule| rule.note(client)).filter(|_| because.is_none());
         ClientVerdict { client, loads: because.is_none(), because, note }
     };
-    Client::ALL.into_iter().map(verdict).collect()
+    SnapshotClient::ALL.into_iter().map(verdict).collect()
 }
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn versions_share_a_line_where_they_agree() {
-        let lines = |rules: &[Rule], asked: &[Client]| -> Vec<String> {
+        let lines = |rules: &[Rule], asked: &[SnapshotClient]| -> Vec<String> {
             let said = verdicts(rules.iter().copied()).into_iter().map(|it| (it.client, (it.loads, it.note))).collect();
             let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
                 format!("{name} {loads}{}", note.map_or("", |_| ", but"))
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn names_together() {
-        assert_eq!(names_of(&Client::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
+        assert_eq!(names_of(&SnapshotClient::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
         assert_eq!(names_of(&[Agave45, Agave41]), ["Agave 4.1", "Agave 4.5"]);
         assert_eq!(names_of(&[Firedancer, Firedancer2608]), ["Firedancer"]);
         assert_eq!(names_of(&[Firedancer2608]), ["Firedancer 26.08"]);
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn readers_by_compression() {
-        assert_eq!(readers(Extension::TarZstd), Client::CURRENT);
-        assert_eq!(readers(Extension::TarLz4), Client::AGAVE);
+        assert_eq!(readers(Extension::TarZstd), SnapshotClient::CURRENT);
+        assert_eq!(readers(Extension::TarLz4), SnapshotClient::AGAVE);
         assert_eq!(readers(Extension::Tar), [Firedancer]);
         assert_eq!(readers(Extension::TarBzip2), []);
         assert_eq!(

@@ -8,7 +8,7 @@ use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, Storag
 
 use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
-use super::findings::{Check, Findings, Place};
+use super::findings::{Check, FindingPlace, Findings};
 use super::rule::Rule;
 use crate::archive::Archive;
 use crate::{CheckOptions, Documents, ParsedBank};
@@ -26,18 +26,18 @@ pub fn judge_documents(
         && !is_known_version(version)
     {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        findings.add_at(Rule::Version, &Place::entry("version"), SNAPSHOT_VERSION, found)?;
+        findings.add_at(Rule::Version, &FindingPlace::entry("version"), SNAPSHOT_VERSION, found)?;
     } else if let Some(version) = documents.version.as_ref().filter(|version| version.len() != SNAPSHOT_VERSION.len()) {
         let expected = format!("{SNAPSHOT_VERSION} in {} bytes", SNAPSHOT_VERSION.len());
         let found = format!("{} bytes", version.len());
-        findings.add_at(Rule::VersionLength, &Place::entry("version"), expected, found)?;
+        findings.add_at(Rule::VersionLength, &FindingPlace::entry("version"), expected, found)?;
     }
     let bank_place = match entry_slot {
-        Some(slot) => Place::entry(EntryKind::BankFile(slot)),
-        None => Place::entry("the bank file"),
+        Some(slot) => FindingPlace::entry(EntryKind::BankFile(slot)),
+        None => FindingPlace::entry("the bank file"),
     };
-    let cache_place = Place::entry(EntryKind::StatusCache);
-    let unreadable = |rule, place: &Place, error: &Error| match error.kind() {
+    let cache_place = FindingPlace::entry(EntryKind::StatusCache);
+    let unreadable = |rule, place: &FindingPlace, error: &Error| match error.kind() {
         ErrorKind::Damaged => findings.add_error(rule, place, error),
         // An I/O error says nothing about the contents.
         _ => Err(error.clone()),
@@ -80,7 +80,7 @@ pub fn judge_documents(
 }
 
 /// Checks the fields of a bank file against each other and against its entry's name.
-fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) -> Result<()> {
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FindingPlace, findings: &Findings) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
         findings.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
@@ -177,7 +177,7 @@ pub fn judge_storage_map(
     let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
     for item in map {
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
-        let place = || Place::storage(item.slot, item.id);
+        let place = || FindingPlace::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
             // The map of an older storage's own archive gives its length; the newer map tells its
             // length since then.
@@ -198,7 +198,7 @@ pub fn judge_storage_map(
     unknown.sort_unstable();
     // An older storage that the newer map omits has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
-        let place = Place::storage(slot, "…");
+        let place = FindingPlace::storage(slot, "…");
         findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
     }
     Ok(())

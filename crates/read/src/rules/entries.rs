@@ -9,7 +9,7 @@ use slotpress_format::{
     BankFile, Entry, EntryKind, FIREDANCER_SLOTS, Oddity, TarHeader, UNNAMED_SLOT, UNPACKED_BYTES_MAX,
 };
 
-use super::findings::{Findings, Place};
+use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl EntryChecker {
     }
 
     pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
-        let place = Place::entry(header.shown_path());
+        let place = FindingPlace::entry(header.shown_path());
         let flag = format!("type {:?}", char::from(header.flag));
         let size = format!("{} bytes", header.content_bytes);
         let path = format!("{:?}", header.shown_path());
@@ -70,7 +70,7 @@ impl EntryChecker {
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
         let add = |rule, expected: &dyn Display, found: &dyn Display| {
-            findings.add_at(rule, &Place::entry(entry.kind), expected, found)
+            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
         };
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         match entry.kind {
@@ -128,7 +128,7 @@ impl EntryChecker {
     /// Judges several storages of the bank's slot: right if Firedancer wrote the bank file.
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
-        let place = Place::entry(EntryKind::Storage { slot, id });
+        let place = FindingPlace::entry(EntryKind::Storage { slot, id });
         match bank.is_some_and(BankFile::lacks_stakes) && self.storages.iter().all(|(of, _)| *of == slot) {
             true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.storages.len()),
             false => findings.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
@@ -144,12 +144,12 @@ impl EntryChecker {
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
         for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
-            findings.add_at(Rule::MissingEntry, &Place::entry(name), "an entry", "none")?;
+            findings.add_at(Rule::MissingEntry, &FindingPlace::entry(name), "an entry", "none")?;
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
             && slot > bank
         {
-            let place = Place::entry(EntryKind::Storage { slot, id });
+            let place = FindingPlace::entry(EntryKind::Storage { slot, id });
             findings.add_at(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
         }
         if self.content_bytes > UNPACKED_BYTES_MAX {
@@ -166,7 +166,7 @@ fn one_of(slot: u64) -> String {
 
 fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Result<()> {
     match std::mem::replace(seen, true) {
-        true => findings.add_at(rule, &Place::entry(entry.kind), "once", "twice"),
+        true => findings.add_at(rule, &FindingPlace::entry(entry.kind), "once", "twice"),
         false => Ok(()),
     }
 }

@@ -50,7 +50,7 @@ impl Check {
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Place {
+pub struct FindingPlace {
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
     /// Number among the frames that hold tar data, from 0.
@@ -62,7 +62,7 @@ pub struct Place {
     pub account: Option<Address>,
 }
 
-impl Place {
+impl FindingPlace {
     pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
@@ -93,7 +93,7 @@ pub struct Failure {
     pub rule: Rule,
     pub message: String,
     #[serde(flatten)]
-    pub place: Place,
+    pub place: FindingPlace,
     pub expected: Option<String>,
     pub found: Option<String>,
     pub hint: Cow<'static, str>,
@@ -101,7 +101,7 @@ pub struct Failure {
 
 impl Failure {
     /// An empty text states nothing.
-    fn new(rule: Rule, place: Place, expected: String, found: String) -> Self {
+    fn new(rule: Rule, place: FindingPlace, expected: String, found: String) -> Self {
         let stated = |text: String| Some(text).filter(|text| !text.is_empty());
         Self {
             check: rule.check(),
@@ -184,11 +184,17 @@ impl Findings {
 
     /// Records a broken rule; an error if it ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
-        self.add_at(rule, &Place::default(), expected, found)
+        self.add_at(rule, &FindingPlace::default(), expected, found)
     }
 
     /// Like [`add`](Self::add), at a place.
-    pub fn add_at(&self, rule: Rule, place: &Place, expected: impl ToString, found: impl ToString) -> Result<()> {
+    pub fn add_at(
+        &self,
+        rule: Rule,
+        place: &FindingPlace,
+        expected: impl ToString,
+        found: impl ToString,
+    ) -> Result<()> {
         if self.is_below && rule.is_of_newest_bank() {
             return Ok(());
         }
@@ -200,16 +206,16 @@ impl Findings {
     }
 
     /// Records a broken rule described by an error; returns that error if it ends the work.
-    pub fn add_error(&self, rule: Rule, place: &Place, error: &Error) -> Result<()> {
+    pub fn add_error(&self, rule: Rule, place: &FindingPlace, error: &Error) -> Result<()> {
         self.add_error_to(rule.check(), rule, place, error)
     }
 
     /// Like [`add_error`](Self::add_error), for another check than the rule's own.
-    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &Place, error: &Error) -> Result<()> {
+    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &FindingPlace, error: &Error) -> Result<()> {
         if self.refuses(rule) {
             return Err(error.clone());
         }
-        let place = Place { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
+        let place = FindingPlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
         self.push(Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) })
     }
 
@@ -281,7 +287,7 @@ mod tests {
     fn what_another_found_is_taken_over() {
         let (one, other) = (Findings::new(), Findings::new());
         let add = |findings: &Findings, entry: &str| {
-            findings.add_at(Rule::BankHash, &Place::entry(entry), "", "another").expect("collected");
+            findings.add_at(Rule::BankHash, &FindingPlace::entry(entry), "", "another").expect("collected");
         };
         add(&one, "a");
         add(&other, "b");
@@ -307,7 +313,7 @@ mod tests {
     fn few_are_kept_of_many() {
         let findings = Findings::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            findings.add_at(Rule::BankHash, &Place::default().at(number), "", "").expect("collected");
+            findings.add_at(Rule::BankHash, &FindingPlace::default().at(number), "", "").expect("collected");
         }
         let (failures, per_rule, _) = findings.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);

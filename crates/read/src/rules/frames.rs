@@ -3,7 +3,7 @@
 use slotpress_base::Result;
 use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart, pzstd_mark};
 
-use super::findings::{Findings, Place};
+use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 use crate::SeenFrame;
 
@@ -11,7 +11,7 @@ const INDEX_MAGIC: &[u8] = b"slotidx1";
 
 /// Checks the window of a frame. Streaming decoders allocate it even if the frame states less
 /// content, as Agave 4.2 was seen to do.
-pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> Result<()> {
+pub fn check_window(header: &FrameHeader, place: FindingPlace, findings: &Findings) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
@@ -35,7 +35,7 @@ impl FrameWatch {
         self.end_marked_frame(frame.offset_bytes, findings)?;
         match frame.start {
             FrameStart::Zstd(header) => {
-                check_window(&header, Place::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
+                check_window(&header, FindingPlace::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
                 self.marked_frame = self.mark.take().map(|mark| (mark, frame.offset_bytes));
                 self.count = self.count.saturating_add(1);
                 self.last_offset_bytes = frame.offset_bytes;
@@ -54,7 +54,7 @@ impl FrameWatch {
         if frame_bytes == mark {
             return Ok(());
         }
-        let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
+        let place = FindingPlace::frame(Some(self.count.saturating_sub(1)), Some(start));
         findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 

@@ -5,23 +5,23 @@
 
 use serde::Serialize;
 
-use super::clients::Client::{self, *};
+use super::clients::SnapshotClient::{self, *};
 use super::findings::Check;
 
 /// Sets of clients that refuse a broken rule.
-const ALL: &[Client] = &Client::ALL;
-const NOBODY: &[Client] = &[];
-const FIREDANCER: &[Client] = &[Firedancer2608, Firedancer];
-const AGAVE_AND_NEWEST: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
-const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
-const UP_TO_4_1: &[Client] = &[Agave41];
-const UP_TO_4_2: &[Client] = &[Agave41, Agave42];
-const UP_TO_4_3: &[Client] = &[Agave41, Agave42, Agave43];
-const UP_TO_4_4: &[Client] = &[Agave41, Agave42, Agave43, Agave44];
-const FROM_4_2: &[Client] = &Client::AGAVE;
-const FROM_4_3: &[Client] = &[Agave43, Agave44, Agave45];
-const FROM_4_4: &[Client] = &[Agave44, Agave45];
-const FROM_4_5: &[Client] = &[Agave45];
+const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
+const NOBODY: &[SnapshotClient] = &[];
+const FIREDANCER: &[SnapshotClient] = &[Firedancer2608, Firedancer];
+const AGAVE_AND_NEWEST: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
+const AGAVE: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
+const UP_TO_4_1: &[SnapshotClient] = &[Agave41];
+const UP_TO_4_2: &[SnapshotClient] = &[Agave41, Agave42];
+const UP_TO_4_3: &[SnapshotClient] = &[Agave41, Agave42, Agave43];
+const UP_TO_4_4: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44];
+const FROM_4_2: &[SnapshotClient] = &SnapshotClient::AGAVE;
+const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
+const FROM_4_4: &[SnapshotClient] = &[Agave44, Agave45];
+const FROM_4_5: &[SnapshotClient] = &[Agave45];
 
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
@@ -83,7 +83,7 @@ macro_rules! rules {
 /// Row of the table.
 struct Row {
     check: Check,
-    refused_by: &'static [Client],
+    refused_by: &'static [SnapshotClient],
     remedy: &'static str,
     /// Source of the knowledge.
     source: &'static str,
@@ -310,7 +310,7 @@ rules! {
 
 /// Returns the client whose words are used: those for Firedancer are the same for all its versions,
 /// which differ only in what they load.
-fn worded(client: Client) -> Client {
+fn worded(client: SnapshotClient) -> SnapshotClient {
     if client.is_agave() { client } else { Firedancer }
 }
 
@@ -322,7 +322,7 @@ impl Rule {
 
     /// Reason for which the client refuses such an archive; says so if it might load it but that is
     /// not certain.
-    pub fn why(self, client: Client) -> &'static str {
+    pub fn why(self, client: SnapshotClient) -> &'static str {
         match (self, worded(client)) {
             (Self::EndLong, Firedancer) => {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
@@ -368,7 +368,7 @@ impl Rule {
     }
 
     /// True if the client loads an archive that breaks the rule.
-    pub fn is_tolerated_by(self, client: Client) -> bool {
+    pub fn is_tolerated_by(self, client: SnapshotClient) -> bool {
         !self.row().refused_by.contains(&client)
     }
 
@@ -439,7 +439,7 @@ impl Rule {
 
     /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with
     /// its own archivers.
-    pub fn note(self, client: Client) -> Option<&'static str> {
+    pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
             (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
@@ -464,14 +464,14 @@ impl Rule {
 mod tests {
     use super::*;
 
-    fn loading(rule: Rule) -> Vec<Client> {
-        let is_told = |client: &Client| *client != Firedancer2608 || rule == Rule::FewCachedSlots;
-        Client::ALL.into_iter().filter(is_told).filter(|client| rule.is_tolerated_by(*client)).collect()
+    fn loading(rule: Rule) -> Vec<SnapshotClient> {
+        let is_told = |client: &SnapshotClient| *client != Firedancer2608 || rule == Rule::FewCachedSlots;
+        SnapshotClient::ALL.into_iter().filter(is_told).filter(|client| rule.is_tolerated_by(*client)).collect()
     }
 
     #[test]
     fn versions_differ() {
-        assert_eq!(loading(Rule::NoStorageMap), Client::CURRENT);
+        assert_eq!(loading(Rule::NoStorageMap), SnapshotClient::CURRENT);
         assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
         assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);

@@ -22,7 +22,7 @@ use crate::state::superseded::{is_listed, layers_among, superseded_among};
 use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::state::well_known::WellKnown;
-use crate::{Check, Findings, Place, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
+use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
@@ -442,7 +442,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.sums.uncover(&record.header.account(record.data), covered);
                 }
                 if is_listed(duplicates, &fingerprint) {
-                    let mut place = Place::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+                    let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
                     place.account = Some(Address(record.header.pubkey));
                     let twice = "more than once";
                     self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", twice));
@@ -473,7 +473,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
     if rule == Rule::DataLength {
         findings.skip(Check::State, "a storage does not consist of records");
     }
-    let mut place = Place::storage(storage.slot, storage.id).at(fault.offset_bytes);
+    let mut place = FindingPlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
     findings.add_at(rule, &place, fault.expected, fault.found)
 }

@@ -164,6 +164,7 @@ pub struct Assurance {
 
 impl Assurance {
     /// Derives the evidence from the state check, the bank file's storage map, and the index.
+    #[doc(hidden)]
     pub fn new(state: StateOutcome, bank: &BankFile, has_index: bool) -> Self {
         let complete = match &state {
             StateOutcome::Checked { .. } => Completeness::ByState,

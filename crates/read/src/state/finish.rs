@@ -12,7 +12,7 @@ use super::rewards::judge_rewards;
 use super::second_pass::{SecondPass, StateVisitor};
 use super::version::{ITEM_BYTES, Version};
 use crate::rules::accounts::judge_accounts;
-use crate::{Check, Findings, Place, Rule};
+use crate::{Check, FindingPlace, Findings, Rule};
 
 /// Lower estimate of a record's length, from which the needed disk space follows.
 const RECORD_BYTES_TYPICAL: u64 = 256;
@@ -134,7 +134,7 @@ pub fn finish_visit(
 /// as many as a cache can hold, and so does Firedancer; until August 2026 it wrote fewer, and
 /// required only the newest in a row.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
-    let place = &Place::entry("snapshots/status_cache");
+    let place = &FindingPlace::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
@@ -163,7 +163,7 @@ fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Resul
     }
     match known.get(&SLOT_HISTORY).map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
-        Some(Err(error)) => findings.add_error(Rule::SlotHistory, &Place::default(), &error)?,
+        Some(Err(error)) => findings.add_error(Rule::SlotHistory, &FindingPlace::default(), &error)?,
         Some(Ok(history)) => {
             if let Some(cached) = &bank.cached_slots {
                 judge_cached_slots(cached, &history, bank, findings)?;

@@ -12,7 +12,7 @@ use slotpress_format::{
 use super::stakes::StakesView;
 use super::well_known::WellKnownAccounts;
 use crate::rules::accounts::{active_rewards, is_of_alpenglow};
-use crate::{Check, Findings, Place, Rule};
+use crate::{Check, FindingPlace, Findings, Rule};
 
 /// Largest reward in lamports that Agave can pay to a stake account.
 const REWARD_MAX: u128 = i64::MAX as u128;
@@ -43,7 +43,7 @@ pub fn judge_rewards(
         Some(address) => {
             let expected = format!("rewards of at most {REWARD_MAX} lamports");
             let found = format!("more for the stake account {}", Hash(address));
-            findings.add_at(Rule::EpochRewards, &Place::account(EPOCH_REWARDS), expected, found)
+            findings.add_at(Rule::EpochRewards, &FindingPlace::account(EPOCH_REWARDS), expected, found)
         }
         None => Ok(()),
     }

@@ -22,7 +22,7 @@ use super::layers::LayerSet;
 use super::newest::{Newest, View};
 use super::superseded::Superseded;
 use super::well_known::WellKnownAccounts;
-use crate::{Check, Findings, Place, Rule, StorageRef};
+use crate::{Check, FindingPlace, Findings, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
@@ -236,14 +236,19 @@ impl StakesView<'_> {
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => continue,
                 Some(found) if found.digest == account.digest => {
-                    findings.add_at(rent_epoch, &Place::account(*address), account.rent_epoch, found.rent_epoch)?;
+                    findings.add_at(
+                        rent_epoch,
+                        &FindingPlace::account(*address),
+                        account.rent_epoch,
+                        found.rent_epoch,
+                    )?;
                     continue;
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            findings.add_at(Rule::StakesVoteAccount, &Place::account(*address), expected, found)?;
+            findings.add_at(Rule::StakesVoteAccount, &FindingPlace::account(*address), expected, found)?;
         }
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
@@ -253,7 +258,7 @@ impl StakesView<'_> {
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
             let expected = "the delegation that the bank file's stakes hold";
-            findings.add_at(rule, &Place::account(*address), expected, found)?;
+            findings.add_at(rule, &FindingPlace::account(*address), expected, found)?;
         }
         // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
         let mut missing = self.delegations_to_others(&known);
@@ -265,7 +270,7 @@ impl StakesView<'_> {
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
             let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));
-            findings.add_at(rule, &Place::account(address), expected, "none there")?;
+            findings.add_at(rule, &FindingPlace::account(address), expected, "none there")?;
         }
         Ok(())
     }

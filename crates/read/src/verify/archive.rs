@@ -12,7 +12,7 @@ use crate::state::accounts::Accounts;
 use crate::state::again;
 use crate::verify::Job;
 use crate::{
-    AccountsPass, ArchiveRules, Check, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass, Place,
+    AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass,
     ReadError, Rule, SeenSlots, SizeLimit, Task,
 };
 
@@ -47,7 +47,7 @@ impl VerifiedArchive {
             archive.distrust_index(error.clone());
         }
         if let Some(error) = &archive.index_error {
-            findings.add_error(Rule::Index, &Place::default(), error)?;
+            findings.add_error(Rule::Index, &FindingPlace::default(), error)?;
             if job.visitor.is_some() {
                 archive.warn_of_index(progress);
             }

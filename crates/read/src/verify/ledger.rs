@@ -22,8 +22,8 @@ use crate::state::second_pass::{StateFacts, StatePart};
 use crate::verify::report::{Counts, ObsoleteTotals};
 use crate::verify::{Job, new_accounts};
 use crate::{
-    AccountsPass, Check, Documents, Findings, Place, Plan, PlanOptions, RESTORE_JOURNAL_HINT, RecordVisitor, Rule,
-    StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
+    AccountsPass, Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, RecordVisitor,
+    Rule, StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock meanwhile. `base_slot` is
@@ -118,7 +118,7 @@ fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<Ba
     judge_list(snapshot, findings)?;
     match check_startup_hints(&snapshot.dir) {
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            findings.add_error(Rule::StartupHints, &Place::entry(startup_hints::FILE_NAME), &error)?;
+            findings.add_error(Rule::StartupHints, &FindingPlace::entry(startup_hints::FILE_NAME), &error)?;
         }
         checked => checked?,
     }
@@ -139,7 +139,7 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
         true => add_missing(fault.slot, fault.id, &expected, findings),
         false => {
             findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &Place::storage(fault.slot, fault.id), &fault.error)
+            findings.add_error(Rule::Ledger, &FindingPlace::storage(fault.slot, fault.id), &fault.error)
         }
     })
 }
@@ -161,7 +161,7 @@ fn read_accounts(
         let visitor = AccountsPass { accounts, findings, task };
         read_storages(plan, &visitor, wanted, options.threads, progress, &|storage, error| {
             findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &Place::storage(storage.slot, storage.id), &error)
+            findings.add_error(Rule::Ledger, &FindingPlace::storage(storage.slot, storage.id), &error)
         })
     };
     let storages_bytes = plan.storages.iter().map(|storage| storage.content_bytes).sum();
@@ -202,7 +202,7 @@ fn judge_list(snapshot: &BankSnapshot, findings: &Findings) -> Result<()> {
 
 fn add_missing(slot: u64, id: u64, expected: impl ToString, findings: &Findings) -> Result<()> {
     findings.lose_accounts();
-    findings.add_at(Rule::MissingStorage, &Place::storage(slot, id), expected, "none")
+    findings.add_at(Rule::MissingStorage, &FindingPlace::storage(slot, id), expected, "none")
 }
 
 /// Reports which versions of Agave do not start from the layout.
@@ -213,7 +213,7 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
         Layout::Unpacked => return Ok(()),
     };
-    findings.add_at(rule, &Place::entry("fastboot_version"), "a layout that it boots from", found)
+    findings.add_at(rule, &FindingPlace::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
 /// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
@@ -228,7 +228,7 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }
-    findings.add_error(Rule::Ledger, &Place::default(), &error)?;
+    findings.add_error(Rule::Ledger, &FindingPlace::default(), &error)?;
     for check in [Check::Records, Check::State] {
         findings.skip(check, "the storages are not sound");
     }

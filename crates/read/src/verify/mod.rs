@@ -33,8 +33,8 @@ use crate::state::second_pass::StateVisitor;
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::judge::judge;
 use crate::{
-    Check, CheckMode, CheckOptions, Client, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit, Task,
-    VerifyReport, check_pair,
+    Check, CheckMode, CheckOptions, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit,
+    SnapshotClient, Task, VerifyReport, check_pair,
 };
 
 /// Clients, checks and settings of a verification.
@@ -43,7 +43,7 @@ use crate::{
 pub struct VerifyOptions {
     /// Clients that must load the input; if empty, every deviation is a failure.
     #[setters(into)]
-    pub clients: Vec<Client>,
+    pub clients: Vec<SnapshotClient>,
     /// Skips records and state; if there is an index, reads only the headers of frames. With expected roots, all frames
     /// are read anyway and compared with their hashes.
     pub is_quick: bool,

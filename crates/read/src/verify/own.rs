@@ -8,7 +8,8 @@ use slotpress_format::BankSnapshot;
 use crate::rules::clients::readers;
 use crate::verify::verify_snapshot;
 use crate::{
-    Check, CheckOptions, CheckResult, Client, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
+    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, SnapshotClient, VerifyOptions, VerifyReport,
+    verify_archives,
 };
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -21,7 +22,7 @@ pub struct ReadBackReport {
     pub unknown: Vec<String>,
 }
 
-fn options(check: &CheckOptions, clients: &[Client], threads: usize) -> VerifyOptions {
+fn options(check: &CheckOptions, clients: &[SnapshotClient], threads: usize) -> VerifyOptions {
     VerifyOptions {
         clients: clients.to_vec(),
         threads,
@@ -41,7 +42,7 @@ pub fn read_back_archive_on(
     check: &CheckOptions,
     archive: &NamedArchive,
     base: Option<&NamedArchive>,
-    clients: &[Client],
+    clients: &[SnapshotClient],
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
@@ -97,7 +98,7 @@ pub fn read_back_snapshot(
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
     let slot = snapshot.slot;
-    let report = verify_snapshot(snapshot, base_slot, &options(check, &Client::AGAVE, threads), progress)?;
+    let report = verify_snapshot(snapshot, base_slot, &options(check, &SnapshotClient::AGAVE, threads), progress)?;
     require(failures(&report).next(), &format!("the ledger of slot {slot}"), HINT_OF_A_LEDGER)?;
     Ok(summary_of(&report))
 }

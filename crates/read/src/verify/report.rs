@@ -10,7 +10,7 @@ use slotpress_format::{BankFile, Hash, Root};
 use crate::rules::clients::verdicts;
 use crate::state::finish::StateCounts;
 use crate::state::sums::Sums;
-use crate::{Assurance, Check, Client, ClientVerdict, Completeness, Failure, Findings, Rule, StateOutcome};
+use crate::{Assurance, Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient, StateOutcome};
 
 /// Result of a check.
 #[allow(missing_docs, reason = "the names say it")]
@@ -31,7 +31,7 @@ pub struct VerifyReport {
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
     pub ok: bool,
-    pub asked: Vec<Client>,
+    pub asked: Vec<SnapshotClient>,
     pub expected_hash: Option<Hash>,
     pub expected_slot: Option<u64>,
     /// Root of each archive that has frame hashes, in the order of the paths.
@@ -84,6 +84,7 @@ pub struct Counts {
     pub spilled_bytes: u64,
     /// Obsolete records of a ledger, which an archive of it would not hold.
     #[serde(skip)]
+    #[doc(hidden)]
     pub obsolete: Option<ObsoleteTotals>,
 }
 
@@ -99,7 +100,7 @@ impl Counts {
 
 impl VerifyReport {
     /// Makes a report. With `asked`, deviations that all these clients tolerate are warnings.
-    pub(crate) fn of_findings(findings: Findings, asked: &[Client], paths: Vec<PathBuf>) -> Self {
+    pub(crate) fn of_findings(findings: Findings, asked: &[SnapshotClient], paths: Vec<PathBuf>) -> Self {
         let (mut failures, per_rule, skipped) = findings.into_parts();
         failures.sort_by(|a, b| {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);

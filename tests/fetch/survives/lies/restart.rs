@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use slotpress_base::{Error, NoProgress, Progress, Until};
-use slotpress_net::{Client, ClientOptions, Download, Limits, PartialFile, Remote, parse_url};
+use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, Remote, parse_url};
 
 use super::stage::{Archive, Kind};
 use crate::common::strace::number_of;
@@ -84,7 +84,7 @@ fn fails(
     client: &Client,
     (dir, name): (&Path, &str),
     remote: Remote,
-    limits: Limits,
+    limits: FetchLimits,
     progress: &dyn Progress,
 ) -> Error {
     let file = Arc::new(PartialFile::open(dir, name).expect("a file"));
@@ -105,7 +105,7 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     remote.asked = parse_url(&format!("http://{free}/")).expect("a URL");
     remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
-    let limits = Limits::default().give_up_after(Duration::from_millis(700));
+    let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));
     let error = fails(&client, (dir.path(), &archive.name), remote, limits, &NoProgress);
     assert_eq!(error.kind().exit_code(), 4, "{error}");
     assert!(!dir.path().join(&archive.name).exists());
@@ -128,7 +128,7 @@ fn a_server_that_is_too_slow_is_given_up() {
         let mut remote = client.head(&parse_url(&server.url()).expect("a URL"), &NoProgress).expect("a head");
         remote.accepts_ranges = accepts_ranges;
         let dir = temp_dir();
-        let limits = Limits::default().give_up_after(Duration::from_millis(900));
+        let limits = FetchLimits::default().give_up_after(Duration::from_millis(900));
         let start = Instant::now();
         let until = Until(|| start.elapsed() > Duration::from_secs(60));
         let error = fails(&client, (dir.path(), &archive.name), remote, limits, &until);

@@ -9,7 +9,7 @@ use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{Publishable, already_exists};
 
 use super::{PartialFile, journal_name, partial_name};
-use crate::fetch::journal::{Journal, new_name};
+use crate::fetch::journal::{DownloadJournal, new_name};
 
 impl PartialFile {
     /// Turns an incomplete file under its final name into the partial file of its archive.
@@ -29,7 +29,7 @@ impl PartialFile {
             .with_hint(format!("remove {}, then run the same command again", path.shown())));
         }
         // The journal first: a partial file without a journal would be fetched anew.
-        let mut journal = Journal::default();
+        let mut journal = DownloadJournal::default();
         journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
         partial.write_journal(&journal)?;
         partial.dir.rename(name, &partial.dir, &partial.name).or_path("rename", path)?;
@@ -48,7 +48,7 @@ impl PartialFile {
 /// file is written first, so its length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
-    let journal = KeptDir::open(dir).and_then(|dir| Journal::read(&dir, &name)).ok().flatten();
+    let journal = KeptDir::open(dir).and_then(|dir| DownloadJournal::read(&dir, &name)).ok().flatten();
     journal.map_or(0, |journal| journal.done_bytes())
 }
 
