@@ -81,7 +81,7 @@ pub struct TableFields {
     pub files: Vec<ExportedFile>,
 }
 
-/// Result of [`export`].
+/// Result of [`export()`](super::export()).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExportReport {

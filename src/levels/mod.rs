@@ -1,10 +1,10 @@
 //! Measures compression levels and codecs on the user's data, and recommends one.
 //!
-//! An [`Input`] holds frames of content in memory. [`measure_levels`] compresses and decompresses
-//! them at every level with the encoders of `archive` and `restore`, checks the result, and reports
-//! a [`LevelRow`] for each. [`recommend()`] chooses among the rows. [`measure_sizes`] measures
-//! storages or records by their size, [`measure_frames`] frame sizes, and [`LinkReport`] computes
-//! times over a network link. The program words the reports. `docs/levels.md` explains the numbers.
+//! [`measure()`] compresses and decompresses frames of an input at every level with the encoders of
+//! `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each. [`recommend()`]
+//! chooses among the rows. Frames are held in memory by `input`; `sizes` measures storages or
+//! records by their size, `frames` measures frame sizes, and `link` computes times over a network
+//! link. The program words the reports. `docs/levels.md` explains the numbers.
 
 pub(crate) mod codec;
 pub(crate) mod frames;
