@@ -81,7 +81,7 @@ pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// A directory that goes away with the test: in SLOTPRESS_TEST_DISK, or in memory where there is room, since syncing to a
+/// A directory that goes away with the test: in TEST_DISK, or in memory where there is room, since syncing to a
 /// disk that others write to takes most of the time otherwise.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
@@ -89,7 +89,7 @@ pub fn temp_dir() -> TempDir {
     let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
     let mut builder = tempfile::Builder::new();
     builder.prefix("slotpress-test-");
-    let made = match std::env::var_os("SLOTPRESS_TEST_DISK") {
+    let made = match std::env::var_os("TEST_DISK") {
         Some(disk) => builder.tempdir_in(disk),
         None if has_room => builder.tempdir_in(memory),
         None => builder.tempdir(),

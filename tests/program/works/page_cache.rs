@@ -1,7 +1,7 @@
 //! Good io_policy: what was in the page cache stays there, what was not leaves no trace, and no byte of a result depends
 //! on any of it.
 //!
-//! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be dropped. SLOTPRESS_TEST_DISK names
+//! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be dropped. TEST_DISK names
 //! another directory.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let parent = std::env::var_os("SLOTPRESS_TEST_DISK");
+        let parent = std::env::var_os("TEST_DISK");
         Self::new_in(&parent.map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from))
     }
 
@@ -104,7 +104,7 @@ impl Scene {
     fn make_cold(&self) {
         files(self.dir.path()).iter().for_each(|path| make_cold(path));
         let is_cold = resident(&self.archive).iter().all(|page| !page);
-        assert!(is_cold, "pages cannot be dropped in {}: SLOTPRESS_TEST_DISK names a disk", self.dir.path().display());
+        assert!(is_cold, "pages cannot be dropped in {}: TEST_DISK names a disk", self.dir.path().display());
     }
 }
 
