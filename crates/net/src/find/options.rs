@@ -22,7 +22,7 @@ pub struct FindOptions {
     #[setters(into)]
     pub cluster: Option<Cluster>,
     /// Largest age at boot. States of unknown age are refused too. If `None`, refuses only states
-    /// that are known to be older than [`MAX_AGE_DEFAULT`].
+    /// that are known to be older than 135 minutes.
     #[setters(into)]
     pub max_age: Option<MaxAge>,
     pub wants_incremental: bool,
