@@ -9,11 +9,12 @@ use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
-    BankPlaces, Entry, EntryKind, LatticeAccumulator, LatticeHash, RECORD_HEADER_BYTES, Record, RecordFault,
-    RecordHeader, RecordSink, RecordWalker, Records,
+    BankPlaces, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, Record, RecordFault, RecordHeader,
+    RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::visit::{NoEntrySink, Problem};
+use slotpress_read::state::sums::StateSum;
 use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, StorageRef, Visitor, read_in_order};
 
 use super::changes::{Changes, Marks, is_marked};
@@ -22,25 +23,6 @@ use crate::archive::reframe::FramesOut;
 /// Limit on the length of a storage, unless a single record is longer. A storage is collected in
 /// memory, because its length is written before it.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// Sum of the lattice hashes and lamports of some accounts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StateSum {
-    pub lattice: LatticeHash,
-    pub lamports: u128,
-}
-
-impl StateSum {
-    pub fn add(&mut self, other: &Self) {
-        self.lattice.add(&other.lattice);
-        self.lamports = self.lamports.wrapping_add(other.lamports);
-    }
-
-    pub fn subtract(&mut self, other: &Self) {
-        self.lattice.subtract(&other.lattice);
-        self.lamports = self.lamports.wrapping_sub(other.lamports);
-    }
-}
 
 /// Result of the writing, besides frames.
 #[derive(Debug, Default)]

@@ -11,13 +11,14 @@ use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, Entry};
 use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
+use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
     Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON,
     VerifyOptions, judge_chains, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
-use super::output::{RebasedTotals, SlotsBetween, StateSum, Writing};
+use super::output::{RebasedTotals, SlotsBetween, Writing};
 use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::reframe::{decoding_side_bytes, reframe};

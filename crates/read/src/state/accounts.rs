@@ -97,12 +97,12 @@ impl Accounts {
             !kept_records.show(version.storage(), &version.fingerprint, &mut |header, data| match layers.is_empty() {
                 true => {
                     lattice.add(&header.account(data));
-                    sums.all.lamports = sums.all.lamports.wrapping_add(u128::from(header.lamports));
+                    sums.all.state.lamports = sums.all.state.lamports.wrapping_add(u128::from(header.lamports));
                 }
                 false => sums.add(&header.account(data), layers),
             })
         });
-        sums.all.lattice.add(&lattice.take());
+        sums.all.state.lattice.add(&lattice.take());
         self.merge(&mut sums, true);
     }
 
@@ -195,7 +195,7 @@ impl Accounts {
     pub fn state_below<'a>(&'a self, layer: &'a Layer) -> State<'a> {
         let mut sums = self.sums.lock().all.clone();
         if let Some(covered) = self.sums.lock().covered.get(layer.number as usize) {
-            sums.subtract(covered);
+            sums.state.subtract(covered);
         }
         sums.add(&layer.sums);
         State {
@@ -273,10 +273,15 @@ impl Accounts {
     fn merge(&self, worker: &mut LayeredSums, is_subtraction: bool) {
         let mut sums = self.sums.lock();
         let worker = std::mem::take(worker);
-        let merge: fn(&mut Sums, &Sums) = if is_subtraction { Sums::subtract } else { Sums::add };
-        merge(&mut sums.all, &worker.all);
+        match is_subtraction {
+            true => sums.all.state.subtract(&worker.all.state),
+            false => sums.all.add(&worker.all),
+        }
         for (layer, covered) in (0..).zip(&worker.covered) {
-            merge(sums.of_layer(layer), covered);
+            match is_subtraction {
+                true => sums.of_layer(layer).subtract(covered),
+                false => sums.of_layer(layer).add(covered),
+            }
         }
     }
 }
@@ -380,7 +385,7 @@ impl<'a> AccountsWorker<'a> {
             return self.sums.add(&account, covered);
         }
         self.lattice.add(&account);
-        self.sums.all.lamports = self.sums.all.lamports.wrapping_add(u128::from(record.header.lamports));
+        self.sums.all.state.lamports = self.sums.all.state.lamports.wrapping_add(u128::from(record.header.lamports));
     }
 }
 
@@ -481,7 +486,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
-        self.sums.all.lattice.add(&self.lattice.take());
+        self.sums.all.state.lattice.add(&self.lattice.take());
         self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
     }
 }

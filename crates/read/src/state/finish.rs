@@ -157,9 +157,9 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
 
 fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Result<()> {
     let State { sums, stakes, well_known: known } = state;
-    if sums.lamports != u128::from(bank.capitalization) {
+    if sums.state.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
-        findings.add(Rule::Capitalization, expected, sums.lamports)?;
+        findings.add(Rule::Capitalization, expected, sums.state.lamports)?;
     }
     match known.get(&SLOT_HISTORY).map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
@@ -171,8 +171,8 @@ fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Resul
         }
     }
     judge_accounts(known, bank, findings)?;
-    if sums.lattice != bank.lattice_hash {
-        let found = sums.lattice.snapshot_hash();
+    if sums.state.lattice != bank.lattice_hash {
+        let found = sums.state.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
     // Firedancer's bank files have no stakes.

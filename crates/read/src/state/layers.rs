@@ -101,6 +101,7 @@ mod tests {
     use super::*;
     use crate::state::accounts::{Accounts, AccountsPass, Task};
     use crate::state::finish::settle;
+    use crate::state::sums::StateSum;
     use crate::{Findings, RecordVisitor, StorageRef, Version};
 
     #[test]
@@ -194,7 +195,7 @@ mod tests {
 
     /// All facts of a state that are judged or reported.
     fn facts(state: &State<'_>, counted: &StateCounts) -> String {
-        let Sums { lattice, lamports, records, tombstones, .. } = &state.sums;
+        let Sums { state: StateSum { lattice, lamports }, records, tombstones, .. } = &state.sums;
         let (staked, well_known) = (state.stakes.shown(), &state.well_known);
         format!("{lattice:?} {lamports} {records} {tombstones} {counted:?}\n{staked:?}\n{well_known:?}")
     }
