@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
 use slotpress_format::ArchiveName;
 
-use super::stack::{StackReport, verify_stack};
+use super::stack::{StackReport, unless_interrupted, verify_stack};
 use crate::catalog::Archive;
 use crate::state::layers::LAYERS_MAX;
 use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyReport, verify_archives};
@@ -169,7 +169,7 @@ fn verify_together(
     progress: &dyn Progress,
 ) -> Result<Vec<(PathBuf, VerifyReport)>> {
     let open = |archive: &Archive| open(archive, options.check.mode);
-    let verified = open(full).and_then(|named| {
+    unless_interrupted(open(full).and_then(|named| {
         // A server that sends each once would wait while the others are read, and give up.
         if named.source.as_ref().is_some_and(|source| source.is_stream()) {
             return Ok(Vec::new());
@@ -179,11 +179,7 @@ fn verify_together(
         let StackReport { full: report, incrementals } = verify_stack(&named, &opened, options, progress)?;
         let others = paths.into_iter().zip(incrementals).filter_map(|(path, report)| Some((path, report?)));
         Ok(others.chain([(full.path(), report)]).collect())
-    });
-    match verified {
-        Err(error) if error.kind() != ErrorKind::Interrupted => Ok(Vec::new()),
-        verified => verified,
-    }
+    }))
 }
 
 /// Verifies an archive with its full one; without a good one, its frames and files.

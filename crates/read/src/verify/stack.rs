@@ -72,10 +72,10 @@ pub fn verify_stack(
     Ok(StackReport { full: report, incrementals })
 }
 
-/// Takes any other error for nothing: the archive is going to be verified with the full one alone, and the error told then.
-fn unless_interrupted<T>(result: Result<Option<T>>) -> Result<Option<T>> {
+/// Takes any other error for nothing: the archive is going to be verified alone, and the error told then.
+pub fn unless_interrupted<T: Default>(result: Result<T>) -> Result<T> {
     match result {
-        Err(error) if error.kind() != ErrorKind::Interrupted => Ok(None),
+        Err(error) if error.kind() != ErrorKind::Interrupted => Ok(T::default()),
         result => result,
     }
 }
