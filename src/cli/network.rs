@@ -40,8 +40,7 @@ impl ConnectionArgs {
         let mut options = ClientOptions::default();
         options.ca_file = self.ca_file.clone();
         options.proxy = self.proxy.clone();
-        options.stores = Some(Arc::new(self.stores.s3()));
-        options
+        self.stores.s3().for_client(options)
     }
 }
 
