@@ -262,8 +262,8 @@ pub mod stores {
     pub use slotpress_stores::{S3Options, Store, StoreOptions, Target};
 }
 
-/// What the program `slotpress` takes of this crate's own modules beside all that. Nothing of it is promised to anybody else: it may
-/// change with any version.
+/// What the program `slotpress` takes of this crate's own modules beside all that. Nothing of it is
+/// promised to anybody else: it may change with any version.
 #[doc(hidden)]
 pub mod program {
     pub use crate::archive::encode::{
