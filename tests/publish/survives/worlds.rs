@@ -102,7 +102,7 @@ impl Drop for Place {
 }
 
 /// Contents of a file of another program.
-const ANOTHERS: &[u8] = b"another's";
+const FOREIGN: &[u8] = b"foreign";
 
 impl Place {
     fn new(dir: &Path, number: usize, is_small: bool) -> Self {
@@ -119,9 +119,9 @@ impl Place {
         match std::mem::replace(&mut self.mood, Mood::Works) {
             Mood::Fails => set_mode(&self.path, 0o755),
             Mood::Refuses => {
-                let is_anothers = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == ANOTHERS);
+                let is_foreign = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == FOREIGN);
                 let paths = names_in(&self.path).into_iter().map(|name| self.path.join(name));
-                paths.filter(is_anothers).for_each(|path| fs::remove_file(path).expect("removed"));
+                paths.filter(is_foreign).for_each(|path| fs::remove_file(path).expect("removed"));
             }
             Mood::IsGone if is_replaced => {
                 fs::create_dir(&self.path).expect("made");
@@ -147,7 +147,7 @@ impl Place {
         };
         match self.mood {
             Mood::Fails => set_mode(&self.path, 0o555),
-            Mood::Refuses => fs::write(self.path.join(coming), ANOTHERS).expect("written"),
+            Mood::Refuses => fs::write(self.path.join(coming), FOREIGN).expect("written"),
             Mood::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             Mood::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|it| it.f_bavail * it.f_frsize).expect("told");
