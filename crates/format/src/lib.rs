@@ -1,8 +1,9 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
 //!
-//! The files of a ledger ([`ledger`]) and of an archive ([`archive`]): what their bytes mean, and how they are written.
+//! The files of a ledger ([`ledger`]) and of an archive ([`archive`]): what their bytes mean, and
+//! how to write them.
 
-// These lints apply because the crate parses bytes that others wrote.
+// The crate parses bytes that others wrote, and must not panic on any of them.
 #![cfg_attr(
     not(test),
     warn(

@@ -22,16 +22,19 @@ impl FrameAssembler {
         Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
     }
 
-    /// Writes the header of an entry, in a new frame if the whole entry does not fit into the current one.
+    /// Writes an entry's header. If the whole entry does not fit into the current frame, starts a
+    /// new one.
     pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.begin_part(entry.tar_bytes(), on_frame)?;
         self.append(&entry.header(), on_frame)
     }
 
+    /// Writes the next bytes of the current entry's contents.
     pub fn content(&mut self, bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.append(bytes, on_frame)
     }
 
+    /// Pads the current entry to a whole block.
     pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
         self.append(padding, on_frame)
@@ -52,7 +55,7 @@ impl FrameAssembler {
         Ok(())
     }
 
-    /// Appends bytes of the current entry. Only an entry larger than a frame is cut.
+    /// Appends bytes of the current entry. Cuts an entry only if it is larger than a frame.
     fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         while !bytes.is_empty() {
             if self.frame.len() == self.frame_size_bytes {
@@ -80,7 +83,7 @@ mod tests {
     use crate::{EntryKind, FrameCutter};
 
     proptest! {
-        /// Streams are cut as plans, whatever the pieces in which contents arrive.
+        /// Cuts a stream exactly as its plan, whatever the pieces in which contents arrive.
         #[test]
         fn streams_are_cut_as_plans(
             lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece in 1usize..3000,

@@ -1,4 +1,5 @@
-//! Tar entries: the names that a snapshot archive may contain, and their headers (docs/snapshot-format.md#archive).
+//! Tar entries: the names that a snapshot archive may contain, and their headers
+//! (docs/snapshot-format.md#archive).
 
 use std::fmt;
 
@@ -13,8 +14,8 @@ pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Length of the zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse more
-/// (docs/snapshot-format.md#archive).
+/// Length of the zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse
+/// more (docs/snapshot-format.md#archive).
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
 /// Stands for the slot of a bank file whose name contains none.
@@ -62,9 +63,9 @@ impl EntryKind {
         }
     }
 
-    /// Parses a path as Firedancer does, if [`EntryKind::parse`] refuses it: only the beginning of a name counts, any
-    /// file in `snapshots/` is the bank file, and numbers may have a plus sign and leading zeros, up to 2^64 - 1. A
-    /// larger id becomes the largest `u32`.
+    /// Parses a path that only Firedancer accepts: it compares just the beginning of a name, takes
+    /// any other file in `snapshots/` for the bank file, and lets numbers up to 2^64 - 1 have a
+    /// plus sign and leading zeros. An id too large for `u32` becomes `u32::MAX`.
     fn parse_loosely(path: &str, is_file: bool) -> Option<Self> {
         let number = |text: &str| {
             let digits = text.strip_prefix('+').unwrap_or(text);
@@ -135,7 +136,7 @@ impl Entry {
         *header.as_bytes()
     }
 
-    /// Parses a header; refuses any kind, name or size that Agave or Firedancer refuses.
+    /// Parses a header. Refuses every kind, name and size that Agave or Firedancer refuses.
     pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
         let header = TarHeader::parse(block)?;
         match header.oddity() {
@@ -147,10 +148,11 @@ impl Entry {
 
 const SIZE: std::ops::Range<usize> = 124..136;
 
-/// Position of the magic, of which Firedancer requires `ustar` at the beginning, and Agave nothing.
+/// Position of the magic. Firedancer requires that it begins with `ustar`; Agave does not look
+/// at it.
 const MAGIC: std::ops::Range<usize> = 257..262;
 
-/// A tar header that could be parsed, without further checks.
+/// The fields of a tar header. [`TarHeader::oddity`] judges them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarHeader {
     pub path: Vec<u8>,
@@ -162,20 +164,24 @@ pub struct TarHeader {
     /// True if the name continues in the prefix field.
     pub is_split: bool,
     pub is_sum_right: bool,
+    /// True if the size field holds a number.
     pub has_size: bool,
 }
 
-/// A deviation for which some client refuses a header.
+/// A deviation in a header, for which at least one client refuses the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Oddity {
     /// No client knows the name as one of a snapshot archive.
     Foreign,
+    /// Neither a file nor a directory, or not the one that the name requires.
     Kind,
     /// A PAX header or GNU long name, which describes the next entry.
     Extension,
+    /// The magic is not `ustar`.
     Old,
     /// The name continues in the prefix field of a ustar header.
     Split,
+    /// The size is above the limit, or a directory has contents.
     Size,
     /// The checksum is wrong, although the header can be parsed.
     Checksum,
@@ -208,8 +214,8 @@ impl Oddity {
     }
 }
 
-/// True if Firedancer wrote a tar header: it alone writes the mode without leading zeros, no time, and a checksum of seven
-/// digits and NUL (`fd_snapmk_tile.c`).
+/// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
+/// the time as NUL bytes, and a checksum of seven digits and NUL (`fd_snapmk_tile.c`).
 pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
     let (mode, time, sum) = (block.get(100..108), block.get(136..148), block.get(148..156));
     let is_sum =
@@ -220,6 +226,10 @@ pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
 }
 
 impl TarHeader {
+    /// Parses a header.
+    ///
+    /// # Errors
+    /// The checksum is wrong, or the size is not a number.
     pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
         let header = Self::unchecked(block);
         if !header.is_sum_right {
@@ -235,11 +245,11 @@ impl TarHeader {
         }
     }
 
-    /// Parses a header as Firedancer does, without checksum and size of directories. A header that only lacks these is
-    /// odd, not an error; so is damage that spares the name.
+    /// Parses a header as Firedancer does: a wrong checksum, or a directory's empty size, makes the
+    /// header odd, not wrong, as long as the name can be read.
     ///
     /// # Errors
-    /// See [`TarHeader::parse`].
+    /// The header has other faults for which [`TarHeader::parse`] refuses it.
     pub fn parse_tolerantly(block: &[u8; BLOCK]) -> Result<Self> {
         Self::parse(block).or_else(|error| {
             let loose = Self::unchecked(block);
@@ -271,6 +281,7 @@ impl TarHeader {
         slotpress_base::text::one_line(&text)
     }
 
+    /// Returns the first deviation that some client refuses.
     pub fn oddity(&self) -> Option<Oddity> {
         if matches!(self.flag, b'x' | b'L' | b'K') {
             return Some(Oddity::Extension);
@@ -293,6 +304,7 @@ impl TarHeader {
         }
     }
 
+    /// Returns the entry if at least one client can read it.
     pub fn entry(&self) -> Option<Entry> {
         use Oddity::*;
         let is_readable = matches!(self.oddity(), None | Some(Old | Split | Checksum | Loose | NoSize));
@@ -363,7 +375,7 @@ mod tests {
             let mut header = entry.header();
             header[bit / 8] ^= 1 << (bit % 8);
             if let Ok(read) = Entry::parse_header(&header) {
-                // Only another spelling of the same checksum can pass.
+                // A flipped bit can pass only where it spells the same checksum in another way.
                 prop_assert!((148..156).contains(&(bit / 8)));
                 prop_assert_eq!(read, entry);
             }

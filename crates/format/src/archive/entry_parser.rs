@@ -1,7 +1,7 @@
 //! Parses a tar stream that arrives in pieces of any size, without copying contents.
 //!
-//! A parser can start at the beginning of a stream, or inside a known entry, as for a frame in the middle of an
-//! archive.
+//! A parser starts at the beginning of a stream, or inside a known entry, as a frame in the middle
+//! of an archive does.
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
@@ -25,6 +25,7 @@ pub type OnEvent<'a> = dyn FnMut(TarEvent<'_>) -> Result<()> + 'a;
 pub enum TarEnd {
     /// The stream has not ended: a header or the rest of an entry is missing.
     Inside,
+    /// Exactly the zero bytes that both clients accept.
     Clean,
     Short,
     Long,
@@ -35,14 +36,15 @@ pub enum TarEnd {
 pub struct EntryParser {
     state: ParserState,
     position: u64,
-    /// Part of a block, whose rest is in the next piece.
+    /// Beginning of a block whose rest is in the next piece.
     block: Vec<u8>,
     entries: u64,
     is_of_firedancer: bool,
     end_zero_bytes: u64,
     has_junk: bool,
     extension: Extension,
-    /// Peculiarities since they were last taken; `None` if each is an error.
+    /// Headers that only some clients accept, since the last call of `take_oddities`. `None` if
+    /// such a header is an error.
     oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
 
@@ -86,19 +88,19 @@ impl EntryParser {
         }
     }
 
-    /// Like [`new`](Self::new), but accepts headers that some clients refuse, and reports them through
-    /// [`EntryParser::take_oddities`].
+    /// Like [`new`](Self::new), but accepts headers that some clients refuse, and reports them
+    /// through [`EntryParser::take_oddities`].
     pub fn tolerant() -> Self {
         Self { oddities: Some(Vec::new()), ..Self::new() }
     }
 
-    /// Headers since the last call that some clients refuse.
+    /// Returns the headers found since the last call that some clients refuse.
     pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
         self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Starts inside an entry, `offset_bytes` after the start of its header; `None` if that is inside the header or
-    /// behind the entry.
+    /// Starts inside an entry, `offset_bytes` after the start of its header. Returns `None` if that
+    /// is inside the header or behind the entry.
     pub fn inside(entry: Entry, offset_bytes: u64) -> Option<Self> {
         let mut parser = Self::new();
         if offset_bytes == 0 {
@@ -113,8 +115,8 @@ impl EntryParser {
         Some(parser)
     }
 
-    /// Continues after a lost part of the stream, at a header. `lost_bytes` is the length of the part as far as it is
-    /// known.
+    /// Continues at a header, after a lost part of the stream. `lost_bytes` is the length of that
+    /// part, as far as it is known.
     pub fn restart_after(&mut self, lost_bytes: u64) {
         self.state = ParserState::Header;
         self.position = self.position.saturating_add(lost_bytes);
@@ -123,7 +125,7 @@ impl EntryParser {
         (self.end_zero_bytes, self.has_junk) = (0, false);
     }
 
-    /// True if the first header is Firedancer's.
+    /// True if Firedancer wrote the first header.
     pub fn is_of_firedancer(&self) -> bool {
         self.is_of_firedancer
     }
@@ -146,6 +148,7 @@ impl EntryParser {
         }
     }
 
+    /// Parses the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
@@ -196,7 +199,7 @@ impl EntryParser {
         Ok(())
     }
 
-    /// Checks that the stream may end here, after the end of the archive.
+    /// Checks that the stream may end here: after the end of the archive.
     pub fn finish(&self) -> Result<()> {
         match self.state {
             ParserState::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
@@ -213,7 +216,7 @@ impl EntryParser {
         }
     }
 
-    /// True at the start of an entry or after the end, where a frame can be cut without loss.
+    /// True at the start of an entry or after the end, where a new frame can begin.
     pub fn is_between_entries(&self) -> bool {
         matches!(self.state, ParserState::Header | ParserState::End) && self.block.is_empty()
     }
@@ -294,7 +297,7 @@ mod tests {
     use super::*;
     use crate::EntryKind;
 
-    /// A claimed loss may be any number: positions saturate.
+    /// However many bytes are said to be lost, the position saturates.
     #[test]
     fn any_loss() {
         let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };

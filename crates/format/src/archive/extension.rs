@@ -1,11 +1,12 @@
-//! PAX headers and GNU long names, which describe the entry after them. No archive needs them; Agave reads them.
+//! PAX headers and GNU long names, which describe the entry that follows. No snapshot archive needs
+//! them; Agave reads them, Firedancer does not.
 
 use crate::TarHeader;
 
-/// Limit on the length of an extension: no path or number in an archive needs a hundredth of it.
+/// Limit on the length of an extension. No path or number in an archive needs a hundredth of it.
 pub const EXTENSION_BYTES_MAX: u64 = 64 * 1024;
 
-/// Description of the next entry by PAX headers and GNU long names.
+/// What PAX headers and GNU long names say about the next entry.
 #[derive(Debug, Default)]
 pub struct Extension {
     content: Vec<u8>,
@@ -22,6 +23,7 @@ impl Extension {
         self.content.len() as u64
     }
 
+    /// Parses the extension that has been pushed; `flag` is its type flag.
     pub fn take(&mut self, flag: u8) {
         match flag {
             b'L' => {
@@ -42,6 +44,7 @@ impl Extension {
         self.content.clear();
     }
 
+    /// Replaces the next entry's path and size by those that extensions gave.
     pub fn apply(&mut self, header: &mut TarHeader) {
         if let Some(path) = self.path.take() {
             header.path = path;
@@ -52,8 +55,7 @@ impl Extension {
     }
 }
 
-/// Records of a PAX header, `<length> <key>=<value>
-/// `; skips malformed ones.
+/// Iterates over the records of a PAX header, `<length> <key>=<value>\n`. Skips malformed ones.
 fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     content.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\n")?;

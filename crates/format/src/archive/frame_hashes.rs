@@ -1,8 +1,9 @@
-//! Hashes of an archive's frames, in a skippable frame between the last data frame and the index. A client that
-//! downloads an archive can check each frame as it arrives against one number, the [`Root`]. Checksums inside frames
-//! find damage; these hashes find frames that were replaced.
+//! Hashes of an archive's frames, in a skippable frame between the last data frame and the index. A
+//! client that downloads an archive checks each frame as it arrives, and needs to trust only one
+//! number, the [`Root`]. Checksums inside frames find damage; these hashes find frames that
+//! somebody replaced.
 //!
-//! For the layout see `docs/format.md`.
+//! `docs/format.md` describes the layout.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,18 +20,19 @@ const MAGIC: &[u8; 8] = b"slothsh1";
 /// blake3 hash of a frame with the skippable bytes in front of it.
 pub type FrameHash = [u8; 32];
 
-/// Length in bytes of the skippable frame with this number of hashes.
+/// Returns the length in bytes of the skippable frame that holds `frames` hashes.
 pub fn hashes_frame_bytes(frames: usize) -> u64 {
     const FIXED_BYTES: usize = SKIPPABLE_HEADER_BYTES + MAGIC.len();
     frames.saturating_mul(size_of::<FrameHash>()).saturating_add(FIXED_BYTES) as u64
 }
 
-/// Hashes a frame and its gap: all bytes since the end of the frame before (a `pzstd` mark, padding).
+/// Hashes a frame and its gap: all bytes since the end of the previous frame (a `pzstd`
+/// mark, padding).
 pub fn frame_hash(gap: &[u8], frame: &[u8]) -> FrameHash {
     *blake3::Hasher::new().update(gap).update(frame).finalize().as_bytes()
 }
 
-/// Makes the skippable frame; `None` if it would be 4 GiB or more.
+/// Makes the skippable frame. Returns `None` if it would be 4 GiB or more.
 pub fn to_frame(hashes: &[FrameHash]) -> Option<Vec<u8>> {
     let content: Vec<u8> = MAGIC.iter().chain(hashes.as_flattened()).copied().collect();
     skippable_frame(FRAME_HASHES_KIND, &content)
@@ -40,10 +42,10 @@ pub fn is_begin_of_hashes(kind: u8, content: &[u8]) -> bool {
     kind == FRAME_HASHES_KIND && content.starts_with(MAGIC)
 }
 
-/// Parses the hashes of an archive with this number of data frames.
+/// Parses the hashes of an archive that has `frames` data frames.
 ///
 /// # Errors
-/// The version is unknown, or the number differs.
+/// The version is unknown, or the number of hashes differs.
 pub fn parse_frame(frame: &[u8], frames: usize) -> Result<Vec<FrameHash>> {
     let wrong = |why| Error::damaged(format!("the archive's frame hashes are damaged: {why}"));
     let content = frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
@@ -55,15 +57,17 @@ pub fn parse_frame(frame: &[u8], frames: usize) -> Result<Vec<FrameHash>> {
     }
 }
 
-/// One number that stands for every byte of an archive: blake3 over the archive's length (u64, little-endian) and all
-/// bytes from the frame hashes, which include a hash of every frame, to the end.
+/// One number that stands for every byte of an archive: blake3 over the archive's length (u64,
+/// little-endian) and all bytes from the frame hashes to the end. The frame hashes cover the bytes
+/// before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[warn(missing_docs)]
 pub struct Root(blake3::Hash);
 
 #[warn(missing_docs)]
 impl Root {
-    /// Computes the root from the archive's length and its last bytes, from the frame hashes on, in pieces.
+    /// Computes the root from the archive's length and its last bytes, which begin with the frame
+    /// hashes and may come in pieces.
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&length_bytes.to_le_bytes());

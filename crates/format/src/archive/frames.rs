@@ -1,15 +1,16 @@
-//! Cuts a tar stream into frames: between entries if they fit, inside larger ones.
+//! Cuts a tar stream into frames: between entries that fit into a frame, inside larger ones.
 
 use std::iter::Enumerate;
 
-/// Default size of a frame: bytes of tar in one independent zstd frame. As measured, archives are 0.06 % larger than
-/// with a single frame, and a worker's buffers fit in tens of megabytes.
+/// Default size of a frame: bytes of tar in one independent zstd frame. With it, archives measured
+/// 0.06 % larger than with a single frame, and a worker's buffers take tens of megabytes.
 pub const FRAME_SIZE_BYTES_DEFAULT: u64 = 8 * 1024 * 1024;
 
-/// Smallest frame size: below it, frame headers and the seek table become a noticeable part of the archive.
+/// Smallest frame size. Below it, frame headers and the seek table become a noticeable part of
+/// the archive.
 pub const FRAME_SIZE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Largest frame size: both clients decode frames with a window of this size.
+/// Largest frame size. Both clients accept the window that such a frame needs.
 pub const FRAME_SIZE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Part of the tar stream in one frame.
@@ -18,21 +19,22 @@ pub const FRAME_SIZE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub struct FrameSpan {
     /// Number of the entry in which the frame starts.
     pub first_entry: u64,
-    /// Offset in that entry's tar bytes at which it starts; the header is at 0.
+    /// Offset in that entry's tar bytes at which the frame starts; the entry's header is at 0.
     pub offset_bytes: u64,
     /// Bytes of tar in the frame, from 1 to the frame size.
     pub length_bytes: u64,
 }
 
-/// Cuts entries into frames, given their lengths in the tar stream. The result depends only on the lengths and the
-/// frame size.
+/// Cuts entries into frames, given their lengths in the tar stream. The result depends only on the
+/// lengths and the frame size.
 ///
-/// As many entries as fit are put into one frame. A larger entry starts a new frame and is cut at the frame size; its
-/// rest shares a frame with the next entries.
+/// A frame takes as many whole entries as fit. An entry larger than a frame starts a new one and is
+/// cut at the frame size; its rest shares a frame with the entries after it.
 pub struct FrameCutter<I> {
     entry_lengths: Enumerate<I>,
     frame_size_bytes: u64,
-    /// An entry that does not fit in the frames so far: number, offset and remaining bytes.
+    /// The entry, or the rest of one, that did not fit into the last frame: number, offset and
+    /// remaining bytes.
     pending: Option<(u64, u64, u64)>,
 }
 
@@ -78,7 +80,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Frames cover the stream without gap or overlap, respect their size, and cut only entries that do not fit.
+        /// Frames cover the stream without gap or overlap, respect their size, and cut only entries
+        /// that do not fit.
         #[test]
         fn frames_cover_the_stream(lengths in proptest::collection::vec(1u64..300, 0..60), size in 1u64..200) {
             let starts: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Extracts `genesis.bin` from the archive of a cluster's genesis (`genesis.tar.bz2`). No I/O.
+//! Extracts `genesis.bin` from the archive of a cluster's genesis (`genesis.tar.bz2`), in memory.
 
 use std::io::Read;
 
@@ -10,16 +10,17 @@ pub const ARCHIVE_NAME: &str = "genesis.tar.bz2";
 /// Name of the file in the archive and in a ledger.
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 
-/// Limit on the length of the file and of its archive: Agave unpacks at most 10 MiB.
+/// Limit on the length of `genesis.bin`, and on that of the archive. Agave unpacks at most 10 MiB.
 pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Extracts `genesis.bin`. Decompression is bounded.
+/// Extracts `genesis.bin`. Stops decompressing at a bound.
 ///
 /// # Errors
-/// The archive is invalid, does not contain it, or it is larger than Agave allows.
+/// The archive is invalid, or has no `genesis.bin`, or one that is empty or larger than
+/// Agave allows.
 pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
     let wrong = |why: &str| Error::damaged(format!("the genesis archive is invalid: {why}"));
-    // Room for headers and padding of a few other entries.
+    // The margin holds headers and padding of a few other entries.
     let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
     let mut tar = tar::Archive::new(tar);
     for entry in tar.entries().map_err(|error| wrong(&error.to_string()))?.take(8) {

@@ -1,9 +1,10 @@
-//! Finds the next tar header after a lost part of the stream. Its position is unknown then, even modulo 512: other
-//! programs cut frames anywhere, and need not state their content size. No I/O.
+//! Finds the next tar header after a lost part of the stream. The header may then be at any offset,
+//! not only at a multiple of 512: other programs cut frames anywhere, and need not state how much a
+//! frame contains.
 
 use crate::{BLOCK, TarHeader};
 
-/// Magic of GNU and POSIX headers, and its offset.
+/// Magic of GNU and POSIX headers. `MAGIC_OFFSET` is its place in a header.
 const MAGIC: &[u8] = b"ustar";
 const MAGIC_OFFSET: usize = 257;
 
@@ -14,10 +15,11 @@ pub struct HeaderSearch {
 }
 
 impl HeaderSearch {
-    /// Takes the next piece; returns all bytes from the first header on, or `None` if there is none yet.
+    /// Takes the next piece. Returns all bytes from the first header on, or `None` if there is
+    /// none yet.
     ///
-    /// A header must have a right checksum and a name that belongs into a snapshot archive. Account data may imitate
-    /// one, which can only make a damaged archive look worse.
+    /// A header must have the right checksum and a name that a snapshot archive may contain.
+    /// Account data may imitate one; that can only make a damaged archive look worse.
     pub fn look_into(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.carried.extend_from_slice(bytes);
         let all = &self.carried;
@@ -34,7 +36,7 @@ impl HeaderSearch {
         found.map(|_| std::mem::take(&mut self.carried))
     }
 
-    /// Number of bytes in front of the header, or that cannot belong to one.
+    /// Number of bytes that are known to be in front of the header.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }

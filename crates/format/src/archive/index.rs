@@ -1,8 +1,9 @@
-//! The index of entries that slotpress writes near the end of an archive, in a skippable frame that other readers
-//! ignore. With the seek table it gives the position of each entry, so that one storage can be read out of a 110 GB
-//! archive, and frames can be unpacked independently.
+//! The index of entries that slotpress writes near the end of an archive, in a skippable frame that
+//! other programs ignore. Together with the seek table it gives the position of each entry: a
+//! reader takes one storage out of an archive of 110 GB, and workers unpack frames independently.
 //!
-//! It is a hint: everything that is decoded is checked against the tar headers. For the layout see `docs/format.md`.
+//! The index is a hint: everything that is decoded is checked against the tar headers.
+//! `docs/format.md` describes the layout.
 
 use slotpress_base::{Error, Result, array_at, split_at_most, to_usize, u64_at};
 
@@ -18,13 +19,14 @@ pub const INDEX_FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const MAGIC: &[u8; 8] = b"slotidx1";
 
-/// Fixed fields: magic, number of entries, tar bytes, frame size, table bytes, blake3 of the table.
+/// Length of the fixed fields: magic, number of entries, tar bytes, frame size, table bytes, blake3
+/// of the table.
 const HEADER_BYTES: usize = 8 + 8 * 4 + 32;
 
-/// Most bytes of an entry in the table: a tag, and three numbers of at most 10 bytes.
+/// Most bytes that an entry takes in the table: a tag, and three numbers of at most 10 bytes.
 const ENTRY_TABLE_BYTES_MAX: u64 = 31;
 
-/// Compression level of the table: fast, since it is small.
+/// Compression level of the table. A fast one, since the table is small.
 const TABLE_LEVEL: i32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl Index {
             let (length, after) = rest.split_first().ok_or_else(too_short)?;
             let (bytes, after) = after.split_at_checked(usize::from(*length)).ok_or_else(too_short)?;
             rest = after;
-            // This text is shown to people: control characters, which could move a cursor, are removed.
+            // People see this text, and control characters could move their cursor.
             Ok(String::from_utf8_lossy(bytes).chars().filter(|char| !char.is_control()).collect())
         };
         let (writer, settings) = (text()?, text()?);
@@ -162,7 +164,8 @@ fn read_table(mut table: &[u8], count: u64) -> Option<Vec<Entry>> {
     table.is_empty().then_some(entries)
 }
 
-/// Little-endian base 128: seven bits a byte, the high bit set on all but the last.
+/// Writes a number in little-endian base 128: seven bits a byte, the high bit set on all but
+/// the last.
 fn write_number(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         to.push(value.to_le_bytes()[0] | 0x80);
@@ -188,7 +191,8 @@ fn read_number(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Maps a wrapping difference to a number that is small if the difference is small in either direction.
+/// Maps a wrapping difference to a number that is small if the difference is near zero, above
+/// or below.
 fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
 }
@@ -219,7 +223,7 @@ mod tests {
         proptest::collection::vec(entry, 0..100)
     }
 
-    /// Impossible claims of the header are refused before anything is unpacked or allocated.
+    /// A header whose numbers cannot be true is refused before anything is unpacked or allocated.
     #[test]
     fn impossible_counts() {
         let index = Index { writer: String::new(), settings: String::new(), frame_size_bytes: 1, entries: Vec::new() };
@@ -260,7 +264,7 @@ mod tests {
             prop_assert_eq!(Index::parse_frame(&frame).expect("own frame"), index);
         }
 
-        /// A damaged index is refused, unless the damage concerns labels or frame size only.
+        /// A damaged index is refused, unless only labels or the frame size are damaged.
         #[test]
         fn damage_is_found(entries in entries(), at in any::<prop::sample::Index>(), flip in 1u8..) {
             let index = Index { writer: "w".into(), settings: "s".into(), frame_size_bytes: 1 << 20, entries };

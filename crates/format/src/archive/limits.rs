@@ -1,15 +1,17 @@
-//! Limits of each client, with their sources; docs/snapshot-format.md#archive tells how they were found. The rules that
-//! use them are in `slotpress-read`.
+//! Limits of each client, with their sources. docs/snapshot-format.md#archive tells how they were
+//! found. The rules that apply them are in `slotpress-read`.
 
 use crate::STORAGE_BYTES_MAX;
 
 /// Most entries that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in `agave-snapshots`).
 pub const ENTRIES_MAX: u64 = 5_000_000;
 
-/// Most bytes that Agave unpacks in total, by the headers (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
+/// Most bytes that Agave unpacks in total, by the headers
+/// (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 40;
 
-/// Most bytes of one entry. Storages are limited to 16 GiB in both clients; bank file and status cache take about 1 GB.
+/// Most bytes in one entry. Both clients limit storages to 16 GiB; bank file and status cache take
+/// about 1 GB.
 pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 
 /// Largest window that Agave allows for a frame, as a power of two: the default of the zstd library
@@ -22,5 +24,5 @@ pub const AGAVE_WINDOW_BYTES_MAX: u64 = 1 << AGAVE_WINDOW_LOG_MAX;
 /// Largest window that Firedancer allows, in bytes (its snapshot decompression tile).
 pub const FIREDANCER_WINDOW_BYTES_MAX: u64 = 1 << 25;
 
-/// Firedancer aborts on this and larger slots.
+/// Firedancer aborts at this slot and above.
 pub const FIREDANCER_SLOTS: u64 = 1 << 32;

@@ -1,22 +1,24 @@
-//! Names and version of the archive list that `slotpress serve` publishes (see `docs/serving.md`). `catalog::listing`
-//! in `slotpress-read` makes and parses it.
+//! Paths and version of the list of archives that `slotpress serve` publishes (`docs/serving.md`).
+//! `catalog::listing` in `slotpress-read` makes and parses the list.
 
 use serde::{Deserialize, Serialize};
 
 /// Path of the list of archives, below the server's base URL.
 pub const PATH: &str = "/api/v1/archives";
-/// Relative reference from the list to the archives.
+/// Relative reference from the list to the directory of the archives.
 pub const FROM_LIST: &str = "../../";
 
-/// File that `publish` writes beside archives, for clients that poll: the newest pair, in the form of the list.
+/// File that `publish` writes beside the archives, for clients that poll. It has the form of the
+/// list, and holds only the newest pair.
 pub const LATEST: &str = "latest.json";
 
-/// Path that redirects to the newest full archive, whatever its compression. Validators have it too.
+/// Path that redirects to the newest full archive, whatever its compression. Validators serve
+/// it too.
 pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
-/// Path that redirects to the newest incremental archive for it.
+/// Path that redirects to the newest incremental archive on that full one.
 pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
 
-/// Version of the list. Fields are added to a version, never renamed or removed.
+/// Version of the list. Within a version, fields may be added, never renamed or removed.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

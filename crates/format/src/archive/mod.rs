@@ -1,6 +1,8 @@
-//! Parts of an archive file: tar entries, frames, index, seek table.
+//! Parts of an archive file: tar entries, frames, index, seek table, and the limits that clients
+//! put on them.
 //!
-//! Used for writing and reading. Bytes in, bytes out; no files, no threads. `docs/format.md` describes the format.
+//! Functions here turn bytes into values and back, for writers and readers. They open no files and
+//! start no threads. `docs/format.md` describes the format.
 
 pub mod assemble;
 pub mod entry;

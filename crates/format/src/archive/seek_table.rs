@@ -1,8 +1,10 @@
-//! The seek table of the zstd seekable format: the last frame of an archive, which lists every frame before it.
+//! The seek table of the zstd seekable format: the last frame of an archive, which lists every
+//! frame before it.
 //!
-//! Layout (zstd's `contrib/seekable_format`): a skippable frame of kind 14 with, for each frame, u32 compressed and u32
-//! decompressed bytes (and a u32 checksum if the descriptor says so); then u32 number of frames, u8 descriptor, u32
-//! magic. Skippable frames are listed with 0 decompressed bytes, so offsets are running sums.
+//! It is a skippable frame of kind 14 (zstd's `contrib/seekable_format`). Each frame has an item:
+//! u32 compressed bytes, u32 decompressed bytes, and a u32 checksum if the descriptor says so. A
+//! footer follows: u32 number of frames, u8 descriptor, u32 magic. Skippable frames have 0
+//! decompressed bytes, so running sums of the items give the offsets.
 
 use slotpress_base::{Error, Result, to_usize, u32_at};
 
@@ -26,7 +28,7 @@ pub struct SeekTableItem {
     pub content_bytes: u32,
 }
 
-/// Makes the seek table frame; `None` if there are more frames than the format allows.
+/// Makes the seek table's frame. Returns `None` if there are more frames than the format allows.
 pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
     let count = u32::try_from(items.len()).ok().filter(|count| *count <= SEEK_TABLE_FRAMES_MAX)?;
     let mut content = Vec::with_capacity(items.len().saturating_mul(8).saturating_add(SEEK_TABLE_FOOTER_BYTES));
@@ -40,7 +42,8 @@ pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
     skippable_frame(SEEK_TABLE_KIND, &content)
 }
 
-/// Length in bytes of the seek table frame that ends in `footer`; `None` if there is none.
+/// Returns the length in bytes of the seek table's frame, given the last bytes of the archive.
+/// Returns `None` if they end no seek table.
 pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     let count = u32_at::<0, _>(footer);
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
@@ -50,10 +53,7 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
-/// Parses a seek table frame of the length that [`seek_table_bytes`] gave.
-///
-/// # Errors
-/// Its numbers contradict each other.
+/// Parses a seek table's frame, of the length that [`seek_table_bytes`] gave.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
     let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(wrong)?;
@@ -95,7 +95,7 @@ mod tests {
             prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
         }
 
-        /// Each number that must agree with another is checked.
+        /// A number that must agree with another one is checked.
         #[test]
         fn tables_that_contradict_themselves(count in 0u32..20, at in 0usize..8) {
             let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];

@@ -1,30 +1,30 @@
-//! Headers of zstd frames, blocks and skippable frames (RFC 8878). Nothing is decompressed here.
+//! Headers of zstd frames, blocks and skippable frames (RFC 8878). Nothing here decompresses.
 
 use slotpress_base::{Error, Result};
 
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 
-/// First magic number of skippable frames; the 15 next ones are also valid.
+/// First magic number of skippable frames. The next 15 numbers are magics of skippable frames, too.
 pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 
 /// Length of a skippable frame's magic and length fields.
 pub const SKIPPABLE_HEADER_BYTES: usize = 8;
 
-/// Most bytes of a frame header: magic, descriptor, window, dictionary id, content size.
+/// Most bytes that a frame header takes: magic, descriptor, window, dictionary id, content size.
 pub const FRAME_HEADER_BYTES_MAX: usize = 4 + 1 + 1 + 4 + 8;
 
-/// Most bytes to which a block expands.
+/// Most bytes that a block can contain when it is decompressed.
 pub const BLOCK_CONTENT_BYTES_MAX: u64 = 128 * 1024;
 
-/// Parses a `pzstd` mark: a skippable frame of kind 0 with the length in bytes (u32) of the next frame. Archives of
-/// older slotpress versions have them too. `None` for other frames, including padding of four zeros, since no frame has
-/// the length 0.
+/// Parses a `pzstd` mark: a skippable frame of kind 0 that contains the length in bytes (u32) of
+/// the next frame. Old versions of slotpress wrote such marks too. Returns `None` for other frames,
+/// and for four zeros, which are padding: no frame has the length 0.
 pub fn pzstd_mark(frame: FrameStart, content: &[u8]) -> Option<u32> {
     let length = content.first_chunk().filter(|_| frame == FrameStart::Skippable { kind: 0, content_bytes: 4 })?;
     Some(u32::from_le_bytes(*length)).filter(|length| *length > 0)
 }
 
-/// Makes a skippable frame of the given kind (0 to 15); `None` if the content is 4 GiB or more.
+/// Makes a skippable frame of `kind` (0 to 15). Returns `None` if the content is 4 GiB or more.
 pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     let length = u32::try_from(content.len()).ok()?;
     let mut frame = Vec::with_capacity(content.len().saturating_add(SKIPPABLE_HEADER_BYTES));
@@ -58,7 +58,8 @@ pub struct FrameHeader {
     pub block_bytes_max: u64,
 }
 
-/// Parses the start of a frame. `bytes` must have [`FRAME_HEADER_BYTES_MAX`] bytes, or all that are left.
+/// Parses the start of a frame. `bytes` must hold [`FRAME_HEADER_BYTES_MAX`] bytes, or all that
+/// are left.
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let short = || Error::damaged("the archive is cut off inside a frame header");
     let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
@@ -72,7 +73,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     }
     let (&descriptor, after) = rest.split_first().ok_or_else(short)?;
     rest = after;
-    // Reads the next field, of at most 8 bytes.
+    // Reads the next field, which has at most 8 bytes.
     let mut field = |length: usize| -> Result<u64> {
         let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
         rest = after;
@@ -85,7 +86,7 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let mut window_bytes = 0;
     if !is_single_segment {
         let window = field(1)?;
-        // (1 KiB + n eighths of it) * 2^exponent.
+        // The window is 1 KiB plus `window & 7` eighths of it, times two to the exponent.
         window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
     }
     let dictionary_bytes = match descriptor & 3 {
@@ -157,7 +158,7 @@ mod tests {
             let _ = parse_frame_start(&framed);
         }
 
-        /// Headers that zstd wrote are parsed right.
+        /// Parses headers that the zstd library wrote.
         #[test]
         fn real_headers(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
             let compressed = zstd::bulk::compress(&content, level).expect("compresses");

@@ -1,8 +1,8 @@
-//! Computes the effective stake of a delegation in an epoch. No I/O.
+//! Computes how much of a delegation is in effect in an epoch.
 //!
-//! The rule (from the `solana-stake-interface` crate, `Delegation::stake_v2`): stake becomes effective, and ceases to
-//! be, over several epochs; in each, the total change is limited to a share of the stake that was effective in the
-//! epoch before.
+//! The rule (`Delegation::stake_v2` in the `solana-stake-interface` crate): a delegation takes
+//! effect, and ends, over several epochs. In each epoch, the cluster's total change is limited to a
+//! share of the stake that was effective in the epoch before.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +19,29 @@ pub type StakeHistory = BTreeMap<u64, ClusterStake>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
     pub stake: u64,
-    /// Epoch of the delegation; `u64::MAX` for one from genesis, which is effective at once.
+    /// Epoch in which the stake was delegated. `u64::MAX` for a delegation of the genesis, which is
+    /// effective at once.
     pub activation_epoch: u64,
     /// Epoch in which its end was requested; `u64::MAX` if it was not.
     pub deactivation_epoch: u64,
 }
 
-/// Share of the effective stake that may change in an epoch, in ten thousandths, before and after the feature
-/// `reduce_stake_warmup_cooldown`.
+/// Share of the effective stake that may change in an epoch, in ten thousandths. `RATE_REDUCED`
+/// applies once the feature `reduce_stake_warmup_cooldown` is active.
 const RATE_FIRST: u128 = 2_500;
 const RATE_REDUCED: u128 = 900;
 const RATE_UNIT: u128 = 10_000;
 
 impl Term {
-    /// Lamports in effect in `epoch`; `reduced_from` is the epoch since which the reduced share applies.
+    /// Returns the lamports in effect in `epoch`. The reduced share applies from the epoch
+    /// `reduced_from` on.
     pub fn effective(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
         let Self { deactivation_epoch, .. } = *self;
         let activated = self.activated(epoch, history, reduced_from);
         if epoch <= deactivation_epoch {
             return activated;
         }
-        // All is over if the history does not reach back so far.
+        // If the history does not reach back to this epoch, the stake has ended.
         let Some(first) = history.get(&deactivation_epoch) else { return 0 };
         let mut left = activated;
         walk(deactivation_epoch, epoch, *first, history, reduced_from, &mut |rate, cluster| {
@@ -53,7 +55,7 @@ impl Term {
         left
     }
 
-    /// Lamports that were activated by `epoch`, ignoring deactivation.
+    /// Returns the lamports activated by `epoch`, as if nothing had been deactivated.
     fn activated(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
         let Self { stake, activation_epoch, deactivation_epoch } = *self;
         if activation_epoch == u64::MAX {
@@ -62,7 +64,7 @@ impl Term {
         if activation_epoch == deactivation_epoch || epoch <= activation_epoch {
             return 0;
         }
-        // All is in effect if the history does not reach back so far.
+        // If the history does not reach back to this epoch, all of the stake is in effect.
         let Some(first) = history.get(&activation_epoch) else { return stake };
         let mut activated = 0u64;
         let until = epoch.min(deactivation_epoch);
@@ -79,8 +81,9 @@ impl Term {
     }
 }
 
-/// Calls `step` for each epoch with the share that may change in it and the cluster's stake in the epoch before, while the
-/// history reaches and `step` returns true.
+/// Calls `step` for each epoch, with the share that may change in that epoch and the
+/// cluster's stake in the epoch before. Stops at `until`, where the history ends, or when
+/// `step` returns false.
 fn walk(
     start: u64,
     until: u64,
@@ -100,8 +103,8 @@ fn walk(
     }
 }
 
-/// Lamports of `own` that may change in an epoch: its part of the total change, which is limited to a share of the
-/// effective stake.
+/// Returns how many of the `own` lamports may change in an epoch: their part of the total change,
+/// which is limited to a share of the effective stake.
 fn allowance(own: u64, all: u64, effective: u64, rate: u128) -> u64 {
     let product = u128::from(own).saturating_mul(u128::from(effective)).saturating_mul(rate);
     let change = product.checked_div(u128::from(all).saturating_mul(RATE_UNIT)).unwrap_or_default();

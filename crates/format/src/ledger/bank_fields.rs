@@ -1,4 +1,5 @@
-//! The fields of a bank file that reports show. They omit its lists and the lattice hash, for which the snapshot hash stands.
+//! The fields of a bank file that reports show. The lists of a bank file are not among them, nor
+//! the lattice hash: the snapshot hash stands for it.
 
 use serde::Serialize;
 use slotpress_base::text;
@@ -16,7 +17,7 @@ pub struct BankFields {
     pub epoch: u64,
     /// Number of blocks since genesis.
     pub block_height: u64,
-    /// Hash in the names of archives; covers the bank hash and the lattice hash of all accounts.
+    /// Hash in the names of archives. It covers the lattice hash of all accounts.
     pub snapshot_hash: Hash,
     /// Bank hash, on which validators vote.
     pub bank_hash: Hash,

@@ -1,8 +1,9 @@
-//! Parses the bank file, `snapshots/<slot>/<slot>`, as a stream of fields to its last byte
-//! (docs/snapshot-format.md#bank-file).
+//! Parses the bank file, `snapshots/<slot>/<slot>`, as a stream of fields, to its last
+//! byte (docs/snapshot-format.md#bank-file).
 //!
-//! The file has about 1 GB on mainnet; only small fields are kept. The storage map, its largest part that is needed
-//! elsewhere, is passed to a callback. The crate `slotpress-synth` writes bank files.
+//! On mainnet the file takes about 1 GB, so only small fields are kept, and the stakes on demand.
+//! The storage map, which is large and needed elsewhere, goes to a callback. The crate
+//! `slotpress-synth` writes bank files.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -22,7 +23,8 @@ use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHa
 /// Fields of a bank file that slotpress or an operator needs.
 #[derive(Clone, Debug, Default)]
 pub struct BankFile {
-    /// Blockhashes that transactions may still use; the last one is the hash of the last block's entries.
+    /// Blockhashes that transactions may still use. The newest one is the hash of the last
+    /// block's entries.
     pub blockhashes: BlockhashQueue,
     /// Bank hash, which covers parent, signatures, blockhash and accounts.
     pub hash: Hash,
@@ -42,18 +44,18 @@ pub struct BankFile {
     pub slot: u64,
     pub block_height: u64,
     pub leader: Hash,
-    /// Stakes of the bank; empty unless they were to be kept.
+    /// Stakes of the bank; empty unless the caller asked to keep them.
     pub stakes: Arc<Stakes>,
-    /// The leader that the epoch stakes give this slot.
+    /// Leader that the epoch stakes give this slot.
     pub scheduled_leader: ScheduledLeader,
-    /// A vote account in the bank's or an epoch's stakes that Agave cannot parse.
+    /// A vote account that Agave cannot parse, in the bank's stakes or an epoch's.
     pub invalid_vote_account: Option<Address>,
     pub hashes_per_tick: Option<u64>,
     pub ns_per_slot: u128,
     pub slots_per_year: f64,
     /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
-    /// Number of slots before an epoch at which its leaders become known.
+    /// How many slots before an epoch its leaders become known.
     pub leader_schedule_slot_offset: u64,
     /// First epoch of full length, after the warm-up.
     pub first_normal_epoch: u64,
@@ -66,70 +68,71 @@ pub struct BankFile {
     /// Epoch of the stakes cache: the bank's own epoch.
     pub stakes_epoch: u64,
     pub storage_count: u64,
-    /// Slot of the accounts database. Equals the bank's; no client checks it.
+    /// Slot of the accounts database. It equals the bank's slot; no client checks it.
     pub accounts_slot: u64,
     pub epoch_stakes_count: u64,
-    /// Sum over all accounts. Written by every version since 3.0.
+    /// Lattice hash over all accounts. Every version since 3.0 writes it.
     pub lattice_hash: LatticeHash,
     pub block_id: Option<Hash>,
     pub length_bytes: u64,
     /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
-    /// Slots of the status cache, if that was read.
+    /// Slots of the status cache, if the status cache was read.
     pub cached_slots: Option<Arc<[u64]>>,
     /// Offsets of some fields in the file.
     pub places: BankPlaces,
 }
 
-/// Offsets in a bank file, in bytes, of the fields that one of Firedancer lacks, and of the storage map.
+/// Offsets in bytes of the fields that a bank file of Firedancer lacks, and of the storage map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankPlaces {
     pub hashes_per_tick: u64,
-    /// The duration of a slot, 16 bytes; the slots of a year follow after 8 more bytes.
+    /// The duration of a slot, 16 bytes. The number of slots in a year follows after 8 more bytes.
     pub ns_per_slot: u64,
     pub leader: u64,
     pub rent_slots_per_year: u64,
     pub stakes: u64,
     pub stakes_end: u64,
     pub is_delta: u64,
-    /// The storage map, from its count.
+    /// The storage map, beginning with its count.
     pub storage_map: u64,
-    /// The byte after it.
+    /// The byte after the storage map.
     pub storage_map_end: u64,
     pub epoch_stakes: u64,
     pub epoch_stakes_end: u64,
 }
 
-/// Leader of the bank's slot by the stakes of its epoch.
+/// Leader of the bank's slot, computed from the stakes of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScheduledLeader {
-    /// Unknown: slot 0 has no leader, and very many voters or slots of an epoch are not evaluated.
+    /// Not computed: slot 0 has no leader, and epochs with very many voters or slots are left out.
     #[default]
     Unknown,
-    /// No stakes of this epoch, or no stake in them.
+    /// The file has no stakes of this epoch, or none that count.
     NoStake,
     Node(Hash),
 }
 
 #[warn(missing_docs)]
 impl BankFile {
-    /// The hash in the name of an archive of this bank.
+    /// Returns the hash that the name of this bank's archive contains.
     pub fn snapshot_hash(&self) -> Hash {
         self.lattice_hash.snapshot_hash()
     }
 
-    /// True if the file holds no stakes, as Firedancer wrote it until August 2026: its loader takes vote accounts and
-    /// delegations from the accounts. Agave takes them from here. Every chain of Agave has a vote account from its genesis on.
+    /// True if the file holds no stakes, as Firedancer wrote it until August 2026. Its own loader
+    /// takes vote accounts and delegations from the accounts; Agave takes them from here. Every
+    /// chain that Agave runs has a vote account from genesis on.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 
-    /// True if Agave does not take the bank, but Firedancer, which writes such.
+    /// True if only Firedancer, which writes such banks, loads this one.
     pub fn is_for_firedancer_only(&self) -> bool {
         self.lacks_stakes() || self.hashes_per_tick == Some(0)
     }
 
-    /// Recomputes the bank hash from its parts; `None` without a blockhash.
+    /// Computes the bank hash anew from its parts. Returns `None` without a blockhash.
     pub fn computed_hash(&self) -> Option<Hash> {
         let parts = BankHashParts {
             parent_hash: self.parent_hash,
@@ -141,22 +144,22 @@ impl BankFile {
         Some(parts.hash())
     }
 
-    /// Epoch of the bank by the epoch schedule.
+    /// Returns the bank's epoch by the epoch schedule.
     pub fn epoch(&self) -> u64 {
         self.epoch_and_index().0
     }
 
-    /// Epoch of the bank, and index of its slot in it.
+    /// Returns the bank's epoch, and the index of its slot in that epoch.
     fn epoch_and_index(&self) -> (u64, u64) {
         self.epoch_and_index_of(self.slot)
     }
 
-    /// First slot of the bank's epoch.
+    /// Returns the first slot of the bank's epoch.
     pub fn first_slot_of_epoch(&self) -> u64 {
         self.slot.saturating_sub(self.epoch_and_index().1)
     }
 
-    /// Epoch of any slot.
+    /// Returns the epoch of any slot.
     pub fn epoch_of(&self, slot: u64) -> u64 {
         self.epoch_and_index_of(slot).0
     }
@@ -171,7 +174,7 @@ impl BankFile {
         }
     }
 
-    /// First and last slot of the epoch that contains `slot`.
+    /// Returns the first and last slot of the epoch that contains `slot`.
     pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
         let (epoch, index) = self.epoch_and_index_of(slot);
         let first = slot.saturating_sub(index);
@@ -200,9 +203,9 @@ impl BankFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageMapItem {
     pub slot: u64,
-    /// Id of the storage on the node that wrote the bank file.
+    /// Id of the storage on the node that wrote the bank file. Archives may use another id.
     pub id: u64,
-    /// `accounts_current_len`: length of the storage in bytes, without obsolete records.
+    /// Length of the storage in bytes, without obsolete records (`accounts_current_len`).
     pub length_bytes: u64,
 }
 
@@ -220,8 +223,9 @@ pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage
     }
 }
 
-/// Like [`parse_bank_file`], but returns an error after the lattice hash beside the bank: Agave ignores such faults.
-/// `keeps_stakes` keeps the bank's stakes, which take about 100 bytes for each delegation.
+/// Like [`parse_bank_file`], but does not fail because of an error behind the lattice hash: returns
+/// it beside the bank, since Agave ignores such faults. `keeps_stakes` keeps the bank's stakes,
+/// which take about 100 bytes for each delegation.
 pub fn parse_bank_file_and_end<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
@@ -275,7 +279,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     Ok(())
 }
 
-/// Parses the fields from there to the stakes and beyond.
+/// Parses the fields from the slot duration on.
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
     read_middle(r, bank)?;
     bank.places.stakes = r.position();
@@ -329,10 +333,10 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(6 * 8) // inflation
 }
 
-/// Limit on hard forks above the parent's slot: a cluster has had a handful since genesis.
+/// Limit on hard forks above the parent's slot. Clusters have had a handful since genesis.
 const HARD_FORKS_MAX: usize = 1024;
 
-/// Reads the hard forks above the parent's slot, which the bank hash may cover.
+/// Reads the hard forks above the parent's slot. Only these can be part of the bank hash.
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let count = r.count("the hard forks", 16)?;
@@ -350,7 +354,7 @@ fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Resu
     Ok(found)
 }
 
-/// Parses the accounts-db fields, mainly the storage map.
+/// Parses the fields of the accounts database, above all the storage map.
 fn read_accounts_fields<R: BufRead>(
     r: &mut FieldReader<R>,
     bank: &mut BankFile,
@@ -380,7 +384,7 @@ fn read_accounts_fields<R: BufRead>(
     Ok(())
 }
 
-/// Parses the extra fields. Returns the first error behind the lattice hash.
+/// Parses the fields after the accounts database. Returns the first error behind the lattice hash.
 fn read_extra_fields<R: BufRead>(
     r: &mut FieldReader<R>,
     bank: &mut BankFile,
@@ -434,15 +438,15 @@ fn read_extra_fields<R: BufRead>(
     }
 }
 
-/// Slots of the first warm-up epoch; each next one has twice as many (MINIMUM_SLOTS_PER_EPOCH in the
-/// solana-epoch-schedule crate).
+/// Slots of the first epoch of the warm-up; each epoch after it has twice as many
+/// (`MINIMUM_SLOTS_PER_EPOCH` in the `solana-epoch-schedule` crate).
 const WARMUP_SLOTS: u64 = 32;
 
-/// Limit on the slots of an epoch for which leaders are computed: clusters have 432,000.
+/// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-/// First epoch and slot of full length (`EpochSchedule::custom` in the `solana-epoch-schedule` crate); `None` for an
-/// impossible schedule.
+/// Computes the first epoch and slot of full length (`EpochSchedule::custom` in the
+/// `solana-epoch-schedule` crate). Returns `None` for an impossible schedule.
 fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
     if slots_per_epoch < WARMUP_SLOTS {
         return None;
@@ -470,10 +474,10 @@ fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
     }
 }
 
-/// Limit on epochs that the epoch stakes must have: clusters have two.
+/// Limit on the epochs that the epoch stakes are checked for. Clusters have two.
 const EPOCHS_MAX: usize = 1024;
 
-/// Reports an epoch that is missing in the epoch stakes.
+/// Reports an epoch that the epoch stakes lack.
 fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>, found: &BTreeSet<u64>) {
     let (first, last) = (*wanted.start(), *wanted.end());
     let there = wanted.clone().zip(found).take_while(|(wanted, found)| wanted == *found).count();
@@ -489,8 +493,9 @@ fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>
     r.limit(firedancer::KNOWN_EPOCHS, last.saturating_sub(before).saturating_add(1));
 }
 
-/// Parses the stakes of an epoch and returns the epoch. `voters` receives those of the first wanted epoch, which is the
-/// bank's; `kept` the credits in the last one, by which rewards are paid.
+/// Parses the stakes of an epoch and returns the epoch. `voters` receives the voters of the first
+/// wanted epoch, the bank's. `kept` receives the credits of the last wanted epoch, by which rewards
+/// are paid.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
@@ -505,7 +510,7 @@ fn read_epoch_stakes<R: BufRead>(
     if epoch > *wanted.end() {
         r.breach(Demand::EpochStakesEpochs, format_args!("epochs up to {}", wanted.end()), epoch);
     }
-    // Of two, the later one counts.
+    // If an epoch occurs twice, the later one counts.
     let mut kept = kept.filter(|_| epoch == *wanted.end());
     kept.as_deref_mut().map(Stakes::clear_credits);
     let is_first = epoch == *wanted.start();
@@ -525,7 +530,7 @@ fn read_epoch_stakes<R: BufRead>(
         r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
     }
     r.limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
-    // Firedancer keeps the stakes of three epochs, and computes rewards from the last.
+    // Firedancer keeps the stakes of three epochs, and computes rewards from the last one.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
@@ -546,7 +551,8 @@ mod tests {
         BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
     }
 
-    /// Hard forks up to the parent's slot are ignored, however many; those above it are limited.
+    /// Hard forks up to the parent's slot are ignored, however many there are. The others
+    /// are limited.
     #[test]
     fn hard_forks_above_the_parent() {
         let read = |slots: &[u64]| {
@@ -579,7 +585,7 @@ mod tests {
         assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
         let plain = BankFile { slots_per_epoch: 100, ..BankFile::default() };
         assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
-        // A bank file may claim anything.
+        // This bank claims epochs without slots.
         assert_eq!(BankFile::default().slots_of_epoch_of(7), 7..=7);
         let strange = BankFile { first_normal_slot: u64::MAX, ..BankFile::default() };
         assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));

@@ -1,7 +1,7 @@
-//! Computes the bank hash from the parent, the signatures, the blockhash and all accounts of a block
-//! (docs/snapshot-format.md#hashes).
+//! Computes the bank hash from the parent, the signatures, the blockhash and all
+//! accounts (docs/snapshot-format.md#hashes).
 //!
-//! No hash covers the other fields of the bank file, nor the status cache.
+//! No hash covers the other fields of the bank file, or the status cache.
 
 use sha2::{Digest, Sha256};
 
@@ -11,7 +11,7 @@ use crate::{Hash, LatticeHash};
 pub struct BankHashParts<'a> {
     pub parent_hash: Hash,
     pub signature_count: u64,
-    /// Blockhash of the block itself: the newest in the blockhash queue.
+    /// Blockhash of the block itself, which is the newest in the blockhash queue.
     pub last_blockhash: Hash,
     pub lattice_hash: &'a LatticeHash,
     /// Hard forks since the parent, from [`hard_forks_between`].
@@ -33,8 +33,8 @@ impl BankHashParts<'_> {
     }
 }
 
-/// Counts the hard forks after the parent's slot, up to and including the bank's own. `hard_forks` holds pairs of slot
-/// and count, as in the bank file.
+/// Counts the hard forks after the parent's slot, up to and including the bank's own. `hard_forks`
+/// holds pairs of slot and count, as in the bank file.
 pub fn hard_forks_between(hard_forks: &[(u64, u64)], parent_slot: u64, slot: u64) -> u64 {
     let between = hard_forks.iter().filter(|(at, _)| parent_slot < *at && *at <= slot);
     between.fold(0, |sum, (_, count)| sum.wrapping_add(*count))
@@ -50,7 +50,7 @@ mod tests {
     use crate::FieldReader;
     use crate::ledger::bank_file::parse_bank_file;
 
-    /// Bank hashes that Agave reported for the fixtures (`expected.json`).
+    /// Computes the bank hashes that Agave reported for the fixtures (`expected.json`).
     #[test]
     fn agave_s_own_banks() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/agave-4.2.2");

@@ -1,5 +1,5 @@
-//! The blockhash queue of a bank file: blockhashes that transactions may still use, each with its index
-//! (docs/snapshot-format.md#bank-file), in no particular order.
+//! The blockhash queue of a bank file: blockhashes that transactions may still use, each with its
+//! index. The file lists them in no particular order (docs/snapshot-format.md#bank-file).
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -8,10 +8,11 @@ use slotpress_base::Result;
 
 use crate::{FieldReader, Hash};
 
-/// Most blockhashes that a validator keeps: those of 300 blocks, and the newest.
+/// Most blockhashes that a validator keeps: the newest one, and those of the 300 blocks before it.
 pub const BLOCKHASHES_MAX: u64 = 301;
 
-/// Number of newest blockhashes that transactions may use; Firedancer refuses duplicates among them.
+/// Number of newest blockhashes that transactions may use. Firedancer refuses duplicates
+/// among them.
 pub const BLOCKHASHES_RECENT: usize = 151;
 
 /// Blockhash queue of a bank file.
@@ -22,16 +23,17 @@ pub struct BlockhashQueue {
     pub last: Option<Hash>,
     /// Number of blockhashes in the file.
     pub count: u64,
-    /// Time of the newest blockhash by the clock of the node that wrote the file, in milliseconds since 1970; 0 if
-    /// unknown, as in Firedancer's files.
+    /// Time of the newest blockhash in milliseconds since 1970, by the clock of the node that wrote
+    /// the file. 0 if unknown, as in Firedancer's files.
     pub newest_ms: u64,
-    /// Index and blockhash, ascending; of a queue that is too long, only the first ones in the file.
+    /// Index and blockhash, ascending by index. Of a queue that is too long, only the items that
+    /// come first in the file.
     hashes: Vec<(u64, Hash)>,
 }
 
 #[warn(missing_docs)]
 impl BlockhashQueue {
-    /// Parses a queue, and keeps at most [`BLOCKHASHES_MAX`] items.
+    /// Parses a queue, and keeps its first [`BLOCKHASHES_MAX`] items.
     pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
         let _last_index = r.u64()?;
         let last = r.optional_hash("the last blockhash")?;
@@ -51,30 +53,31 @@ impl BlockhashQueue {
         Ok(Self { last, count, newest_ms: newest.1, hashes })
     }
 
-    /// The first two neighbouring indexes that are not consecutive.
+    /// Returns the first two neighbouring indexes that are not consecutive.
     pub fn gap(&self) -> Option<(u64, u64)> {
         let indexes = || self.hashes.iter().map(|(index, _)| *index);
         indexes().zip(indexes().skip(1)).find(|(one, next)| one.checked_add(1) != Some(*next))
     }
 
-    /// The newest blockhash, which Firedancer uses as the last one; `None` if the queue is too long.
+    /// Returns the newest blockhash, which Firedancer uses as the last one. Returns `None` if the
+    /// queue is too long.
     pub fn newest(&self) -> Option<Hash> {
         self.hashes.last().map(|(_, hash)| *hash).filter(|_| self.count <= BLOCKHASHES_MAX)
     }
 
-    /// Blockhashes that a transaction may use, newest first.
+    /// Iterates over the blockhashes that a transaction may use, newest first.
     pub fn recent(&self) -> impl Iterator<Item = Hash> {
         self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash)
     }
 
-    /// A duplicate among the newest `BLOCKHASHES_RECENT`.
+    /// Returns a hash that occurs twice among the newest `BLOCKHASHES_RECENT`.
     pub fn duplicate(&self) -> Option<Hash> {
         let mut seen = HashSet::new();
         self.recent().find(|hash| !seen.insert(*hash))
     }
 }
 
-/// Length of hash, lamports per signature, index, and timestamp.
+/// Length of an item: hash, lamports per signature, index, and timestamp.
 const ITEM_BYTES: u64 = 32 + 8 + 8 + 8;
 
 #[cfg(test)]
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(queue(&items(49)).duplicate(), Some(Hash([199; 32])));
     }
 
-    /// A queue that is too long is read to its end but not kept.
+    /// A queue that is too long is read to its end, but not kept.
     #[test]
     fn bounded() {
         let items: Vec<(u64, u8)> = (0..1000).map(|at| (at, at as u8)).collect();

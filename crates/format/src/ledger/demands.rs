@@ -1,5 +1,5 @@
-//! Demands of clients on fields of bank file and status cache, beyond their syntax. docs/snapshot-format.md lists them
-//! all.
+//! What clients demand of the fields of bank file and status cache, beyond their syntax.
+//! docs/snapshot-format.md lists all demands.
 
 use crate::Address;
 
@@ -31,17 +31,18 @@ pub struct Breach {
     /// Value that meets the demand.
     pub expected: String,
     pub found: String,
-    /// Offset after the field.
+    /// Offset of the byte after the field.
     pub offset_bytes: u64,
     pub account: Option<Address>,
 }
 
-/// Limit on kept breaches of one demand: a damaged file may have one in each item.
+/// Limit on the breaches of one demand that are kept. A damaged file may have one in each item.
 pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 
-/// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c` and `fd_runtime_const.h`).
+/// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c`
+/// and `fd_runtime_const.h`).
 pub mod firedancer {
-    /// A number in words, and the largest that Firedancer takes.
+    /// What is counted, in words, and the largest number that Firedancer takes.
     pub type Limit<'a> = (&'a str, u64);
 
     pub const ANCESTORS: Limit<'_> = ("ancestors", 8192);
@@ -51,14 +52,14 @@ pub mod firedancer {
     pub const DELEGATIONS: Limit<'_> = ("delegations in the stakes", 2_150_000);
     pub const EPOCH_DELEGATIONS: Limit<'_> = ("delegations of an epoch", 1 << 22);
     pub const EPOCH_VOTE_ACCOUNTS_MAX: u64 = 2000;
-    /// Items of lists that are skipped.
+    /// Items of a list that Firedancer skips.
     pub const ITEMS_MAX: u64 = 1 << 20;
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
     pub const EPOCHS: Limit<'_> = ("epochs in the epoch stakes", 6);
-    /// Epochs from the one before the bank's to the last with known leaders.
+    /// Epochs from the one before the bank's to the last one whose leaders are known.
     pub const KNOWN_EPOCHS: Limit<'_> = ("epochs whose leaders are known", 3);
-    /// Votes, authorized voters, and epochs of credits of a vote account.
+    /// Votes, authorized voters, and epochs of credits, of one vote account.
     pub const VOTE_STATE_ITEMS_MAX: [usize; 3] = [31, 1024, 64];
     /// Largest epoch with credits.
     pub const CREDITS_EPOCH_MAX: u64 = u16::MAX as u64;
@@ -66,6 +67,6 @@ pub mod firedancer {
     pub const TRANSACTION_OFFSET: Limit<'_> = ("the offset in transaction hashes", 11);
     /// Blockhashes in the status cache, over all slots.
     pub const CACHED_BLOCKHASHES: Limit<'_> = ("blockhashes", 300 * 151);
-    /// Transactions of one slot in the status cache; Agave writes each twice.
+    /// Transactions of one slot in the status cache. Agave writes each of them twice.
     pub const SLOT_TRANSACTIONS: Limit<'_> = ("transactions of a slot", 2 * 98_039);
 }

@@ -1,8 +1,9 @@
-//! Finds a complete bank snapshot on disk, and its storages.
+//! Finds a complete bank snapshot on disk, and its storages. Does not read what the
+//! storages contain.
 //!
-//! Four layouts are known (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot 3.x), a list that
-//! distinguishes append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. Contents of
-//! storages are not read here.
+//! There are four layouts (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot
+//! 3.x), a list that tells append vecs from split files (4.x and 5.x), hard links (2.x), and an
+//! unpacked archive.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -19,7 +20,7 @@ use crate::{ObsoleteFormat, StorageFile, StorageRoot, parse_number, read_storage
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
      process is gone; a killed validator leaves no complete bank snapshot";
 
-/// Directories of a ledger. `None` and empty stand for the validator's defaults.
+/// Directories of a ledger. `None`, or an empty list, stands for the validator's default.
 #[derive(Clone, Debug, Default)]
 #[warn(missing_docs)]
 pub struct LedgerPaths {
@@ -33,17 +34,17 @@ pub struct LedgerPaths {
 
 #[warn(missing_docs)]
 impl LedgerPaths {
-    /// A ledger with the validator's defaults.
+    /// Describes a ledger with the validator's defaults.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self { ledger: ledger.into(), ..Self::default() }
     }
 
-    /// The directory with the archives and `snapshots/`.
+    /// Returns the directory with the archives and `snapshots/`.
     pub fn snapshots_dir(&self) -> &Path {
         self.snapshots.as_deref().unwrap_or(&self.ledger)
     }
 
-    /// The accounts directories, or the default one.
+    /// Returns the accounts directories, or the default one.
     pub fn accounts_dirs(&self) -> Vec<PathBuf> {
         if self.accounts.is_empty() { vec![self.ledger.join("accounts")] } else { self.accounts.clone() }
     }
@@ -54,17 +55,17 @@ impl LedgerPaths {
     }
 }
 
-/// Fastboot layout, which determines how the storages of a bank snapshot are found.
+/// Fastboot layout. It determines how the storages of a bank snapshot are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names files in `run/`.
     StoragesList,
-    /// fastboot 4.x and 5.x: the list also distinguishes append vecs from split files.
+    /// fastboot 4.x and 5.x: `storages_list` also tells append vecs from split files.
     TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
-    /// Directory tree of an archive.
+    /// The directories and files of an unpacked archive.
     Unpacked,
 }
 
@@ -76,7 +77,7 @@ impl Serialize for Layout {
 
 #[warn(missing_docs)]
 impl Layout {
-    /// Fastboot version and layout, in words.
+    /// Returns fastboot version and layout, in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StoragesList => "fastboot 3, storages list",
@@ -86,7 +87,7 @@ impl Layout {
         }
     }
 
-    /// Format of the lists of obsolete records.
+    /// Returns the format of the lists of obsolete records.
     #[doc(hidden)]
     pub fn obsolete_format(self) -> ObsoleteFormat {
         if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
@@ -102,27 +103,27 @@ pub struct BankSnapshot {
     pub bank_file: PathBuf,
     pub status_cache: PathBuf,
     pub version: PathBuf,
-    /// Path of the obsolete records, if the layout has them.
+    /// Path of the lists of obsolete records, if the layout has them.
     pub obsolete_accounts: Option<PathBuf>,
     /// Directories that contain storages.
     pub roots: Vec<StorageRoot>,
     /// All storages, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
-    /// Files of the storages list that are in none of the roots. Only [`find_bank_snapshot_with_gaps`] leaves it
-    /// non-empty.
+    /// Files that the storages list names but none of the roots contains. Empty unless
+    /// [`find_bank_snapshot_with_gaps`] was used.
     pub missing: Vec<MissingFile>,
 }
 
 #[warn(missing_docs)]
 impl BankSnapshot {
-    /// The directories with storages, for messages.
+    /// Returns the directories with storages, for messages.
     pub fn shown_roots(&self) -> String {
         let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
         roots.join(" or ")
     }
 
-    /// Makes a bank snapshot of files that are not where a validator expects them. `files` are bank file, status cache
-    /// and version; `root_dirs` must contain only storages.
+    /// Describes a bank snapshot whose files are not where a validator expects them. `files` are
+    /// bank file, status cache and version; `root_dirs` must contain nothing but storages.
     pub fn of_parts(
         slot: u64,
         dir: PathBuf,
@@ -143,10 +144,11 @@ impl BankSnapshot {
 /// The only snapshot version in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
-/// Most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in `agave-snapshots`).
+/// Most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE`
+/// in `agave-snapshots`).
 pub const VERSION_BYTES_MAX: usize = 8;
 
-/// True if a version file has the known version; readers trim white space.
+/// True if a version file has the known version. Like clients, ignores white space around it.
 pub fn is_known_version(content: &[u8]) -> bool {
     content.len() <= VERSION_BYTES_MAX
         && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
@@ -159,11 +161,11 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Finds the bank snapshot of `slot`, or the newest complete one, and looks up its storages on `threads` threads. The
-/// caller must hold the lock of a validator's ledger.
+/// Finds the bank snapshot of `slot`, or else the newest complete one. Looks up its storages on
+/// `threads` threads. The caller must hold the lock of a validator's ledger.
 ///
 /// # Errors
-/// There is no complete bank snapshot, or a storage of its list is missing.
+/// There is no complete bank snapshot, or one of its storages is missing.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
@@ -206,7 +208,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     Ok(snapshot)
 }
 
-/// Slots of the bank snapshot directories, newest first, complete or not.
+/// Returns the slots of the bank snapshot directories, newest first, complete or not.
 pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     let dir = snapshots_dir.join("snapshots");
     let mut slots = Vec::new();
@@ -231,7 +233,7 @@ pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
     is_file(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))
 }
 
-/// Names the layout of a bank snapshot; a validator writes it last.
+/// File that names the layout of a bank snapshot. A validator writes it last.
 const LAYOUT_FILE: &str = "fastboot_version";
 
 fn bank_snapshot_dir(snapshots_dir: &Path, slot: u64) -> PathBuf {
@@ -275,7 +277,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     })
 }
 
-/// The slot that was asked for, or that of the newest complete bank snapshot.
+/// Returns the slot that was asked for, or that of the newest complete bank snapshot.
 fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     let slots = bank_snapshot_slots(snapshots_dir)?;
     if let Some(slot) = slot.filter(|slot| !slots.contains(slot)) {
@@ -310,7 +312,8 @@ fn read_layout(path: &Path) -> Result<Layout> {
     let version = read_short(path)?;
     let version = version.trim();
     let mut numbers = version.split('.').map(parse_number);
-    // Agave's 4.x and 5.x give no compatibility promise: a later minor version may differ in any way.
+    // Agave promises no compatibility within 4.x and 5.x: the next minor version may differ in
+    // any way.
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(3), _) => Ok(Layout::StoragesList),
         (Some(2), _) => Ok(Layout::HardLinks),
@@ -360,8 +363,9 @@ fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
     Err(Error::failed(format!("{} is not a directory{what}", dir.shown())).with_hint(Hint::NameAccounts))
 }
 
-/// The directories to which `accounts_hardlinks/account_path_N` point. The absolute links of a moved ledger are broken;
-/// then, or if accounts paths are given, uses `<accounts>/snapshot/<slot>`.
+/// Returns the directories to which `accounts_hardlinks/account_path_N` points. These links are
+/// absolute, and broken if the ledger was moved. Then, or if accounts paths are given, uses
+/// `<accounts>/snapshot/<slot>` instead.
 fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
     let links_dir = required(dir.join("accounts_hardlinks"))?;
     let mut targets = Vec::new();
@@ -394,7 +398,8 @@ fn is_file(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_file()))
 }
 
-/// `None` if the path does not exist; any other error, such as a missing permission, is to be reported.
+/// Returns `None` only if the path does not exist. Any other failure, such as a missing permission,
+/// is an error.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),

@@ -1,7 +1,7 @@
-//! Reads little-endian fields from a stream in bounded memory; the basis of the parsers of bank file, status cache,
-//! storages list and obsolete records.
+//! Reads little-endian fields from a stream, in bounded memory. The parsers of bank file, status
+//! cache, storages list and obsolete records are built on it.
 //!
-//! The total length is known, so a count that cannot fit is refused.
+//! The reader knows the total length, so it refuses a count of items that cannot fit.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,10 +14,10 @@ use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::ledger::demands::firedancer::Limit;
 use crate::{Address, Breach, Demand, Hash};
 
-/// Read-ahead for a streamed file: large enough to make system calls negligible.
+/// Read-ahead for a streamed file. It makes the cost of system calls negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Cursor over a stream of fields, which knows its offset and the end of the stream.
+/// Cursor over a stream of fields. It knows its offset, and where the stream ends.
 pub struct FieldReader<R> {
     inner: R,
     position: u64,
@@ -26,7 +26,7 @@ pub struct FieldReader<R> {
     breaches: Vec<Breach>,
 }
 
-/// Tells an I/O error from damage: an error of a decoder, or an early end, is damage.
+/// Tells I/O errors from damage. A decoder's error, or an early end, is damage.
 fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),
@@ -45,7 +45,7 @@ impl FieldReader<BufReader<File>> {
 }
 
 impl<R: BufRead> FieldReader<R> {
-    /// Reads `length` bytes of fields from `inner`.
+    /// Reads fields from the next `length` bytes of `inner`.
     pub fn new(inner: R, length: u64, what: impl Into<String>) -> Self {
         Self { inner, position: 0, length, what: what.into(), breaches: Vec::new() }
     }
@@ -112,7 +112,7 @@ impl<R: BufRead> FieldReader<R> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads the byte before an optional field, or a boolean: 0 or 1.
+    /// Reads a boolean, or the byte in front of an optional field: 0 or 1.
     pub fn flag(&mut self, name: &str) -> Result<bool> {
         match self.u8()? {
             0 => Ok(false),
@@ -125,7 +125,8 @@ impl<R: BufRead> FieldReader<R> {
         Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
-    /// Reads a number of items that take at least `item_bytes_min` bytes each; refuses one that cannot fit.
+    /// Reads a number of items of at least `item_bytes_min` bytes each. Refuses a number that
+    /// cannot fit.
     pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
         let count = self.u64()?;
         match count.checked_mul(item_bytes_min.max(1)) {
@@ -137,7 +138,7 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Skips a list of items of fixed size and returns their number.
+    /// Skips a list of items of fixed size, and returns their number.
     pub fn skip_items(&mut self, name: &str, item_bytes: u64) -> Result<u64> {
         let count = self.count(name, item_bytes)?;
         self.skip(count.saturating_mul(item_bytes))?;
@@ -149,7 +150,7 @@ impl<R: BufRead> FieldReader<R> {
         self.breach_of(None, demand, expected, found);
     }
 
-    /// Like [`breach`](Self::breach), for a field of an account.
+    /// Like [`breach`](Self::breach), for a field that belongs to an account.
     pub fn breach_of(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
         if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
             let (expected, found) = (expected.to_string(), found.to_string());
@@ -157,7 +158,7 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Records a breach if a count exceeds Firedancer's limit.
+    /// Records a breach if the count exceeds Firedancer's limit.
     pub fn limit(&mut self, (name, max): Limit<'_>, count: u64) {
         if count > max {
             self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);

@@ -1,4 +1,5 @@
-//! Parses the parts of `genesis.bin` that a bank file repeats (layout as in the `solana-genesis-config` crate).
+//! Parses the fields of `genesis.bin` that a bank file repeats (layout as in the
+//! `solana-genesis-config` crate).
 
 use std::io::BufRead;
 use std::path::Path;
@@ -20,8 +21,9 @@ pub struct Genesis {
     pub first_normal_slot: u64,
 }
 
-/// Length of the fields between the hashes per tick and the epoch schedule: an unused number, the fee governor (four
-/// numbers and a percentage), rent (two numbers and a percentage), and inflation (six numbers).
+/// Length of the fields between the hashes per tick and the epoch schedule: an unused number, the
+/// fee governor (four numbers and a percentage), rent (two numbers and a percentage), and inflation
+/// (six numbers).
 const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
 
 /// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
@@ -68,8 +70,8 @@ impl Genesis {
         })
     }
 
-    /// True if the bank belongs to this chain, by the fields that every version of Agave compares
-    /// (`Bank::new_from_snapshot` in the `solana-runtime` crate).
+    /// True if the bank belongs to this chain. Compares the fields that every version of Agave
+    /// compares (`Bank::new_from_snapshot` in the `solana-runtime` crate).
     pub fn is_of(&self, bank: &BankFile) -> bool {
         let of_epochs = (bank.slots_per_epoch, bank.is_warmup, bank.first_normal_epoch, bank.first_normal_slot);
         (self.creation_time, self.ticks_per_slot) == (bank.genesis_creation_time, bank.ticks_per_slot)
@@ -80,7 +82,8 @@ impl Genesis {
         self.ns_per_tick.saturating_mul(u128::from(self.ticks_per_slot))
     }
 
-    /// Number of slots in a year, computed in the same order as in Agave, which compares it bit by bit.
+    /// Computes the number of slots in a year, in the order of Agave's computation: Agave compares
+    /// the result bit by bit.
     pub fn slots_per_year(&self) -> f64 {
         SECONDS_PER_YEAR * (1_000_000_000.0 / self.ns_per_tick as f64) / self.ticks_per_slot as f64
     }

@@ -1,5 +1,6 @@
-//! Finds the process that holds a ledger's lock without touching the lock: a validator that starts while the lock is
-//! held, even for a microsecond, fails. Linux lists all locks in `/proc/locks` (`proc_locks(5)`).
+//! Finds the process that holds a ledger's lock, without touching the lock. A validator that starts
+//! while somebody else holds the lock fails, even if that lasts a microsecond. Linux lists all
+//! locks in `/proc/locks` (`proc_locks(5)`).
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -12,14 +13,15 @@ use slotpress_base::text::escaped;
 /// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Device number of a file and its inode, by which `/proc/locks` identifies it.
+/// Device number and inode of a file, by which `/proc/locks` identifies it.
 type LockedFile = ((u32, u32), u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Process id; `None` if the process is in another container, or the lock belongs to no process.
+    /// Process id; `None` if the process is in another container, or the lock belongs to
+    /// no process.
     pub pid: Option<u32>,
-    /// Name of its program, at most 15 bytes, if known.
+    /// Name of the process's program, at most 15 bytes, if known.
     pub program: Option<String>,
 }
 
@@ -44,8 +46,9 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// The process that holds `<ledger>/ledger.lock`; `Some(None)` if the lock is free, `None` if the system does not tell.
-/// Locks of processes in other containers may not be listed. Does not create, change or lock anything.
+/// Finds the process that holds `<ledger>/ledger.lock`. Returns `Some(None)` if the lock is free,
+/// and `None` if the system does not tell. Locks of processes in other containers may not be
+/// listed. Creates, changes and locks nothing.
 pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
     // `O_PATH` needs no read permission, and does not block.
     match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -59,8 +62,8 @@ pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
 pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
     let stat = rustix::fs::fstat(file).ok()?;
     let inode = stat.st_ino;
-    // btrfs gives each subvolume its own device number, but lists locks under that of the file system, which is in the
-    // mount table. Elsewhere, both are the same.
+    // Each subvolume of btrfs has its own device number, but `/proc/locks` has that of the file
+    // system, which is in the mount table. Elsewhere, both are the same.
     let of_stat = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let devices = [Some(of_stat), device_of_mount(file.as_fd())];
     let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| (device, inode)).collect();
@@ -73,7 +76,7 @@ pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
     Some(holder.map(LockHolder::new))
 }
 
-/// Device number of an open file's file system, from the mount table.
+/// Finds the device number of an open file's file system in the mount table.
 fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut mount = None;
     for_each_line(&Path::new("/proc/self/fdinfo").join(file.as_raw_fd().to_string()), |line| {
@@ -91,8 +94,8 @@ fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     device
 }
 
-/// Calls `wants_more` for each line until it returns false. Such files are generated while they are read, and can be
-/// long.
+/// Calls `wants_more` for each line until it returns false. The system makes such a file while it
+/// is read, and it can be long.
 fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::Result<()> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();
@@ -108,9 +111,10 @@ fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::R
     }
 }
 
-/// Parses a line of `/proc/locks`: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. Returns the locked file and
-/// the process, which is `None` if it is in another container or the lock belongs to an open file. Lines with `->`
-/// (processes that wait) and leases give `None`.
+/// Parses a line of `/proc/locks`, as `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`.
+/// Returns the locked file and the process; the process is `None` if it is in another container, or
+/// if the lock belongs to an open file. Returns `None` for leases, and for lines with `->`, which
+/// tell of processes that wait.
 fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let mut words = line.split_ascii_whitespace();
     words.next()?.strip_suffix(':')?;
@@ -125,7 +129,8 @@ fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     file.next().is_none().then_some(((device, inode), pid))
 }
 
-/// Device number in a line of `mountinfo`, if it is that of `mount`: `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw`.
+/// Returns the device number in a line of `mountinfo`, if the line is that of `mount`: `27 1 254:0
+/// / / rw,relatime - ext4 /dev/vda rw`.
 fn parse_mount(line: &str, mount: &str) -> Option<(u32, u32)> {
     let mut words = line.split_ascii_whitespace();
     if words.next()? != mount {

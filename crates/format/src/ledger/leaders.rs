@@ -1,15 +1,16 @@
-//! Computes the leader of a slot. Both clients compute it from the stakes of the epoch, and Agave refuses a bank file
-//! that names another one.
+//! Computes the leader of a slot from the stakes of its epoch, as both clients do. Agave refuses a
+//! bank file that names another leader.
 //!
-//! The rule (from the `solana-leader-schedule` crate): vote accounts with stake, sorted by descending stake and then
-//! address, are drawn in proportion to stake, one for every four slots of the epoch, by ChaCha20 seeded with the epoch.
+//! The rule (`solana-leader-schedule` crate): vote accounts with stake are sorted by descending
+//! stake, then by address. For every four slots of the epoch, one of them is drawn in proportion to
+//! its stake, by ChaCha20 seeded with the epoch.
 
 use std::cmp::Reverse;
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// Consecutive slots of a leader.
+/// Number of consecutive slots that a leader gets.
 const SLOTS_PER_LEADER: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub struct Voter {
     pub node: [u8; 32],
 }
 
-/// Leader of a slot, which is given by its index in the epoch. `None` if there is no stake, or the sum overflows a
-/// `u64`.
+/// Returns the leader of the slot with this index in the epoch. Returns `None` if there is no
+/// stake, or if its sum overflows a `u64`.
 pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
@@ -28,7 +29,7 @@ pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Vot
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // A draw with a larger low half would favour some leaders.
+    // Draws with a larger low half are repeated: they would favour some leaders.
     let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
     let mut draw = || {
         loop {

@@ -1,5 +1,5 @@
-//! Reads the two lists that a gracefully stopped validator leaves beside the bank file: the storages of the snapshot,
-//! and their obsolete records (docs/snapshot-format.md#bank-snapshot).
+//! Reads the two lists that a validator leaves beside the bank file when it stops gracefully: the
+//! snapshot's storages, and their obsolete records (docs/snapshot-format.md#bank-snapshot).
 
 use std::fs::File;
 use std::io::BufRead;
@@ -14,17 +14,18 @@ use crate::ledger::split::{META_ALIGNMENT, record_bytes};
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 
-/// Limit on the obsolete records of one storage: 16 GiB of the smallest records would have 126 million, but Agave
-/// rewrites a storage long before; 8 million take 128 MiB in one worker.
+/// Limit on the obsolete records of one storage. 16 GiB of the smallest records would hold 126
+/// million, but Agave rewrites a storage long before. 8 million take 128 MiB in one worker.
 pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
 
 /// Format of the lists of obsolete records, by the version in `fastboot_version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObsoleteFormat {
-    /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot marked.
+    /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot in which it
+    /// was marked.
     Wide,
-    /// 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot marked. The unit is 8 bytes in an append vec,
-    /// and 32 bytes in the `.meta` file of a split storage.
+    /// 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot in which it was marked.
+    /// The unit is 8 bytes in an append vec, and 32 bytes in the `.meta` file of a split storage.
     Compact,
 }
 
@@ -59,22 +60,22 @@ impl ObsoleteFormat {
 const WIDE_BYTES: usize = 24;
 const COMPACT_BYTES: usize = 20;
 
-/// Bytes of items that are read at once: a multiple of both item lengths.
+/// Bytes of items that are read at once. A multiple of both item lengths.
 const ITEMS_BYTES: usize = 4080;
 const _: () = assert!(ITEMS_BYTES.is_multiple_of(WIDE_BYTES) && ITEMS_BYTES.is_multiple_of(COMPACT_BYTES));
 
-/// In both formats, the first bytes of an item have offset and length.
+/// Length of offset and data_len, with which an item begins in both formats.
 const ITEM_FIELDS_BYTES: usize = 16;
 
-/// An obsolete record: its offset in the file (the `.meta` file of a split storage), and the length of its data, in
-/// bytes.
+/// An obsolete record: its offset in the file (the `.meta` file of a split storage), and the length
+/// of its data, both in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObsoleteItem {
     pub offset: u64,
     pub data_len: u64,
 }
 
-/// Reads a `storages_list`: slot and id of every storage, in the file's order.
+/// Reads a `storages_list`: slot and id of each storage, in the file's order.
 pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
     parse_storages_list(FieldReader::open(path, "the storages list")?)
 }
@@ -83,7 +84,7 @@ pub fn parse_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<(u64, u3
     parse_list(r, 12, |r| Ok((r.u64()?, r.u32()?)))
 }
 
-/// Parses a list of storages that take at least `storage_bytes_min` bytes each.
+/// Parses a list of storages whose items have at least `storage_bytes_min` bytes.
 fn parse_list<R: BufRead, T>(
     mut r: FieldReader<R>,
     storage_bytes_min: u64,
@@ -98,8 +99,8 @@ fn parse_list<R: BufRead, T>(
     Ok(storages)
 }
 
-/// Reads a `storages_list` of fastboot 4.x and 5.x: u64 count, then for each append vec u32 0, u32 id, u64 slot, and
-/// for each split storage u32 1, u8 has_data_file, u32 id, u64 slot.
+/// Reads a `storages_list` of fastboot 4.x and 5.x. A u64 count comes first. An append vec has u32
+/// 0, u32 id, u64 slot; a split storage has u32 1, u8 has_data_file, u32 id, u64 slot.
 pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
     parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
 }
@@ -132,7 +133,7 @@ pub fn write_storages_list(
     Ok(())
 }
 
-/// Writes an `obsolete_accounts` without obsolete records.
+/// Writes an `obsolete_accounts` that lists no records.
 pub fn write_no_obsolete_accounts(
     to: &mut impl std::io::Write,
     storages: impl ExactSizeIterator<Item = (u64, u32)>,
@@ -146,7 +147,7 @@ pub fn write_no_obsolete_accounts(
     Ok(())
 }
 
-/// Obsolete records of one storage, summed up.
+/// Obsolete records of one storage: where they are listed, and how much they cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObsoleteSummary {
     pub slot: u64,
@@ -156,8 +157,8 @@ pub struct ObsoleteSummary {
     pub cut_bytes: u64,
 }
 
-/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` looks up an existing storage;
-/// `on_storage` receives each summary.
+/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` looks up a
+/// storage that exists; `on_storage` receives each summary.
 pub fn scan_obsolete_accounts<R: BufRead>(
     mut r: FieldReader<R>,
     format: ObsoleteFormat,
@@ -178,7 +179,7 @@ pub fn scan_obsolete_accounts<R: BufRead>(
         }
         let mut cut_bytes: u64 = 0;
         match storage(slot, id) {
-            // Records of a missing storage cannot be checked.
+            // The records of a missing storage cannot be checked.
             None => r.skip(count.saturating_mul(item_bytes))?,
             Some(storage) => {
                 for _ in 0..count {
@@ -193,13 +194,13 @@ pub fn scan_obsolete_accounts<R: BufRead>(
     r.end()
 }
 
-/// Bytes by which cutting an obsolete record shortens a storage.
+/// Returns the bytes by which a storage shrinks when an obsolete record is cut out.
 fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     if !storage.is_split() {
         let cut = obsolete_range(item.offset, item.data_len, storage.file_bytes);
         return cut.map(|cut| range_bytes(&cut));
     }
-    // Reading the file tells later whether a record begins there.
+    // Reading the file shows later whether a record begins there.
     if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
         return Err(format!(
             "an obsolete record at offset {} with {} bytes of data is outside the .meta file of {} bytes",
@@ -209,7 +210,7 @@ fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     Ok(record_bytes(item.data_len))
 }
 
-/// An open `obsolete_accounts`, for reading the list of any storage.
+/// An open `obsolete_accounts`, which can read the list of any storage.
 #[derive(Debug)]
 pub struct ObsoleteLists {
     pub file: File,
@@ -242,7 +243,8 @@ impl ObsoleteLists {
         Ok(items)
     }
 
-    /// Reads an append vec's obsolete records, and returns the ranges of the file that remain, sorted and not adjacent.
+    /// Reads an append vec's obsolete records. Returns the ranges of the file that remain, sorted
+    /// and not adjacent.
     pub fn read_kept_ranges(&self, list_offset: u64, count: u64, file_bytes: u64) -> Result<Vec<Range<u64>>> {
         let items = self.read_items(list_offset, count, false)?;
         let cuts = items.into_iter().map(|item| obsolete_range(item.offset, item.data_len, file_bytes));
@@ -251,7 +253,8 @@ impl ObsoleteLists {
     }
 }
 
-/// Complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
+/// Returns what lies between sorted cuts. Overlapping cuts are damage: a record cannot be
+/// obsolete twice.
 fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
     let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
     let mut at = 0;
@@ -270,7 +273,8 @@ fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>,
     Ok(kept)
 }
 
-/// Range of an obsolete record, `[offset, align8(offset + 136 + data_len))`, clipped to the file.
+/// Returns the range of an obsolete record, `[offset, align8(offset + 136 + data_len))`, cut at the
+/// end of the file.
 fn obsolete_range(offset: u64, data_len: u64, file_bytes: u64) -> Result<Range<u64>, String> {
     let end = offset.saturating_add(RECORD_HEADER_BYTES as u64).saturating_add(data_len);
     if !offset.is_multiple_of(RECORD_ALIGNMENT) {
@@ -300,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Kept ranges and cuts cover each byte of the file once.
+        /// Kept ranges and cuts together contain each byte of the file once.
         #[test]
         fn kept_ranges_are_the_complement(lengths in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
             let mut at = 0;
@@ -343,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes give an error or a list that fits into them, never a panic.
+        /// Any bytes give an error, or a list that can have that many items; never a panic.
         #[test]
         fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
             if let Ok(list) = tagged(&bytes) {
@@ -384,7 +388,8 @@ mod tests {
         assert_eq!(found, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
     }
 
-    /// In a split storage, the offset must be in the `.meta` file, and the data not longer than an account's.
+    /// In a split storage, the offset must lie in the `.meta` file, and the data be no longer than
+    /// an account's.
     #[test]
     fn what_cutting_takes_out() {
         let storage = |kind| StorageFile { slot: 1, id: 1, root: 0, file_bytes: 1000, modified_ns: 0, kind };

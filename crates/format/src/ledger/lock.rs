@@ -1,4 +1,4 @@
-//! The lock of a ledger, which a running validator holds.
+//! The lock of a ledger. A running validator holds it.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -12,22 +12,23 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result,
 use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
-/// Holds `<ledger>/ledger.lock` until it is dropped, like Agave: an exclusive `flock`, taken without waiting.
+/// Holds `<ledger>/ledger.lock` until it is dropped. As in Agave, it is an exclusive `flock`, taken
+/// without waiting.
 #[derive(Debug, Default)]
 pub struct LedgerLock {
     file: Option<File>,
-    /// Directory and identity of a lock file that this lock made.
+    /// Directory and identity of the lock file, if this lock made it.
     made: Option<(Arc<KeptDir>, Found)>,
     removes_made: bool,
 }
 
 const LOCK_NAME: &str = "ledger.lock";
 
-/// Advice for a ledger whose validator runs.
+/// Advice for a ledger whose validator is running.
 const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can verify, recompress and serve the archives \
      that the validator writes itself";
 
-/// A ledger directory contains one of these, or bank snapshots.
+/// A directory with one of these names in it, or with bank snapshots, counts as a ledger.
 const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
 fn looks_like_ledger(dir: &Path) -> bool {
@@ -35,13 +36,13 @@ fn looks_like_ledger(dir: &Path) -> bool {
         || bank_snapshot_slots(dir).is_ok_and(|slots| !slots.is_empty())
 }
 
-/// Attempts to lock: another process may remove the file between opening and locking.
+/// Attempts to take the lock. Another process may remove the file between opening and locking.
 const TRIES_MAX: u32 = 8;
 
 impl LedgerLock {
-    /// Takes the lock. Makes a missing lock file, as a validator would, but not in a directory without anything of a
-    /// ledger, which needs no lock. On a read-only file system without a lock file no validator can run either, so this
-    /// counts as locked.
+    /// Takes the lock. Makes the lock file if it is missing, as a validator would; but a directory
+    /// that contains nothing of a ledger needs no lock. A read-only file system without a lock file
+    /// counts as locked, since no validator can run there either.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]).
@@ -52,7 +53,8 @@ impl LedgerLock {
         Self::acquire_in(&Arc::new(KeptDir::open(ledger)?))
     }
 
-    /// Like [`acquire`](Self::acquire), for a directory that becomes a ledger: makes the lock file in any case.
+    /// Like [`acquire`](Self::acquire), for a directory that is to become a ledger: makes the lock
+    /// file in any case.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -69,7 +71,8 @@ impl LedgerLock {
         Err(Error::new(ErrorKind::InUse, message).with_hint("wait until the other program has ended, then try again"))
     }
 
-    /// Removes the lock file on drop if this lock made it, unless [`keep_made`](Self::keep_made) is called later.
+    /// Removes the lock file on drop if this lock made it, unless [`keep_made`](Self::keep_made) is
+    /// called after this.
     pub fn remove_made(&mut self) {
         self.removes_made = true;
     }
@@ -92,7 +95,7 @@ impl LedgerLock {
                 made = Some((ledger.clone(), rustix::fs::fstat(&file).or_path("read", &path)?.into()));
                 Ok(file)
             }
-            // Non-blocking, in case the file is a pipe: opening one for writing waits for a reader.
+            // The file may be a pipe, and opening a pipe for writing would wait for a reader.
             Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                     return Err(Error::failed(format!("{} is not a file", path.shown())).with_hint(
@@ -106,14 +109,15 @@ impl LedgerLock {
         let file = match opened {
             Ok(file) => file,
             Err(Errno::ROFS) => return Ok(Some(Self::default())),
-            // Locking another user's file needs no write permission.
+            // Another user's file can be locked without write permission.
             Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
                 open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
             }
             Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
         };
         match file.try_lock() {
-            // The file was removed after it was opened; other processes would not see this lock.
+            // Somebody removed the file after it was opened. Other processes would not see
+            // this lock.
             Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => {
@@ -134,13 +138,14 @@ impl LedgerLock {
 
 impl Drop for LedgerLock {
     fn drop(&mut self) {
-        // Removed while it is still locked.
+        // Removes the file while it is still locked.
         if let Some((ledger, made)) = self.made.take().filter(|_| self.removes_made)
             && ledger.found(LOCK_NAME).is_ok_and(|found| found.is_some_and(|found| found.is_same(&made)))
         {
             let _ = ledger.remove_file(LOCK_NAME);
         }
-        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        // Closing is not enough: a child that another thread has just forked may hold a copy of the
+        // descriptor for a moment.
         if let Some(file) = &self.file {
             let _ = file.unlock();
         }
@@ -151,7 +156,8 @@ impl Drop for LedgerLock {
 mod tests {
     use super::*;
 
-    /// Imitates another thread that starts a program: between fork and exec, the child has a copy of every descriptor.
+    /// Imitates another thread that starts a program. Between fork and exec, the child has a copy
+    /// of every descriptor.
     #[test]
     fn a_copy_of_the_file_does_not_hold_the_lock() {
         let ledger = tempfile::tempdir().expect("a directory");

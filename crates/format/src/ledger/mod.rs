@@ -1,7 +1,8 @@
-//! Files of a ledger and their contents: names, bank snapshot directories, the bank file, storages and their records,
-//! the lattice hash, the bank hash.
+//! Files of a ledger and their contents: names, bank snapshot directories, the bank file, storages
+//! and their records, the lattice hash, the bank hash.
 //!
-//! This module does no compression, networking or terminal output. All other crates but `slotpress-base` build on it.
+//! Nothing here compresses, uses the network or prints. All other crates but `slotpress-base` build
+//! on this one.
 
 pub mod activation;
 pub mod bank_fields;

@@ -1,4 +1,5 @@
-//! Names of archives and storages, and base58 hashes in them (docs/snapshot-format.md#names).
+//! Names of archives and storages, and the base58 text of hashes and addresses
+//! (docs/snapshot-format.md#names).
 
 #![warn(missing_docs)]
 
@@ -60,14 +61,15 @@ base58! {
     Address, "address"
 }
 
-/// Decodes base58 of any length, which the caller bounds: it takes quadratic time.
+/// Decodes base58 of any length. The caller must bound the length, since decoding takes
+/// quadratic time.
 pub fn decode_base58(text: &str) -> Option<Vec<u8>> {
     bs58::decode(text).into_vec().ok()
 }
 
 fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    // 32 bytes have at most 44 base58 digits; longer text is not decoded.
+    // 32 bytes take at most 44 base58 digits; longer text is not decoded.
     match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
         Some(Ok(32)) => Ok(bytes),
         _ => Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes"))),
@@ -80,7 +82,8 @@ impl Serialize for ArchiveName {
     }
 }
 
-/// Serializes parts of a name to be flattened into a report: `slot`, `base_slot` and `hash`, all null without a name.
+/// Serializes the parts of a name, which a report flattens: `slot`, `base_slot` and `hash`. All are
+/// null without a name.
 pub fn name_parts<'a, S: Serializer>(
     name: impl Into<Option<&'a ArchiveName>>,
     serializer: S,
@@ -108,7 +111,7 @@ fn parts<S: Serializer>(
     fields.end()
 }
 
-/// Compression of an archive, by its file name.
+/// Extension of an archive's file name. It tells how the archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// `.tar.zst`, read by Agave and Firedancer.
@@ -126,7 +129,7 @@ pub enum Extension {
 impl Extension {
     const ALL: [Self; 5] = [Self::TarZstd, Self::TarLz4, Self::Tar, Self::TarBzip2, Self::TarGzip];
 
-    /// The extension, without the first dot.
+    /// Returns the extension, without the first dot.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TarZstd => "tar.zst",
@@ -137,7 +140,7 @@ impl Extension {
         }
     }
 
-    /// MIME type for servers and stores.
+    /// Returns the MIME type for servers and stores.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::TarZstd => "application/zstd",
@@ -148,27 +151,27 @@ impl Extension {
     }
 }
 
-/// Name of a snapshot archive, in its parts.
+/// The parts of a snapshot archive's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveName {
     /// Slot of the full archive that an incremental one builds on; `None` for a full archive.
     pub base_slot: Option<u64>,
-    /// Slot of the state.
+    /// Slot of the state in the archive.
     pub slot: u64,
-    /// blake3 hash of the bank's accounts lattice hash.
+    /// Snapshot hash: blake3 of the lattice hash over all accounts.
     pub hash: Hash,
-    /// Extension of the file, which tells the compression.
+    /// Extension of the file.
     pub extension: Extension,
 }
 
 impl ArchiveName {
-    /// Parses a file name; `None` if it is not that of a snapshot archive.
+    /// Parses a file name. Returns `None` if a snapshot archive cannot have it.
     pub fn parse(file_name: &str) -> Option<Self> {
         Self::parse_loosely(file_name).filter(|name| name.base_slot.is_none_or(|base| base < name.slot))
     }
 
-    /// Like [`parse`](Self::parse), but also accepts an incremental archive of the same slot as its full one, which
-    /// only Firedancer loads.
+    /// Like [`parse`](Self::parse), but also accepts an incremental archive at the slot of its full
+    /// one. Only Firedancer loads such an archive.
     pub fn parse_loosely(file_name: &str) -> Option<Self> {
         let (stem, extension) = Extension::ALL
             .into_iter()
@@ -190,7 +193,7 @@ impl ArchiveName {
         Self::parse(path.file_name()?.to_str()?)
     }
 
-    /// Path of the file of this name in a directory.
+    /// Returns the path of this archive in a directory.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
         dir.join(self.to_string())
     }
@@ -217,7 +220,7 @@ impl fmt::Display for ArchiveName {
     }
 }
 
-/// Parses a decimal number in canonical form: only digits, no sign, no leading zero.
+/// Parses a decimal number in canonical form: digits alone, without sign or leading zeros.
 pub fn parse_number(text: &str) -> Option<u64> {
     let canonical = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit())

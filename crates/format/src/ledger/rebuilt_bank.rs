@@ -1,8 +1,9 @@
-//! Rebuilds a bank file of Firedancer for Agave: adds stakes from the accounts, and fields that follow from them.
+//! Rebuilds a bank file of Firedancer for Agave: fills in the stakes, and the fields that follow
+//! from them. Everything else is copied.
 //!
-//! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, so its bank files have
-//! none. Agave takes them from the bank file, and compares them with the accounts (`new_from_snapshot` in the
-//! `solana-runtime` crate). Everything else is copied.
+//! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, so
+//! its bank files lack them. Agave takes them from the bank file, and compares them with the
+//! accounts (`new_from_snapshot` in the `solana-runtime` crate).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -18,14 +19,15 @@ pub struct StakedAccounts {
     pub vote_accounts: BTreeMap<[u8; 32], StoredAccount>,
     pub delegations: Vec<([u8; 32], Delegation)>,
     pub history: StakeHistory,
-    /// Slot since which less stake may change in an epoch.
+    /// Slot since which a smaller share of the stake may change in an epoch.
     pub reduced_since: Option<u64>,
-    /// Seconds since the start of the epoch by the cluster's clock, if it was ever set.
+    /// Seconds since the start of the epoch by the cluster's clock; `None` if the clock was
+    /// never set.
     pub seconds_of_epoch: Option<u64>,
 }
 
-/// Rent epochs of vote accounts. Firedancer does not keep them, but Agave compares those of the bank file with those of
-/// the accounts.
+/// Rent epochs of vote accounts. Firedancer does not keep them, but Agave compares those in the
+/// bank file with those in the accounts.
 #[derive(Clone, Debug, Default)]
 pub struct RentEpochs(HashMap<[u8; 32], u64>);
 
@@ -33,12 +35,13 @@ pub struct RentEpochs(HashMap<[u8; 32], u64>);
 const RENT_EPOCH_EXEMPT: u64 = u64::MAX;
 
 impl RentEpochs {
-    /// Takes the rent epochs from the stakes of an Agave bank file.
+    /// Takes the rent epochs from the stakes of a bank file that Agave wrote.
     pub fn of_stakes(stakes: &Stakes) -> Self {
         Self(stakes.vote_accounts.iter().map(|(address, account)| (*address, account.rent_epoch)).collect())
     }
 
-    /// Rent epoch of a vote account; that of a rent-exempt account if it is unknown.
+    /// Returns the rent epoch of a vote account. If it is unknown, returns that of a
+    /// rent-exempt account.
     pub fn of(&self, address: &[u8; 32]) -> u64 {
         self.0.get(address).copied().unwrap_or(RENT_EPOCH_EXEMPT)
     }
@@ -59,16 +62,16 @@ enum Piece {
 }
 
 impl RebuiltBank {
-    /// Rebuilds a bank file from its bytes and parsed fields, the accounts, and optionally the genesis, which is needed
-    /// for a cluster with shorter slots than Firedancer assumes.
+    /// Rebuilds a bank file from its bytes, its parsed fields and the accounts. The genesis is
+    /// needed only for a cluster whose slots are shorter than Firedancer assumes.
     ///
     /// # Errors
-    /// Something that Agave requires cannot be determined.
+    /// Agave requires something that cannot be determined.
     pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
         let leader = leader_of(bank)?;
         let epoch = bank.epoch();
         let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
-        // Features can only shorten slots.
+        // Features only shorten slots, so no slot is longer than those of the genesis.
         let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
         check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), accounts.seconds_of_epoch, bank)?;
         if accounts.vote_accounts.is_empty() {
@@ -95,7 +98,7 @@ impl RebuiltBank {
         put(&mut before, &[accounts.delegations.len() as u64]);
         let mut after = Vec::new();
         put(&mut after, &[0, epoch, accounts.history.len() as u64]);
-        // Newest first.
+        // The history is written newest first.
         for (epoch, cluster) in accounts.history.iter().rev() {
             put(&mut after, &[*epoch, cluster.effective, cluster.activating, cluster.deactivating]);
         }
@@ -104,7 +107,7 @@ impl RebuiltBank {
         let mut made = vec![
             (at.leader..at.leader.saturating_add(32), vec![Piece::Made(leader.0.to_vec())]),
             (at.stakes..at.stakes_end, vec![Piece::Made(before), Piece::Delegations, Piece::Made(after)]),
-            // Like every rooted bank, it had transactions or ticks.
+            // A rooted bank has had transactions or ticks.
             (at.is_delta..at.is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
             (at.epoch_stakes..at.epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
         ];
@@ -119,7 +122,8 @@ impl RebuiltBank {
             made.push((year_at..year_at.saturating_add(8), vec![Piece::Made(slots_per_year.clone())]));
             made.push((rent_at..rent_at.saturating_add(8), vec![Piece::Made(slots_per_year)]));
         }
-        // If a chain has no fixed number of hashes, Firedancer writes 0 or its own number, Agave none.
+        // If a chain has no fixed number of hashes in a tick, Firedancer writes 0 or its own
+        // number, and Agave writes none.
         let option = source.get(to_usize(at.hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
         let is_free = genesis.is_some_and(|genesis| genesis.hashes_per_tick.is_none());
         if option.is_some_and(|option| option[0] == 1 && (is_free || *option == [1, 0, 0, 0, 0, 0, 0, 0, 0])) {
@@ -136,10 +140,10 @@ impl RebuiltBank {
         Ok(Self { source, delegations: accounts.delegations, pieces })
     }
 
-    /// Refuses a bank file that no accounts would help.
+    /// Refuses a bank file that cannot be rebuilt, whatever the accounts contain.
     ///
     /// # Errors
-    /// Something that Agave asks for cannot be had.
+    /// Agave requires something that cannot be determined.
     pub fn check(source: &[u8], bank: &BankFile, genesis: Option<&Genesis>) -> Result<()> {
         leader_of(bank)?;
         genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
@@ -187,11 +191,11 @@ fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesi
     }
 }
 
-/// Tolerance in seconds: the clock counts whole seconds, and started from a rounded one.
+/// Tolerance in seconds. The clock counts whole seconds, and began with a rounded one.
 const CLOCK_SLACK_SECONDS: u128 = 2;
 
-/// Refuses an impossible slot duration: validators keep the cluster's clock between three quarters and two and a half
-/// times the intended duration of the slots in an epoch.
+/// Refuses an impossible slot duration. Validators keep the cluster's clock between 0.75 and 2.5
+/// times the time that the slots of the epoch should take.
 fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &BankFile) -> Result<()> {
     let Some(seconds) = seconds_of_epoch.map(u128::from) else { return Ok(()) };
     let slots = u128::from(bank.slot.saturating_sub(bank.first_slot_of_epoch()));
@@ -208,8 +212,9 @@ fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &Bank
     }
 }
 
-/// Rebuilds the epoch stakes with the nodes and authorized voters that follow from their vote accounts. The voters come
-/// from the current vote accounts, which keep those of neighbouring epochs.
+/// Rebuilds the epoch stakes, with the nodes and authorized voters of their vote accounts. The
+/// authorized voters come from the current vote accounts, which also hold those of
+/// neighbouring epochs.
 fn rebuild_epoch_stakes(
     source: &[u8],
     bank: &BankFile,
@@ -235,7 +240,7 @@ fn rebuild_epoch_stakes(
         put_nodes_and_voters(&mut made, epoch, &voters.by_address(), vote_accounts)?;
         epochs.push(epoch);
     }
-    // Agave requires all epochs with known leaders.
+    // Agave requires every epoch whose leaders are known.
     let epoch = bank.epoch();
     match [epoch, epoch.saturating_add(1)].into_iter().find(|epoch| !epochs.contains(epoch)) {
         Some(missing) => Err(cannot(&format!("the stakes of epoch {missing}"))),
@@ -243,7 +248,7 @@ fn rebuild_epoch_stakes(
     }
 }
 
-/// Equals `parse_epoch_vote_accounts` in the `solana-runtime` crate.
+/// Does what `parse_epoch_vote_accounts` in the `solana-runtime` crate does.
 fn put_nodes_and_voters(
     to: &mut Vec<u8>,
     epoch: u64,
@@ -282,7 +287,8 @@ fn put(to: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
 }
 
-/// Error for a part that Agave requires and the archive does not give. `what` names the part, then the reason.
+/// Returns the error for a part that Agave requires and the archive does not give. `what` names the
+/// part, then the reason.
 pub fn cannot(what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("it cannot be converted for Agave, which needs {what}"))
         .with_hint("take an archive of another validator: of Agave, or of a newer Firedancer")

@@ -1,13 +1,15 @@
-//! Layout of one stored account, a record in a storage (docs/snapshot-format.md#records). Pure functions over bytes.
+//! Layout of a record, one stored account in a storage (docs/snapshot-format.md#records). Pure
+//! functions over bytes.
 
 use slotpress_base::{array_at, to_usize, u64_at};
 
 use crate::AccountView;
 
-/// Length in bytes of the fixed part of a record; the account's data follows.
+/// Length in bytes of the fixed part of a record. The account's data follows it.
 pub const RECORD_HEADER_BYTES: usize = 136;
 
-/// Offsets of fields in a record's header, for code that needs only one or two fields of millions of headers.
+/// Offsets of fields in a record's header, for code that reads only one or two fields of millions
+/// of headers.
 pub mod field {
     use std::ops::Range;
 
@@ -17,18 +19,19 @@ pub mod field {
     pub const LAMPORTS: usize = 48;
     pub const OWNER: Range<usize> = 64..96;
     pub const EXECUTABLE: usize = 96;
-    /// Padding and the stored hash, which have no meaning, up to the header's end.
+    /// The rest of the header, padding and the stored hash. It has no meaning.
     pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
 }
 
-/// Kind of the bytes at a position where a record may begin.
+/// What the bytes at the start of a record say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
-    /// A record with this length of data after its header, then padding to a multiple of 8.
+    /// A record with this many bytes of data after its header, then padding to a multiple of 8.
     Record { data_bytes: usize },
     /// The mark after the last record: zero lamports and a zero pubkey.
     End,
-    /// A length beyond the largest account: not a record, and the start of the next one is unknown.
+    /// More data than an account can have. So this is not a record, and where the next one starts
+    /// is unknown.
     TooLong,
 }
 
@@ -48,21 +51,22 @@ impl RecordStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     pub start: usize,
-    /// Offset of the next record: after the padding, or the end of the slice if that cuts off the padding.
+    /// Offset of the next record: after the padding, or at the end of the slice if the slice ends
+    /// inside the padding.
     pub end: usize,
     pub header: &'a [u8; RECORD_HEADER_BYTES],
     pub data: &'a [u8],
 }
 
 impl RawRecord<'_> {
-    /// Length with padding, as far as the slice contains it.
+    /// Length with padding, as far as the slice contains the padding.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// Iterates over complete records in a slice. All code walks records by this iterator; a caller with a storage in
-/// pieces walks each piece and asks [`Records::rest`] about its end.
+/// Iterates over the complete records in a slice. All code that walks records uses it. A caller
+/// that has a storage in pieces walks each piece, and asks [`Records::rest`] about the piece's end.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -72,7 +76,7 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
     Nothing,
-    /// The next record needs at least this many bytes, more than are left.
+    /// The next record needs at least this many bytes, which are more than are left.
     Short(usize),
     End,
     TooLong,
@@ -84,7 +88,7 @@ impl<'a> Records<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Offset of the next record, at most the end of the slice.
+    /// Offset of the next record, at most the length of the slice.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -140,11 +144,11 @@ pub struct RecordHeader {
     pub write_version: u64,
     pub data_len: u64,
     pub pubkey: [u8; 32],
-    /// Balance; 0 makes a tombstone, which closes the account.
+    /// Balance. 0 makes the record a tombstone, which closes the account.
     pub lamports: u64,
     pub rent_epoch: u64,
     pub owner: [u8; 32],
-    /// 0 or 1; anything else is damage.
+    /// 0 or 1; any other value is damage.
     pub executable: u8,
     /// Uninitialised memory in Agave up to 4.4; has no meaning.
     pub padding: [u8; 7],

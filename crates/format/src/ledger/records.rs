@@ -1,7 +1,7 @@
-//! Walks the records of a storage that arrives in pieces of any size. No I/O.
+//! Walks the records of a storage that arrives in pieces of any size.
 //!
-//! A record in one piece is passed on without copying; one that spans pieces is assembled in a buffer, which the limit
-//! on account data bounds.
+//! A record that lies in one piece is passed on without copying. One that spans pieces is assembled
+//! in a buffer, whose size is bounded by the limit on account data.
 
 use slotpress_base::{split_at_most, to_usize};
 
@@ -19,11 +19,13 @@ pub struct Record<'a> {
 pub enum RecordFaultKind {
     /// The storage ends inside the data of a record, or other bytes follow the last record.
     CutOff,
-    /// The storage ends inside the header of a record: clients ignore so few bytes.
+    /// The storage ends inside the header of a record. Clients ignore so few bytes.
     Tail,
-    /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer reads them as an account.
+    /// Zero bytes follow the last record, as Agave leaves them on disk. Firedancer reads them as
+    /// an account.
     Padded,
-    /// A record claims more data than an account can have; the rest cannot be split into records.
+    /// A record claims more data than an account can have. Where records start behind it
+    /// is unknown.
     DataLength,
     Executable,
 }
@@ -48,7 +50,7 @@ pub trait RecordSink {
     fn fault(&mut self, fault: RecordFault);
 }
 
-/// Ignores everything; for walking to the start of the next record.
+/// Ignores everything. Serves to find where the next record starts.
 pub struct NoSink;
 
 impl RecordSink for NoSink {
@@ -59,14 +61,14 @@ impl RecordSink for NoSink {
 /// State of a walk over one storage. A clone continues from the same position.
 #[derive(Clone, Debug, Default)]
 pub struct RecordWalker {
-    /// A record, or padding, that continues in the next piece.
+    /// Beginning of a record, or of padding, that continues in the next piece.
     carried: Vec<u8>,
-    /// Offset of `carried`, or of the next piece, in the storage.
+    /// Offset in the storage of `carried`, or of the next piece if nothing is carried.
     offset_bytes: u64,
     skip_bytes: u64,
-    /// True if the rest of the storage cannot be split into records.
+    /// True if no further record can be found.
     is_over: bool,
-    /// All bytes since this offset were zeros: padding that Firedancer reads as an account.
+    /// Offset since which all bytes were zeros: padding that Firedancer reads as an account.
     end_mark: Option<u64>,
 }
 
@@ -75,7 +77,7 @@ impl RecordWalker {
         self.restart_at(0);
     }
 
-    /// Starts at a record at `offset_bytes` of a storage.
+    /// Begins at the record at `offset_bytes` of a storage.
     pub fn restart_at(&mut self, offset_bytes: u64) {
         self.carried.clear();
         self.offset_bytes = offset_bytes;
@@ -86,7 +88,8 @@ impl RecordWalker {
 
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
-            // Takes only as much as the record needs, so that the following records are not copied.
+            // Takes only as many bytes as the record needs, so that the records behind it are
+            // not copied.
             if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
                 && needed > self.carried.len()
             {
@@ -130,7 +133,7 @@ impl RecordWalker {
         self.is_over = true;
     }
 
-    /// Passes on all complete records of `bytes`; returns the number of consumed bytes.
+    /// Passes on all complete records in `bytes`. Returns the number of bytes that it used.
     fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
         let (skipped, rest) = split_at_most(bytes, to_usize(self.skip_bytes));
         self.skip_bytes = self.skip_bytes.saturating_sub(skipped.len() as u64);
@@ -183,7 +186,7 @@ impl RecordWalker {
         bytes.len()
     }
 
-    /// After the end mark, zeros are padding; anything else is a fault.
+    /// Reports bytes after the end mark, unless they are zeros, which are padding.
     fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         if let Some(offset_bytes) = self.end_mark
             && bytes.iter().any(|byte| *byte != 0)
@@ -266,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same records are found, without faults, however a storage is cut into pieces.
+        /// Finds the same records, without faults, however a storage is cut into pieces.
         #[test]
         fn pieces_do_not_matter(records in records(), piece in 1usize..900, has_last_padding: bool) {
             let (bytes, expected) = storage(&records, has_last_padding);
@@ -275,7 +278,7 @@ mod tests {
             prop_assert_eq!(found.faults, []);
         }
 
-        /// A storage that ends inside a record is reported at that record.
+        /// Reports a storage that ends inside a record, at that record.
         #[test]
         fn truncation_is_found(records in records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
             let (bytes, expected) = storage(&records, false);
@@ -290,7 +293,7 @@ mod tests {
             prop_assert_eq!(found.faults.iter().any(|(kind, _)| is_cut(kind)), in_record);
         }
 
-        /// The account is named if its header is complete.
+        /// Names the account if its header is complete.
         #[test]
         fn a_record_that_is_cut_off_is_named(cut in 0usize..200) {
             #[derive(Default)]
@@ -317,7 +320,8 @@ mod tests {
             prop_assert_eq!(one.faults, other.faults);
         }
 
-        /// Padding to a page, which Agave leaves on disk and Firedancer reads as an account.
+        /// Finds the padding to a page that Agave leaves on disk and Firedancer reads as
+        /// an account.
         #[test]
         fn zero_padding_is_found(records in records(), zeros in 136usize..1000, piece in 1usize..900) {
             let (mut bytes, expected) = storage(&records, true);

@@ -1,11 +1,11 @@
-//! The features that make slots shorter, and the fields of a bank file that follow from them (`slot_params.rs` in the
-//! `solana-runtime` crate). No I/O.
+//! The features that make slots shorter, and the fields of a bank file that follow from them
+//! (`slot_params.rs` in the `solana-runtime` crate).
 
 use crate::BankFile;
 use crate::ledger::genesis::SECONDS_PER_YEAR;
 use crate::ledger::programs::address;
 
-/// What a feature that makes slots shorter asks of a bank file.
+/// A feature that makes slots shorter, and the fields that it asks for in a bank file.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotParams {
     /// Address of the feature's account.
@@ -15,7 +15,7 @@ pub struct SlotParams {
     pub hashes_per_tick: u64,
 }
 
-/// All of them, the shortest slots first.
+/// All features that make slots shorter, beginning with the shortest slots.
 pub const SHORTER_SLOTS: [SlotParams; 4] = [
     SlotParams {
         feature: address("iBRLjhJnkmDZgNoZRDMW11d8ZV7HvsL3vAyRjZB5npW"),
@@ -44,8 +44,9 @@ pub const SHORTER_SLOTS: [SlotParams; 4] = [
 ];
 
 impl SlotParams {
-    /// Tells what in the bank file is not as the feature asks; `None` if all is. A chain whose genesis has even shorter
-    /// slots keeps them: then their duration is none that a feature gives, and agrees with the slots in a year.
+    /// Returns what the feature asks for and what the bank file has instead, or `None` if they
+    /// agree. A chain whose genesis had even shorter slots keeps them: such a duration belongs to
+    /// no feature, and agrees with the number of slots in a year.
     pub fn contradiction(&self, bank: &BankFile) -> Option<(String, String)> {
         let Self { ns_per_slot, slots_per_year, hashes_per_tick, .. } = *self;
         let is_of_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
@@ -58,13 +59,13 @@ impl SlotParams {
         if bank.slots_per_year.to_bits() != slots_per_year.to_bits() {
             return Some((format!("{slots_per_year} slots in a year"), bank.slots_per_year.to_string()));
         }
-        // Firedancer writes 0 for none; that is judged by itself.
+        // Firedancer writes 0 where Agave writes none; another check judges that.
         let found = bank.hashes_per_tick.filter(|found| ![0, hashes_per_tick].contains(found))?;
         Some((format!("no hashes per tick, or {hashes_per_tick}"), found.to_string()))
     }
 }
 
-/// True if the slots in a year are as many as their duration gives, as in any genesis.
+/// True if the number of slots in a year follows from their duration, as in any genesis.
 fn is_of_year(bank: &BankFile) -> bool {
     let expected = SECONDS_PER_YEAR * 1e9 / bank.ns_per_slot as f64;
     (bank.slots_per_year / expected - 1.0).abs() < 1e-6
@@ -91,7 +92,7 @@ mod tests {
             "compared bit by bit"
         );
         assert!(!is_good(&shorter, &bank(200_000_000, year, None)), "another feature's, which is not active");
-        // A genesis may have had them.
+        // The genesis may have had these numbers.
         assert!(is_good(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));
         for ns_per_slot in [0, 1, 199_000_000] {
             assert!(!is_good(&shortest, &bank(ns_per_slot, year, None)), "{ns_per_slot}");

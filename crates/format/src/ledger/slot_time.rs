@@ -1,5 +1,5 @@
-//! Duration of slots, and its source. Clusters shorten it step by step (SIMD-0525); 400 ms was the value at genesis,
-//! and is not a constant.
+//! The duration of slots, and where it is known from. It was 400 ms at genesis, but is not a
+//! constant: clusters shorten it step by step (SIMD-0525).
 
 #![warn(missing_docs)]
 
@@ -10,7 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use slotpress_base::quantity;
 
-/// Source of a slot duration.
+/// Where a slot duration is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotTimeSource {
@@ -22,7 +22,7 @@ pub enum SlotTimeSource {
     Assumed,
 }
 
-/// Duration of a slot, and its source.
+/// The duration of a slot, and where it is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotTime {
     per_slot: Duration,
@@ -30,48 +30,49 @@ pub struct SlotTime {
 }
 
 impl SlotTime {
-    /// Default if nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states seem older than
-    /// they are, never newer.
+    /// The default if nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. Where slots are
+    /// shorter, states then seem older than they are, never newer.
     pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
 
-    /// A measured or stated duration; `None` if it is implausible (below 50 ms or above 2 s).
+    /// Takes a measured or stated duration. Returns `None` if it is implausible (below 50 ms or
+    /// above 2 s).
     #[doc(hidden)]
     pub fn new(per_slot: Duration, source: SlotTimeSource) -> Option<Self> {
         let plausible = Duration::from_millis(50)..=Duration::from_secs(2);
         plausible.contains(&per_slot).then_some(Self { per_slot, source })
     }
 
-    /// Milliseconds of a slot, rounded.
+    /// Returns the duration of a slot in milliseconds, rounded.
     pub fn milliseconds(self) -> u64 {
         u64::try_from(self.per_slot.as_micros().saturating_add(500) / 1000).unwrap_or(u64::MAX)
     }
 
-    /// Source of the duration.
+    /// Returns where the duration is known from.
     #[doc(hidden)]
     pub fn source(self) -> SlotTimeSource {
         self.source
     }
 
-    /// Duration of this many slots.
+    /// Returns the duration of `slots` slots.
     pub fn of_slots(self, slots: u64) -> Duration {
         let nanos = self.per_slot.as_nanos().saturating_mul(u128::from(slots));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Number of slots in this time.
+    /// Returns the number of whole slots in `time`.
     pub fn slots_in(self, time: Duration) -> u64 {
         let slots = time.as_nanos().checked_div(self.per_slot.as_nanos()).unwrap_or_default();
         u64::try_from(slots).unwrap_or(u64::MAX)
     }
 
-    /// Slots with their duration: "135 slots (54 s)".
+    /// Writes a number of slots with its duration: "135 slots (54 s)".
     pub fn show(self, slots: u64) -> String {
         let plural = if slots == 1 { "" } else { "s" };
         format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.of_slots(slots)))
     }
 }
 
-/// Serializes `slot_ms` and `slot_time_source`, to be flattened into a report.
+/// Serializes `slot_ms` and `slot_time_source`, which a report flattens.
 impl Serialize for SlotTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("SlotTime", 2)?;

@@ -1,15 +1,17 @@
-//! Parses `.meta` and `.data` files of Agave 4.5's split storages (docs/snapshot-format.md#split-storages). In an
-//! archive, a split storage is an append vec: [`MetaEntry::record_header`] gives the header of a record there.
+//! Parses the `.meta` and `.data` files of Agave 4.5's split storages
+//! (docs/snapshot-format.md#split-storages). In an archive, a split storage is an append vec;
+//! [`MetaEntry::record_header`] gives the header that a record has there.
 //!
 //! ```text
 //! both      16 magic | 3 x u64 version 0.1.0 | u64 uid, equal in both | 16 reserved
-//! .meta     from 64, each at a multiple of 32: pubkey 32 | owner 32 | lamports u64 | rent_epoch u64 | executable u8 |
-//!           3 reserved | data_len u32 | nothing, or data of up to 4,008 bytes, or u64 offset in .data
-//! .data     each at a multiple of 4,096: pubkey 32 | data_len u32 | data; in the order of .meta
+//! .meta     from 64, each at a multiple of 32: pubkey 32 | owner 32 | lamports u64 |
+//!           rent_epoch u64 | executable u8 | 3 reserved | data_len u32 |
+//!           nothing, or data of up to 4,008 bytes, or u64 offset in .data
+//! .data     each at a multiple of 4,096, in the order of .meta: pubkey 32 | data_len u32 | data
 //! ```
 //!
-//! Reads through a callback, without I/O of its own. `plan::split` in `slotpress-read` reads the files and selects what
-//! is archived.
+//! The parsers read through a callback. `plan::split` in `slotpress-read` reads the files, and
+//! selects what goes into the archive.
 
 use slotpress_base::{Error, Hint, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
 
@@ -24,17 +26,17 @@ pub const META_ALIGNMENT: u64 = 32;
 /// Length in bytes of the fixed part of an entry in a `.meta` file.
 pub const META_HEADER_BYTES: usize = 88;
 
-/// Data of up to this length is in the `.meta` file itself.
+/// Most bytes of data that the `.meta` file itself holds.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
 /// Alignment of entries in a `.data` file.
 pub const DATA_ALIGNMENT: u64 = 4096;
 
-/// Length of pubkey and data length, which precede the data in a `.data` file.
+/// Length of pubkey and data length, which stand before the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
-/// Most bytes of either file (128 GiB): lists of obsolete records give offsets in `.meta` as u32 in units of 32 bytes,
-/// and the content of a larger `.data` file would not fit into an archive.
+/// Most bytes in either file (128 GiB). Lists of obsolete records give offsets in `.meta` as u32 in
+/// units of 32 bytes, and the contents of a larger `.data` file would not fit into an archive.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];
@@ -53,7 +55,7 @@ impl SplitFile {
         }
     }
 
-    /// Checks the header of the file and returns its uid, which both files of a storage share.
+    /// Checks the header of the file. Returns its uid, which both files of a storage share.
     pub fn uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
         if header[..16] != *self.magic() {
             let name = if self == Self::Meta { "meta" } else { "data" };
@@ -77,7 +79,7 @@ pub fn check_uids(meta: u64, data: u64) -> Result<()> {
     }
 }
 
-/// Length of an append vec's record with this much data, with padding.
+/// Returns the length of an append vec's record with this much data, with padding.
 pub const fn record_bytes(data_len: u64) -> u64 {
     align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
 }
@@ -85,7 +87,7 @@ pub const fn record_bytes(data_len: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountData<'a> {
     Inline(&'a [u8]),
-    /// Offset of its entry in the `.data` file.
+    /// Offset of the account's entry in the `.data` file.
     At(u64),
 }
 
@@ -122,7 +124,7 @@ impl MetaEntry<'_> {
     }
 }
 
-/// Checks that the header of an entry in a `.data` file, at `offset`, belongs to the given account.
+/// Checks that the entry header at `offset` of a `.data` file belongs to the given account.
 pub fn check_data_header(
     header: &[u8; DATA_HEADER_BYTES],
     offset: u64,
@@ -142,28 +144,28 @@ pub fn check_data_header(
 /// Fills a buffer from an offset of a file.
 pub type ReadAt<'a> = dyn FnMut(&mut [u8], u64) -> Result<()> + 'a;
 
-/// Part of a `.meta` file to walk over.
+/// The part of a `.meta` file that a walk covers.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaRange {
     pub meta_bytes: u64,
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
     pub first: u64,
-    /// No entry that begins at or after this offset is needed.
+    /// Entries that begin at or after this offset are not needed.
     pub limit: u64,
     pub window_bytes: usize,
 }
 
-/// Walks over the entries of a `.meta` file, with one window of it in memory.
+/// Walks over the entries of a `.meta` file. Holds one window of the file in memory.
 pub struct MetaWalk<'a> {
     read: &'a mut ReadAt<'a>,
     range: MetaRange,
-    /// Borrowed buffer for reuse; the current window is at its beginning.
+    /// Buffer of the caller, which can reuse it. The current window is at its beginning.
     window: &'a mut Vec<u8>,
     held_bytes: usize,
     window_start: u64,
     next: u64,
-    /// Smallest offset of the next entry in the `.data` file: offsets ascend.
+    /// Smallest offset that the next entry can have in the `.data` file, where offsets ascend.
     next_data: u64,
 }
 
@@ -174,7 +176,7 @@ impl<'a> MetaWalk<'a> {
         Self { read, range, window, held_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
     }
 
-    /// The next entry; `None` at the end of the file.
+    /// Returns the next entry, or `None` at the end of the file.
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
         let offset = self.next;
         if offset >= self.range.meta_bytes {
@@ -206,7 +208,7 @@ impl<'a> MetaWalk<'a> {
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
 
-    /// Checks the position of an account's data in the `.data` file.
+    /// Checks where an account's data lies in the `.data` file.
     fn pass_data(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
         let Some(data_bytes) = self.range.data_bytes else {
             return Err(damaged(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
@@ -225,7 +227,7 @@ impl<'a> MetaWalk<'a> {
         Err(damaged(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
     }
 
-    /// Reads a range of the file into the window, unless it is there.
+    /// Reads a range of the file into the window, unless the window holds it.
     fn hold(&mut self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         if end > self.range.meta_bytes {
@@ -245,14 +247,14 @@ impl<'a> MetaWalk<'a> {
         Ok(())
     }
 
-    /// The fixed part of an entry in the window, and the bytes after it.
+    /// Returns the fixed part of an entry in the window, and the bytes after it.
     fn held(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
         let at = to_usize(offset.saturating_sub(self.window_start));
         self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| past_the_end(offset))
     }
 }
 
-/// The next multiple of an alignment, where an entry may begin.
+/// Returns the next multiple of an alignment, where an entry may begin.
 fn aligned(end: u64, alignment: u64) -> u64 {
     end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
@@ -322,7 +324,7 @@ mod tests {
 
     type Found = Vec<(u64, [u8; RECORD_HEADER_BYTES], u32, Option<u64>, Vec<u8>)>;
 
-    /// Walks over a file; also returns the offset up to which it was read.
+    /// Walks over a file. Also returns the offset up to which it was read.
     fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Found, u64)> {
         let mut read_to = 0;
         let mut read = |to: &mut [u8], offset: u64| {
@@ -369,7 +371,7 @@ mod tests {
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
-        // Reading ends with the entry that begins before the limit.
+        // Reading ends with the last entry that begins before the limit.
         let (found, read_to) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
         assert_eq!((found.len(), read_to), (1, 160 + 88 + 5));
     }

@@ -1,5 +1,5 @@
-//! Parses stakes in bank files (docs/snapshot-format.md#bank-file), and accounts of the stake and vote programs; only
-//! what Agave compares when it loads a snapshot.
+//! Parses the stakes in bank files (docs/snapshot-format.md#bank-file), and accounts of the stake
+//! and vote programs; of both, only what Agave compares when it loads a snapshot.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -10,26 +10,27 @@ use crate::ledger::activation::{ClusterStake, StakeHistory, Term};
 use crate::ledger::demands::firedancer;
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
-/// Limit on vote accounts of one epoch: mainnet has some thousands.
+/// Limit on the vote accounts of one epoch. Mainnet has some thousands.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
 
-/// Limit on delegations: mainnet has 1.5 million. This many take 400 MB.
+/// Limit on delegations. Mainnet has 1.5 million; 4 million take 400 MB.
 pub const DELEGATIONS_MAX: usize = 4_000_000;
 
-/// Offset of the delegation in a stake account: after the kind (2 for a delegated one) and 120 bytes of authorities and
-/// lockup.
+/// Offset of the delegation in a stake account, after the kind (2 in a delegated account) and 120
+/// bytes of authorities and lockup.
 const DELEGATION_AT: usize = 4 + 120;
 
-/// Length of kind, authorities, delegation, credits and flags of a stake account.
+/// Length of a stake account's state: kind, authorities, delegation, credits and flags.
 const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 
-/// Length of a delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
+/// Length of a delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that
+/// once held a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
-/// Length of a delegation in a stakes cache, with the stake account's address.
+/// Length of a delegation in a stakes cache, where the stake account's address precedes it.
 pub const STORED_DELEGATION_BYTES: usize = 32 + DELEGATION_BYTES;
 
-/// Length of the part that Agave 4.4 and later compare.
+/// Length of the part of a delegation that Agave 4.4 and later compare.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
 /// Delegation of a stake account: voter, amount and term.
@@ -53,23 +54,24 @@ impl Delegation {
         Term { stake: number(32), activation_epoch: number(40), deactivation_epoch: number(48) }
     }
 
-    /// The last 8 bytes as the rate that they once were.
+    /// Reads the last 8 bytes as the rate that they once held.
     fn rate(&self) -> f64 {
         self.0.last_chunk().copied().map_or(0.0, f64::from_le_bytes)
     }
 
-    /// True if two delegations differ at most in the bytes that once were a rate.
+    /// True if two delegations differ only in the bytes that once held a rate, or not at all.
     pub fn is_same_stake(&self, other: &Self) -> bool {
         self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
     }
 
-    /// Parses the delegation in the data of a stake account; `None` if it is not delegated.
+    /// Parses the delegation in a stake account's data. Returns `None` if the account is
+    /// not delegated.
     pub fn of_account(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
     }
 
-    /// Parses the credits of its vote account for which a delegated stake account has had its rewards.
+    /// Parses how many credits of its vote account a delegated stake account has been paid for.
     pub fn credits_of_account(data: &[u8]) -> u64 {
         let bytes = data.get(DELEGATION_AT.saturating_add(DELEGATION_BYTES)..).and_then(|rest| rest.first_chunk());
         bytes.copied().map_or(0, u64::from_le_bytes)
@@ -86,9 +88,10 @@ pub struct StoredAccount {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoteAccount {
-    /// blake3 hash of what Agave compares beside the rent epoch: lamports, owner, executable flag, data.
+    /// blake3 hash of the fields that Agave compares, except the rent epoch: lamports, owner,
+    /// executable flag, data.
     pub digest: [u8; 32],
-    /// Epoch in which rent was due. Has no meaning any more, but Agave compares it.
+    /// Epoch in which rent was due. It has no meaning any more, but Agave compares it.
     pub rent_epoch: u64,
     /// Identity of the validator, if the account can be parsed.
     pub node: Option<[u8; 32]>,
@@ -105,30 +108,31 @@ impl VoteAccount {
     }
 }
 
-/// Versions of a vote account's state: `VoteState0_23_5` (only Firedancer reads it), `VoteState1_14_11`, `VoteStateV3`,
-/// `VoteStateV4`.
+/// Versions of a vote account's state: `VoteState0_23_5`, which only Firedancer reads,
+/// `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
 const STATE_0_23_5: u32 = 0;
 const STATE_1_14_11: u32 = 1;
 const STATE_3: u32 = 2;
 const STATE_4: u32 = 3;
 
-/// Offset of the votes: after version, node, withdrawer, commission.
+/// Offset of the votes: after version, node, withdrawer and commission.
 const VOTES_AT: usize = 4 + 32 + 32 + 1;
 
-/// Offset of the BLS key's flag in version 4: after version, node, withdrawer, two collectors, two commissions, pending
-/// rewards.
+/// Offset of the BLS key's flag in version 4: after version, node, withdrawer, two collectors, two
+/// commissions and pending rewards.
 const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
 
-/// Length of prior voters (32 of 48 bytes) with index and flag, up to version 3.
+/// Length of the prior voters (32 of 48 bytes), their index and a flag, up to version 3.
 const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
-/// Offset of the votes in version 0.23.5: after node, its voter with epoch, prior voters, withdrawer, commission.
+/// Offset of the votes in version 0.23.5: after node, authorized voter with its epoch, prior
+/// voters, withdrawer and commission.
 const VOTES_OF_0_23_5_AT: usize = 4 + 32 + 32 + 8 + 1800 + 32 + 1;
 
 /// Most votes, authorized voters and epochs of credits that Agave parses.
 const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
 
-/// Node of a vote account; `None` if Agave cannot parse it.
+/// Returns the node of a vote account, or `None` if Agave cannot parse the account.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
@@ -136,9 +140,9 @@ fn node_of(data: &[u8]) -> Option<[u8; 32]> {
 #[derive(Clone, Copy, Debug)]
 pub struct VoteState<'a> {
     pub node: [u8; 32],
-    /// Authorized voters, each with the first epoch, 40 bytes each.
+    /// Authorized voters with the epoch since which each is authorized, 40 bytes each.
     voters: &'a [u8],
-    /// Epochs with the credits at their end and start, 24 bytes each.
+    /// Epochs with the credits at the end and the start of each, 24 bytes each.
     credits: &'a [u8],
 }
 
@@ -152,8 +156,8 @@ impl<'a> VoteState<'a> {
         address.try_into().ok()
     }
 
-    /// Parses the data of a vote account as Agave does (`VoteStateView` in the `solana-vote` crate); `None` if it would
-    /// refuse it.
+    /// Parses a vote account's data as Agave does (`VoteStateView` in the `solana-vote` crate).
+    /// Returns `None` if Agave would refuse it.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
         version_of(data).filter(|version| *version != STATE_0_23_5)?;
         parse_vote_state(data, AGAVE_ITEMS_MAX)
@@ -164,14 +168,14 @@ fn version_of(data: &[u8]) -> Option<u32> {
     data.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// Reason for which Firedancer, which computes rewards from them, refuses the credits of a vote account
-/// (`fd_ssload.c`).
+/// Returns why Firedancer refuses the credits of a vote account, if it does. It computes rewards
+/// from them (`fd_ssload.c`).
 fn credits_fault(credits: &[u8]) -> Option<&'static str> {
     let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
     let (mut last, mut base, mut has_marker) = (None, 0, false);
     for item in credits.chunks_exact(3 * 8) {
         let [epoch, end, start] = [0, 8, 16].map(|at| item.get(at..).map_or(0, number));
-        // Marks the change to Alpenglow.
+        // This item marks the change to Alpenglow.
         if [epoch, end, start] == [u64::MAX; 3] {
             if std::mem::replace(&mut has_marker, true) {
                 return Some("two marks of the change to Alpenglow");
@@ -239,8 +243,8 @@ fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3
     Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters, credits })
 }
 
-/// Equals `VoteStateVersions::is_correct_size_and_initialized`: version 4 is recognized by its number, older ones by
-/// non-zero bytes up to their prior voters.
+/// Decides as `VoteStateVersions::is_correct_size_and_initialized` does: by the number in version
+/// 4, by non-zero bytes up to the prior voters in older versions.
 fn is_initialized(data: &[u8]) -> bool {
     let is_used = |until: usize| data.get(4..until).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
     match data.len() {
@@ -258,32 +262,33 @@ pub struct Stakes {
     pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
     /// Delegations by the stake account's address, in the file's order.
     pub delegations: Vec<([u8; 32], Delegation)>,
-    /// True if there are more than are kept.
+    /// True if there were more delegations or vote accounts than are kept.
     pub has_more: bool,
     /// Stake of the cluster in past epochs.
     pub history: StakeHistory,
-    /// Credits of the vote accounts by whose stakes rewards are paid, by address: epochs with the credits at their end and
-    /// start, 24 bytes each.
+    /// Credits of the vote accounts by whose stakes rewards are paid, by address. Each item is an
+    /// epoch with the credits at its end and its start, 24 bytes.
     pub credits: BTreeMap<[u8; 32], Box<[u8]>>,
-    /// True if there are more than are kept.
+    /// True if there were more credits than are kept.
     pub has_more_credits: bool,
 }
 
-/// Epochs of the history that are kept: as many as Agave keeps.
+/// Limit on the epochs of the history. Agave keeps as many.
 const HISTORY_EPOCHS_MAX: usize = 512;
 
-/// Limit on the credits of vote accounts: 64 epochs of the 40,000 that Firedancer takes; mainnet has some 2,000.
+/// Limit on the credits of vote accounts: 64 epochs of 40,000 accounts, as many as Firedancer
+/// takes. Mainnet has some 2,000 accounts.
 const CREDITS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Stakes {
-    /// Forgets the credits of an epoch's stakes: of two of one epoch, the later count.
+    /// Forgets the credits of an epoch's stakes. If an epoch occurs twice, the later one counts.
     pub fn clear_credits(&mut self) {
         self.credits.clear();
         self.has_more_credits = false;
     }
 }
 
-/// Adds an item, unless there are as many as are kept.
+/// Adds an item, unless `to` already has `max` items.
 fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
     let has_room = to.len() < max;
     if has_room {
@@ -295,7 +300,7 @@ fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
 pub enum Keep<'a> {
     All(&'a mut Stakes),
     Voters(&'a mut Voters),
-    /// Credits alone.
+    /// Only the credits.
     Credits(&'a mut Stakes),
     VotersAndCredits(&'a mut Voters, &'a mut Stakes),
     Nothing,
@@ -308,7 +313,7 @@ pub struct Voters {
 }
 
 impl Voters {
-    /// Voters with distinct addresses; the later of two counts.
+    /// Returns the voters by address. If an address occurs twice, the later one counts.
     pub fn by_address(self) -> Vec<Voter> {
         let voters: BTreeMap<_, _> = self.voters.into_iter().map(|voter| (voter.address, voter)).collect();
         voters.into_values().collect()
@@ -326,14 +331,14 @@ pub struct StakesSummary {
     pub firedancer_credits: Option<(Address, &'static str)>,
 }
 
-/// Parses a stakes cache. In the epoch stakes, each delegation also has its credits observed.
+/// Parses a stakes cache. In the epoch stakes, each delegation is followed by its credits.
 pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     name: &str,
     with_credits: bool,
     mut keep: Keep<'_>,
 ) -> Result<StakesSummary> {
-    // Fields of an account: lamports, data, owner, executable, rent epoch.
+    // An account has lamports, data, owner, executable flag and rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
     let (mut data, mut credits_kept_bytes) = (Vec::new(), 0usize);
@@ -406,7 +411,7 @@ pub fn read_stakes<R: BufRead>(
     Ok(summary)
 }
 
-/// Skips the fields after the stakes of an epoch: their sum, nodes, authorized voters.
+/// Skips the fields after an epoch's stakes: their sum, the nodes, the authorized voters.
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
     let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
@@ -441,8 +446,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes a vote account's state of a version, with two votes, a root, a voter and credits of one epoch; also
-    /// returns its end.
+    /// Makes a vote account's state of the given version, with two votes, a root, one voter, and
+    /// credits of one epoch. Also returns where the state ends.
     fn state(version: u32) -> (Vec<u8>, usize) {
         let mut data = version.to_le_bytes().to_vec();
         data.extend([7; 32]);
@@ -497,7 +502,7 @@ mod tests {
         data[156] = 1;
         let delegation = Delegation::of_account(&data).expect("delegated");
         assert_eq!(delegation.voter(), [7; 32]);
-        data[124 + 56] = 9; // once a rate
+        data[124 + 56] = 9; // the bytes that once held a rate
         let other_rate = Delegation::of_account(&data).expect("delegated");
         assert!(other_rate != delegation && other_rate.is_same_stake(&delegation));
         data[124 + 48] = 9;

@@ -1,6 +1,6 @@
-//! Checks `startup_hints`, which Agave 4.4 and later leave beside the bank file at a graceful stop
-//! (docs/snapshot-format.md#bank-snapshot): u64 count, then items with a u32 tag and, for the only known tag 0, a u64
-//! number of accounts.
+//! Checks `startup_hints`, which Agave 4.4 and later leave beside the bank file when they stop
+//! gracefully (docs/snapshot-format.md#bank-snapshot). The file has a u64 count, then items with a
+//! u32 tag. An item of tag 0, the only known one, has a u64 number of accounts.
 //!
 //! A validator starts without the file, but not with a damaged one.
 
@@ -16,7 +16,7 @@ pub const FILE_NAME: &str = "startup_hints";
 /// The largest file that Agave reads, in bytes.
 pub const BYTES_MAX: u64 = 4096;
 
-/// Refuses a file with which Agave 4.4 does not start; a missing file is fine.
+/// Refuses a file with which Agave 4.4 does not start. A missing file is fine.
 pub fn check_startup_hints(bank_snapshot: &Path) -> Result<()> {
     let path = bank_snapshot.join(FILE_NAME);
     if !path.exists() {
@@ -34,7 +34,7 @@ fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<()> {
     }
     let count = r.u64()?;
     for _ in 0..count {
-        // Agave ignores all hints if one is of a later version, and bytes after them.
+        // If one hint is of a later version, Agave ignores all of them, and the bytes behind them.
         if r.u32()? != 0 {
             break;
         }

@@ -1,5 +1,5 @@
-//! Parses the status cache, `snapshots/status_cache`, the results of recent transactions, as a stream to its last byte
-//! (docs/snapshot-format.md#status-cache).
+//! Parses the status cache, `snapshots/status_cache`, as a stream to its last byte
+//! (docs/snapshot-format.md#status-cache). It holds the results of recent transactions.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -9,14 +9,15 @@ use slotpress_base::Result;
 use crate::ledger::demands::firedancer;
 use crate::{Breach, FieldReader, Hash};
 
-/// Most slots of which a validator keeps results.
+/// Most slots whose results a validator keeps.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCache {
     pub slots: Vec<u64>,
     pub transaction_count: u64,
-    /// Blockhashes that transactions used; limited in number, the first in the file.
+    /// Blockhashes that transactions used. Their number is limited; those that come first in the
+    /// file are kept.
     pub blockhashes: HashMap<Hash, BlockhashUse>,
     pub blockhash_count: u64,
     /// Demands of clients that the file does not meet.
@@ -27,18 +28,18 @@ pub struct StatusCache {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockhashUse {
-    /// Offset in a transaction's hash from which 20 bytes are kept.
+    /// Offset in a transaction's hash of the 20 bytes that are kept.
     pub offset: u64,
     pub other_offset: Option<u64>,
     pub transaction_count: u64,
 }
 
-/// Limit on distinct blockhashes: each root may refer to those of the last 300 blocks and to nonces, mostly the same
-/// ones. About 5 MB.
+/// Limit on distinct blockhashes. Each root may refer to those of the last 300 blocks and to
+/// nonces, and roots mostly share them. About 5 MB.
 const BLOCKHASHES_MAX: usize = 65_536;
 
 impl StatusCache {
-    /// True if there is an error that only Agave 4.4 and later know.
+    /// True if the file has an error that only Agave 4.4 and later know.
     pub fn has_errors_of_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
     }
@@ -59,18 +60,19 @@ impl StatusCache {
 /// Transaction errors with a payload: instruction number and error, or one byte.
 const INSTRUCTION_ERROR: u32 = 8;
 const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
-/// The last error (`BailOut`) of Agave 4.4 and 4.5, and the last one of 4.3.
+/// Last transaction error of Agave 4.4 and 4.5 (`BailOut`), and of 4.3.
 const TRANSACTION_ERROR_MAX: u32 = 39;
 const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
 
-/// Instruction errors with a payload (a program's own number, or a text), and the last ones of Agave 4.4 and 4.3.
+/// Instruction errors with a payload: a program's own number, or a text. The last instruction error
+/// of Agave 4.4, and of 4.3.
 const CUSTOM: u32 = 25;
 const WITH_A_TEXT: u32 = 44;
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 
-/// Parses a status cache to its end, and checks what Agave checks: all slots are roots, distinct, and not above
-/// `bank_slot`.
+/// Parses a status cache to its end. Checks what Agave checks: all slots are roots, distinct, and
+/// at most `bank_slot`.
 pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
     let mut cache = StatusCache::default();
     let mut seen = HashSet::new();
@@ -191,7 +193,7 @@ mod tests {
         assert!(parse(&[cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
     }
 
-    /// `BailOut`, as an error of a transaction or an instruction, is known since Agave 4.4.
+    /// `BailOut`, as a transaction's or an instruction's error, is known since Agave 4.4.
     #[test]
     fn errors_of_4_4() {
         for (error, is_newer) in [

@@ -1,4 +1,5 @@
-//! Finds storage files on disk, and the directories that contain them. Contents are not read here.
+//! Finds storage files on disk, and the directories that hold them. Does not read what
+//! they contain.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,11 +13,11 @@ use slotpress_base::{Error, IoContext, Pool, Result, ShowPath};
 use crate::ledger::split::SPLIT_FILE_BYTES_MAX;
 use crate::{STORAGE_BYTES_MAX, parse_storage_name};
 
-/// Limit on the storages of a snapshot. Agave refuses archives with more than 5,000,000 entries; mainnet has about
-/// 430,000 storages.
+/// Limit on the storages of a snapshot. Agave refuses archives with more than 5,000,000 entries.
+/// Mainnet has about 430,000 storages.
 pub const STORAGES_MAX: u64 = 5_000_000;
 
-/// A directory of storages, kept open so that files are found relative to it.
+/// A directory of storages. It stays open, and files are found relative to it.
 #[derive(Debug)]
 pub struct StorageRoot {
     pub path: PathBuf,
@@ -45,12 +46,12 @@ pub enum StorageKind {
     /// One file of records, `<slot>.<id>`.
     #[default]
     AppendVec,
-    /// A file of headers and small data, `<slot>.<id>.meta`, and optionally one of large data, `<slot>.<id>.data`
-    /// (Agave 4.5). [`split`](super::split) parses them.
+    /// A file of headers and small data, `<slot>.<id>.meta`, and optionally a file of large data,
+    /// `<slot>.<id>.data` (Agave 4.5). [`split`](super::split) parses them.
     Split { data: Option<SplitDataFile> },
 }
 
-/// The `.data` file of a split storage when it was found.
+/// The `.data` file of a split storage, as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitDataFile {
     pub file_bytes: u64,
@@ -61,33 +62,35 @@ pub struct SplitDataFile {
 pub struct ListedStorage {
     pub slot: u64,
     pub id: u32,
-    /// File name endings; the first file always exists.
+    /// Endings of the storage's file names. The first file always exists.
     pub endings: &'static [&'static str],
 }
 
 pub const APPEND_VEC: &[&str] = &[""];
-/// The one file of a split storage without large data.
+/// Ending of a split storage that has no large data.
 pub const SPLIT: &[&str] = &[".meta"];
 pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
-/// A storage when it was found. Kept small, since mainnet has 430,000.
+/// A storage, as it was found. Kept small: mainnet has 430,000 of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageFile {
     pub slot: u64,
     /// Id of the storage on this node.
     pub id: u32,
-    /// Index of its directory in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
+    /// Index of the storage's directory in
+    /// [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
     pub root: u16,
-    /// Length of the file in bytes; of the `.meta` file if it is split.
+    /// Length of the file in bytes. In a split storage, that of the `.meta` file.
     pub file_bytes: u64,
-    /// Modification time of that file in nanoseconds since 1970, to notice a change while it is read.
+    /// Modification time of that file in nanoseconds since 1970. It shows whether the file changes
+    /// while it is read.
     pub modified_ns: i64,
     pub kind: StorageKind,
 }
 
 #[warn(missing_docs)]
 impl StorageFile {
-    /// Name of the file; of the `.meta` file if it is split.
+    /// Returns the name of the file. In a split storage, that of the `.meta` file.
     pub fn file_name(&self) -> String {
         match self.kind {
             StorageKind::AppendVec => format!("{}.{}", self.slot, self.id),
@@ -95,17 +98,17 @@ impl StorageFile {
         }
     }
 
-    /// Name of the `.data` file, if it is split and has one.
+    /// Returns the name that the `.data` file of a split storage has.
     pub fn data_file_name(&self) -> String {
         format!("{}.{}.data", self.slot, self.id)
     }
 
-    /// True if the storage is split in two files.
+    /// True if the storage has a `.meta` file, and maybe a `.data` file.
     pub fn is_split(&self) -> bool {
         matches!(self.kind, StorageKind::Split { .. })
     }
 
-    /// Bytes on disk, including a `.data` file.
+    /// Returns the length on disk in bytes, with the `.data` file.
     pub fn disk_bytes(&self) -> u64 {
         match self.kind {
             StorageKind::Split { data: Some(data) } => self.file_bytes.saturating_add(data.file_bytes),
@@ -114,7 +117,7 @@ impl StorageFile {
     }
 }
 
-/// Lists all files of the roots, which must be storages. `threads` threads read the metadata.
+/// Lists all files of the roots; each must be a storage. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
     for (index, root) in numbered(roots)? {
@@ -136,7 +139,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
     pool.run(|| names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect())
 }
 
-/// The directories with their indexes for [`StorageFile::root`].
+/// Gives each directory the index that [`StorageFile::root`] has.
 fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
         return Err(Error::usage("too many accounts paths"));
@@ -144,7 +147,7 @@ fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &Storage
     Ok((0..u16::MAX).zip(roots))
 }
 
-/// A file of a storages list that is in none of the directories.
+/// A file that a storages list names and none of the directories contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingFile {
     pub slot: u64,
@@ -161,7 +164,8 @@ impl fmt::Display for MissingFile {
 
 pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
 
-/// Finds every storage of the list in one of the roots, on `threads` threads; also returns missing files.
+/// Looks for every storage of the list in the roots, on `threads` threads. Also returns the files
+/// that are missing.
 pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
     let roots = numbered(roots)?;
     let find = |listed: &ListedStorage| {
@@ -176,7 +180,7 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
                 Ok(_) => {}
-                // If one of two files exists, the other one is missing.
+                // If only one of two files exists, the other one is missing.
                 Err(ending) if ending != first_ending => missing.ending = ending,
                 Err(_) => {}
             }
@@ -202,7 +206,8 @@ fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result
     })
 }
 
-/// Reads the metadata of a storage's files in one directory; the inner error names a missing one.
+/// Reads the metadata of a storage's files in one directory. The inner error is the ending of the
+/// file that is missing.
 fn stat_storage(
     root: &StorageRoot,
     index: u16,

@@ -1,4 +1,4 @@
-//! Parses sysvar accounts, as far as a bank file follows from them.
+//! Parses sysvar accounts, as far as fields of a bank file follow from them.
 
 use slotpress_base::Result;
 
@@ -11,7 +11,7 @@ const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;
 /// Slots in the slot history (`MAX_ENTRIES` in the `solana-slot-history` crate).
 const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
 
-/// Parses the sysvar `StakeHistory`; bytes after its entries are spare room.
+/// Parses the sysvar `StakeHistory`. Bytes after its entries are spare room.
 pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
     let count = r.count("the stake history", 4 * 8)?;
@@ -26,12 +26,12 @@ pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     Ok(history)
 }
 
-/// The sysvar `EpochRewards`: how the rewards of the last epoch are paid out.
+/// The sysvar `EpochRewards`, which tells how the last epoch's rewards are paid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochRewards {
-    /// Number of blocks in which they are paid out.
+    /// Number of blocks in which the rewards are paid out.
     pub partitions: u64,
-    /// Stake times credits of all stake accounts.
+    /// Sum of stake times credits over all stake accounts.
     pub points: u128,
     pub lamports: u64,
     pub distributed_lamports: u64,
@@ -51,8 +51,8 @@ impl EpochRewards {
     }
 }
 
-/// Checks the sysvar `Rent`: from its price of a byte, Agave computes what an account needs, for sysvars in the first block.
-/// The limits are those of the `solana-rent` crate.
+/// Checks the sysvar `Rent`. In the first block, Agave computes from the price of a byte what
+/// sysvars need, which must not overflow. The limits are those of the `solana-rent` crate.
 pub fn check_rent(data: &[u8]) -> Result<()> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Rent");
     let lamports_per_byte = r.u64()?;
@@ -67,7 +67,7 @@ pub fn check_rent(data: &[u8]) -> Result<()> {
     }
 }
 
-/// Most bytes that Agave's decoder reserves for a list.
+/// Most bytes for which Agave's decoder reserves memory in a list.
 const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 fn list_count<R: std::io::BufRead>(r: &mut FieldReader<R>, name: &str, item_bytes: u64) -> Result<u64> {
@@ -78,13 +78,14 @@ fn list_count<R: std::io::BufRead>(r: &mut FieldReader<R>, name: &str, item_byte
     }
 }
 
-/// Checks the sysvar `SlotHashes`, of which the first `data` are given.
+/// Checks the sysvar `SlotHashes`. `data` is the beginning of its `data_bytes` bytes.
 pub fn check_slot_hashes(data: &[u8], data_bytes: u64) -> Result<()> {
     let mut r = FieldReader::new(data, data_bytes, "the sysvar SlotHashes");
     list_count(&mut r, "the slots", 8 + 32).map(drop)
 }
 
-/// Parses the slot of the change to Alpenglow from its certificate, of which the first `data` are given.
+/// Parses the slot of the change to Alpenglow from its certificate. `data` is the beginning of the
+/// account's `data_bytes` bytes.
 pub fn parse_certificate(data: &[u8], data_bytes: u64) -> Result<u64> {
     let mut r = FieldReader::new(data, data_bytes, "the certificate of the change to Alpenglow");
     let slot = r.u64()?;
@@ -96,7 +97,8 @@ pub fn parse_certificate(data: &[u8], data_bytes: u64) -> Result<u64> {
 /// Most vote accounts by whose stakes Alpenglow pays rewards.
 const REWARD_STAKES_MAX: u64 = 2000;
 
-/// Parses the epoch from the stakes by which Alpenglow pays rewards, of which the first `data` are given.
+/// Parses the epoch in the account with the stakes by which Alpenglow pays rewards. `data` is the
+/// beginning of its `data_bytes` bytes.
 pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
     let mut r = FieldReader::new(data, data_bytes, "the stakes of Alpenglow's rewards");
     let epoch = r.u64()?;
@@ -107,7 +109,8 @@ pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
     }
 }
 
-/// Parses from the sysvar `Clock` the seconds since the start of the epoch; `None` if the clock was never set.
+/// Parses the seconds since the start of the epoch from the sysvar `Clock`. Returns `None` if the
+/// clock was never set.
 pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
     r.skip(8)?; // slot
@@ -117,13 +120,14 @@ pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
 }
 
-/// Parses the slot in which a feature was activated from its account; `None` while it is pending.
+/// Parses the slot in which a feature was activated from the feature's account. Returns `None`
+/// while it is pending.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the account of a feature");
     Ok(if r.flag("the slot of its activation")? { Some(r.u64()?) } else { None })
 }
 
-/// Parses the newest `max` slots with a block from the sysvar `SlotHistory`, newest first.
+/// Parses the newest `max` slots that have a block from the sysvar `SlotHistory`, newest first.
 pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar SlotHistory");
     let has_bits = r.flag("the slots")?;
@@ -173,7 +177,8 @@ mod tests {
         assert!(parse_feature(&[1, 2]).is_err());
     }
 
-    /// Prices up to the largest that `solana-rent` computes with, for one and two years; other years have no limit.
+    /// Prices up to the largest that `solana-rent` computes with, for one and for two years. Other
+    /// numbers of years have no limit.
     #[test]
     fn rent() {
         let rent = |lamports: u64, years: f64| [&lamports.to_le_bytes()[..], &years.to_le_bytes(), &[50]].concat();

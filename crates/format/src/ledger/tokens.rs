@@ -1,54 +1,55 @@
-//! What accounts of the programs Token and Token-2022 hold: fixed layouts, in Token-2022 followed by extensions.
+//! Parses accounts of the programs Token and Token-2022. Their layouts are fixed; in Token-2022,
+//! extensions follow.
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
-/// A token account without extensions.
+/// Length of a token account without extensions.
 pub const TOKEN_ACCOUNT_BYTES: usize = 165;
-/// A mint without extensions.
+/// Length of a mint without extensions.
 const MINT_BYTES: usize = 82;
-/// A multisig: a length that no other account may have.
+/// Length of a multisig. No other account may have this length.
 const MULTISIG_BYTES: usize = 355;
-/// What follows the 165 bytes of an account with extensions, where it is a mint.
+/// Byte after the first 165 bytes of an account with extensions, if the account is a mint.
 const TYPE_MINT: u8 = 1;
-/// The same of a token account.
+/// The same byte, if the account is a token account.
 const TYPE_ACCOUNT: u8 = 2;
 
-/// What an account of a token program is.
+/// What an account of a token program holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenData<'a> {
     /// A token account.
     Account(TokenAccount<'a>),
-    /// A mint, a multisig, or a token account that is not initialized: none of them holds tokens.
+    /// A mint, a multisig, or a token account that is not initialized. None of them holds tokens.
     Other,
-    /// Nothing that the program could have written.
+    /// Bytes that the program cannot have written.
     Unknown,
 }
 
 /// A token account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenAccount<'a> {
-    /// The mint.
+    /// Mint of the tokens.
     pub mint: [u8; 32],
-    /// The wallet.
+    /// Wallet that owns the account.
     pub owner: [u8; 32],
-    /// The balance, in the mint's smallest unit.
+    /// Balance, in the mint's smallest unit.
     pub amount: u64,
-    /// Who may spend too.
+    /// Another address that may spend.
     pub delegate: Option<[u8; 32]>,
-    /// Whether nobody may move the balance.
+    /// True if nobody may move the balance.
     pub is_frozen: bool,
-    /// The reserve in lamports of an account of wrapped lamports.
+    /// Reserve in lamports, in an account of wrapped lamports.
     pub native_reserve: Option<u64>,
-    /// How much the delegate may spend.
+    /// Amount that the delegate may spend.
     pub delegated_amount: u64,
-    /// Who may close it beside the owner.
+    /// Another address that may close the account.
     pub close_authority: Option<[u8; 32]>,
-    /// The extensions: of Token-2022 only, and there may be none.
+    /// Extensions. Only Token-2022 has them; there may be none.
     pub extensions: Extensions<'a>,
 }
 
 impl<'a> TokenData<'a> {
-    /// Looks at the data of an account of Token, or of Token-2022.
+    /// Parses the data of an account of Token, or of Token-2022.
     pub fn parse(data: &'a [u8], is_token_2022: bool) -> Self {
         let parsed = match data.len() {
             MINT_BYTES | MULTISIG_BYTES => return Self::Other,
@@ -92,7 +93,7 @@ impl<'a> TokenData<'a> {
     }
 }
 
-/// A value behind a tag of 0 or 1.
+/// Returns the value behind a tag: none for 0, `value` for 1. Any other tag is damage.
 fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
@@ -101,11 +102,13 @@ fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
     }
 }
 
-/// Extensions, one behind the other: type, length, value. They end where the bytes end, or at the type 0.
+/// Iterates over extensions, one behind the other: type, length, value. They end where the bytes
+/// end, or at the type 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(&'a [u8]);
 
-/// The type of the next extension; an error where its length or its value is cut off, which ends them.
+/// Yields the type of each extension. Yields an error and ends where an extension's length or value
+/// is cut off.
 impl Iterator for Extensions<'_> {
     type Item = Result<u16, ExtensionCutOff>;
 
@@ -126,7 +129,8 @@ impl Iterator for Extensions<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionCutOff;
 
-/// The extensions that token accounts have, by their types, named as RPC servers name them. Those of mints are not here.
+/// Extensions of token accounts: types, and the names that RPC servers give them. Those of mints
+/// are not here.
 const NAMES: [(u16, &str); 9] = [
     (2, "transferFeeAmount"),
     (5, "confidentialTransferAccount"),
@@ -139,7 +143,7 @@ const NAMES: [(u16, &str); 9] = [
     (27, "pausableAccount"),
 ];
 
-/// The name of an extension of token accounts.
+/// Returns the name of an extension of token accounts.
 pub fn extension_name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
 }
@@ -148,7 +152,7 @@ pub fn extension_name(kind: u16) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// By offsets, from the layout that the program documents.
+    /// Makes an account by offsets, from the layout that the program documents.
     fn account() -> Vec<u8> {
         let mut data = vec![0; TOKEN_ACCOUNT_BYTES];
         data[..32].fill(1);
@@ -180,7 +184,7 @@ mod tests {
         assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
         assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
         assert_eq!(found, parsed(&data, true));
-        // What stands behind a tag of 0 means nothing.
+        // What stands behind a tag of 0 has no meaning.
         let mut data = data;
         (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
         let found = parsed(&data, false);

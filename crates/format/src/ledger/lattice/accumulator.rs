@@ -1,8 +1,9 @@
-//! Sums lattice hashes of many accounts, several at a time.
+//! Sums the lattice hashes of many accounts, several at a time.
 //!
-//! An account of up to one chunk (1,024 bytes of hashed message, nearly all accounts) waits in a group of accounts with
-//! the same number of blocks, until there is one for each lane. For a longer one, the `blake3` crate hashes both halves
-//! of the tree in lanes of its own; only the extended output of the root remains to be computed.
+//! An account whose hashed message fits into one chunk (1,024 bytes; nearly all accounts) waits in
+//! a group of accounts with the same number of blocks, until there is one for each lane. For a
+//! longer account, the `blake3` crate hashes both halves of the tree, in lanes of its own; only the
+//! extended output of the root is computed here.
 
 use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
 use blake3::{CHUNK_LEN, Hasher};
@@ -12,10 +13,10 @@ use super::lanes::{
 };
 use super::{AccountView, LatticeHash};
 
-/// Sum over accounts. Accounts are added one by one, and hashed when enough of them wait; [`take`](Self::take) returns
-/// the sum.
+/// Sum over accounts. Accounts are added one by one, and hashed when enough of them wait.
+/// [`take`](Self::take) returns the sum.
 ///
-/// Takes at most 200 KiB, and 32 KiB more while it hashes a long account.
+/// Uses at most 200 KiB of memory, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
     sum: LatticeHash,
     lanes: Option<LaneAccumulator>,
@@ -32,7 +33,8 @@ impl LatticeAccumulator {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
     }
 
-    /// Uses the given code, for tests and measurements; `None` if this machine does not support it.
+    /// Makes an accumulator that uses the given code, for tests and measurements. Returns `None` if
+    /// this machine does not support it.
     pub fn with_backend(backend: Backend) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
         (lanes.is_some() || backend == Backend::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })
@@ -111,8 +113,9 @@ struct Group {
     blocks: usize,
     width: usize,
     flags: [u32; 2],
-    /// Messages in a row, each padded with zeros to its last block; empty before the first account. They are put into
-    /// lanes together: one by one, each account would touch a cache line for every word.
+    /// Messages in a row, each padded with zeros to its last block; empty before the first account.
+    /// All of them move into the lanes together: one by one, each account would touch a cache line
+    /// for every word.
     messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
     used: usize,
@@ -123,7 +126,7 @@ impl Group {
         Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], used: 0 }
     }
 
-    /// Adds an account with a message of `length` bytes, which `fill` writes.
+    /// Adds an account whose message has `length` bytes. `fill` writes the message.
     fn push(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
         let message_bytes = self.blocks * BLOCK_BYTES;
         self.messages.resize(message_bytes * self.width, 0);
@@ -149,10 +152,11 @@ impl Group {
     }
 }
 
-/// Input to the root of an account of more than one chunk: the chaining values of both halves of its tree.
+/// Computes the input to the root of an account of more than one chunk: the chaining values of both
+/// halves of its tree.
 fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
-    /// Up to this length, the message is first copied into one buffer: the crate fills its lanes only from pieces that
-    /// begin with a chunk. In longer messages, it reaches such pieces after a small part.
+    /// Longest message that is first copied into one buffer. The crate fills its lanes only from
+    /// pieces that begin with a chunk; in longer messages, it reaches such pieces soon.
     const TOGETHER_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
     match length <= TOGETHER_BYTES_MAX {

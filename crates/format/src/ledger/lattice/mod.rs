@@ -1,7 +1,8 @@
-//! The accounts lattice hash: one sum over all accounts, in any order (docs/snapshot-format.md#hashes).
+//! The accounts lattice hash: one sum over all accounts, in any order
+//! (docs/snapshot-format.md#hashes).
 //!
-//! This module has the sum, and the hash of a single account by the `blake3` crate, which is the reference.
-//! [`LatticeAccumulator`] hashes many accounts several times as fast.
+//! This module has the sum, and hashes single accounts with the `blake3` crate, which is the
+//! reference. [`LatticeAccumulator`] hashes many accounts, several times as fast.
 
 mod accumulator;
 mod lanes;
@@ -18,8 +19,8 @@ pub const LATTICE_HASH_BYTES: usize = 2048;
 
 pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 
-/// A wrapping sum of account hashes, element by element. The order of accounts does not matter, and accounts can be
-/// subtracted.
+/// A sum of account hashes, element by element; elements wrap. The order of accounts does not
+/// matter, and accounts can be subtracted.
 #[derive(Clone, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
@@ -40,7 +41,8 @@ pub struct AccountView<'a> {
     pub data: &'a [u8],
 }
 
-/// Bytes that are hashed beside the data: lamports before it; executable flag, owner and pubkey after it.
+/// Lengths of what is hashed beside the data: lamports before it; executable flag, owner and pubkey
+/// behind it.
 const BEFORE_BYTES: usize = 8;
 const BEHIND_BYTES: usize = 65;
 
@@ -61,7 +63,7 @@ impl AccountView<'_> {
         behind
     }
 
-    /// Copies the hashed message into `to`, which must have its length.
+    /// Copies the message to be hashed into `to`, which must have its length.
     fn copy_message(&self, to: &mut [u8]) {
         let data_end = BEFORE_BYTES + self.data.len();
         to[..BEFORE_BYTES].copy_from_slice(&self.before());
@@ -70,8 +72,8 @@ impl AccountView<'_> {
     }
 
     fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
-        /// Messages up to this length are copied into one buffer first: blake3 is faster on one piece, and most
-        /// accounts are token accounts of 165 bytes.
+        /// Longest message that is first copied into one buffer. blake3 is faster on one piece, and
+        /// most accounts are token accounts of 165 bytes.
         const TOGETHER_BYTES_MAX: usize = 1024;
         let mut hasher = blake3::Hasher::new();
         let length = self.message_bytes();
@@ -88,12 +90,12 @@ impl AccountView<'_> {
 
 #[warn(missing_docs)]
 impl LatticeHash {
-    /// The hash of no accounts.
+    /// Returns the sum of no accounts.
     pub fn zero() -> Self {
         Self([0; ELEMENTS])
     }
 
-    /// Parses the 2,048 bytes of the bank file.
+    /// Parses the 2,048 bytes of a bank file.
     pub fn from_bytes(bytes: &[u8; LATTICE_HASH_BYTES]) -> Self {
         let mut elements = [0; ELEMENTS];
         for (element, pair) in elements.iter_mut().zip(bytes.chunks_exact(2)) {
@@ -102,7 +104,7 @@ impl LatticeHash {
         Self(elements)
     }
 
-    /// Returns the 2,048 bytes of the bank file.
+    /// Returns the 2,048 bytes of a bank file.
     pub fn to_bytes(&self) -> [u8; LATTICE_HASH_BYTES] {
         let mut bytes = [0; LATTICE_HASH_BYTES];
         for (pair, element) in bytes.chunks_exact_mut(2).zip(self.0) {
@@ -111,12 +113,12 @@ impl LatticeHash {
         bytes
     }
 
-    /// The hash in an archive's name.
+    /// Returns the hash that stands in an archive's name.
     pub fn snapshot_hash(&self) -> Hash {
         Hash(*blake3::hash(&self.to_bytes()).as_bytes())
     }
 
-    /// The hash of one account, to be added to a sum.
+    /// Hashes one account. The result can be added to a sum.
     pub fn of_account(account: &AccountView<'_>) -> Self {
         let mut hash = Self::zero();
         hash.add_account(account);

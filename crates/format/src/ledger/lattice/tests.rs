@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{AccountView, Backend, LatticeAccumulator, LatticeHash};
 
-/// An account whose fields differ with its number and length.
+/// Makes an account whose fields differ with its number and length.
 fn account<'a>(number: u64, data: &'a [u8], keys: &'a [[u8; 32]; 2]) -> AccountView<'a> {
     AccountView {
         pubkey: &keys[0],
@@ -17,14 +17,14 @@ fn keys(number: u64) -> [[u8; 32]; 2] {
     ["pubkey", "owner"].map(|name| *blake3::hash(format!("{name} {number}").as_bytes()).as_bytes())
 }
 
-/// Bytes without a pattern that a block or a chunk could repeat.
+/// Makes bytes without a pattern that repeats from block to block, or chunk to chunk.
 fn bytes(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(b"data").finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// One accumulator for each backend that this machine has; says which it has not.
+/// Makes an accumulator for each backend that this machine has, and names those that it lacks.
 fn accumulators() -> Vec<(Backend, LatticeAccumulator)> {
     let accumulator = |backend| match LatticeAccumulator::with_backend(backend) {
         None => {
@@ -64,7 +64,7 @@ fn what_every_processor_has_is_tested() {
     assert!(!cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || Backend::best() != Backend::Crate);
 }
 
-/// Each length by itself, in a lane by itself.
+/// Hashes each length alone, in one lane.
 #[test]
 fn every_length_up_to_four_chunks_is_as_the_crate_says() {
     let (data, keys) = (bytes(4096), keys(0));
@@ -79,7 +79,7 @@ fn every_length_up_to_four_chunks_is_as_the_crate_says() {
     }
 }
 
-/// All lengths together, in all lanes, twice through the same accumulator.
+/// Hashes all lengths together, in all lanes, twice with the same accumulator.
 #[test]
 fn full_lanes_are_as_the_crate_says() {
     let data = bytes(4096);
@@ -88,7 +88,8 @@ fn full_lanes_are_as_the_crate_says() {
     for round in 0..2 {
         for number in 0..6000 {
             let keys = keys(number);
-            // 2,741 and 4,097 have no common factor: every length up to 4,096 comes, in no order.
+            // 2,741 and 4,097 have no common factor, so every length up to 4,096 comes once, in
+            // no order.
             let account = account(number + round, &data[..(number * 2741 % 4097) as usize], &keys);
             expected.add_account(&account);
             for (_, accumulator) in &mut accumulators {
@@ -106,7 +107,7 @@ fn full_lanes_are_as_the_crate_says() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Up to the largest account there is, of 10 MiB, and beyond; most of them near a power of two.
+    /// Lengths up to the largest account, 10 MiB, and beyond; most of them are near a power of two.
     #[test]
     fn long_accounts_are_as_the_crate_says(
         log in 10u32..24, off in -130i64..130, random in 0usize..10_485_760, number: u64,
@@ -125,7 +126,7 @@ proptest! {
 }
 
 proptest! {
-    /// Accounts of any fields, closed ones among them, taken at any time.
+    /// Accounts with any fields, closed ones among them. The sum is taken at any time.
     #[test]
     fn any_accounts_are_as_the_crate_says(
         accounts in prop::collection::vec(

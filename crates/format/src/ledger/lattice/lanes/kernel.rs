@@ -1,9 +1,10 @@
-//! The hash algorithm for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
+//! The hash algorithm, for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
 //!
-//! A macro instead of a trait, because functions with a `target_feature` are inlined into, and safe to call from, only
-//! functions with the same feature.
+//! It is a macro, not a trait: functions with a `target_feature` are inlined into, and safe to call
+//! from, only functions with the same feature.
 
-/// Quarters of a round side by side; each mixes two message words into four words of the state.
+/// Mixes quarters of a round side by side. Each quarter mixes two message words into four words of
+/// the state.
 macro_rules! mix {
     ($v:ident, $m:ident, $(($a:literal $b:literal $c:literal $d:literal, $x:literal $y:literal))*) => {
         $($v[$a] = add(add($v[$a], load(&$m[$x])), $v[$b]);)*
@@ -17,7 +18,8 @@ macro_rules! mix {
     };
 }
 
-/// The second half of a round: the diagonals of the state, with the message words in the given order.
+/// Mixes the second half of a round: the diagonals of the state, with the message words in the
+/// given order.
 macro_rules! diagonals {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal) => {
         mix!($v, $m, (0 5 10 15, $a $b) (1 6 11 12, $c $d) (2 7 8 13, $e $f) (3 4 9 14, $g $h));
@@ -32,7 +34,8 @@ macro_rules! round {
     };
 }
 
-/// The seven rounds without the columns of the first. A macro, so that the caller keeps the state in registers.
+/// Does the seven rounds, without the columns of the first one. A macro, so that the caller keeps
+/// the state in registers.
 macro_rules! rounds_after_first_columns {
     ($v:ident, $m:ident) => {
         diagonals!($v, $m, 8 9 10 11 12 13 14 15);
@@ -45,8 +48,8 @@ macro_rules! rounds_after_first_columns {
     };
 }
 
-/// Defines `KERNEL` for one kind of vector. The caller must define `splat`, `load`, `store`, `add` of 32-bit words,
-/// `add_16` of 16-bit words, `xor`, and rotations to the right.
+/// Defines `KERNEL` for one kind of vector. The caller must define `splat`, `load`, `store`, `xor`,
+/// rotations to the right, `add` for 32-bit words and `add_16` for 16-bit words.
 macro_rules! kernel {
     ($feature:literal, $vector:ty, $width:literal) => {
         use crate::ledger::lattice::lanes::{BLOCK_WORDS, INITIAL, Kernel, Lanes, flags};
@@ -63,7 +66,7 @@ macro_rules! kernel {
             [a, b, c, d, e, f, g, h, i, j, k, l, splat(0), splat(0), length, splat(flags)]
         }
 
-        /// Adds 16-bit elements, which wrap.
+        /// Adds 16-bit elements; each wraps on its own.
         #[inline]
         #[target_feature(enable = $feature)]
         fn accumulate(sum: &mut [u32; $width], output: $vector) {
@@ -71,11 +74,11 @@ macro_rules! kernel {
             store(sum, vector);
         }
 
-        /// Adds the extended outputs: the last compression of each lane, for every counter.
+        /// Adds the extended output of each lane: the last compression, repeated for every counter.
         #[target_feature(enable = $feature)]
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
-            // The counter is in the first column, so the work of the first round on the others is the same for all
-            // blocks.
+            // The counter is in the first column. So the first round does the same to the other
+            // columns in all blocks.
             let mut begun = state(chaining, length, flags);
             mix!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {
@@ -90,7 +93,7 @@ macro_rules! kernel {
             }
         }
 
-        /// Chains the blocks of one account in each lane, and adds the extended output of each.
+        /// Chains the blocks of the account in each lane, and adds the account's extended output.
         #[target_feature(enable = $feature)]
         fn add_lanes(lanes: &Lanes<'_>, sums: &mut [u32]) {
             let (words, _) = lanes.words.as_chunks::<$width>();

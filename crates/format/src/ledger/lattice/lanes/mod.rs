@@ -1,9 +1,10 @@
-//! blake3's compression function in lanes: each instruction works on the same word of 4, 8 or 16 compressions.
+//! blake3's compression function in lanes: each instruction works on the same word of 4, 8 or
+//! 16 compressions.
 //!
-//! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended output in each lane.
-//! These blocks differ only in their counter, so most of the first round is computed once. The macro `kernel!` has the
-//! algorithm; each instruction set defines ten small functions. All `unsafe` code of slotpress's hashing is in this
-//! directory.
+//! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended
+//! output in each lane. These blocks differ only in their counter, so most of the first round is
+//! computed once. The macro `kernel!` has the algorithm; each instruction set defines ten small
+//! functions for it. All `unsafe` code of slotpress's hashing is in this directory.
 
 #[macro_use]
 mod kernel;
@@ -22,7 +23,7 @@ pub(super) const BLOCK_WORDS: usize = 16;
 
 pub(super) const CHUNK_BLOCKS: usize = blake3::CHUNK_LEN / BLOCK_BYTES;
 
-/// Words of extended output of an account: 32 blocks.
+/// Words of an account's extended output: 32 blocks.
 const OUTPUT_WORDS: usize = ELEMENTS / 2;
 
 pub(super) const WIDTH_MAX: usize = 16;
@@ -35,7 +36,7 @@ pub(super) const INITIAL: [u32; 8] =
 pub(super) mod flags {
     pub const CHUNK_START: u32 = 1;
     pub const CHUNK_END: u32 = 2;
-    /// The block has two chaining values instead of input.
+    /// The block holds two chaining values instead of input.
     pub const PARENT: u32 = 4;
     /// The last compression, which gives the output.
     pub const ROOT: u32 = 8;
@@ -45,11 +46,11 @@ pub(super) mod flags {
 pub enum Backend {
     /// The `blake3` crate alone: the reference, and the fallback.
     Crate,
-    /// Four lanes; on every x86_64.
+    /// Four lanes; every x86_64 has it.
     Sse2,
     Avx2,
     Avx512,
-    /// Four lanes; on every aarch64.
+    /// Four lanes; every aarch64 has it.
     Neon,
 }
 
@@ -77,16 +78,19 @@ impl<const WORDS: usize> Aligned<WORDS> {
     }
 }
 
-/// Sums of extended outputs by lane: word `w` of output block `b` of lane `l` is at `(b * 16 + w) * width + l`. A word
-/// has two elements, which wrap independently. 32 KiB.
+/// Sums of extended outputs in lanes: word `w` of output block `b` of lane `l` is at `(b * 16 + w)
+/// * width + l`. Each word holds two elements, which wrap on their own. 32 KiB.
 pub(super) type LaneSums = Aligned<{ OUTPUT_WORDS * WIDTH_MAX }>;
 
-/// Messages of at most a chunk in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) * width + l`. 16 KiB.
+/// Messages of at most a chunk, in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) *
+/// width + l`. 16 KiB.
 pub(super) type LaneWords = Aligned<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 
-/// Tree nodes with the same number of blocks, one in each lane: a whole account, or the root of a long one.
+/// Tree nodes with the same number of blocks, one in each lane. A node is a whole account, or the
+/// root of a long one.
 pub(super) struct Lanes<'a> {
-    /// Layout as in [`LaneWords`], as many as there are; zeros follow the end of each message.
+    /// Words laid out as [`LaneWords`] says, for as many blocks as the nodes have. Zeros follow the
+    /// end of each message.
     pub words: &'a [u32],
     pub last_lengths: &'a [u32; WIDTH_MAX],
     pub first_flags: u32,
@@ -94,7 +98,7 @@ pub(super) struct Lanes<'a> {
     pub last_flags: u32,
 }
 
-/// Functions for an instruction set that this machine supports.
+/// The code for an instruction set that this machine supports.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
     pub width: usize,
@@ -103,7 +107,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Kernel of a backend; `None` if this machine does not support it.
+    /// Returns the kernel of a backend, or `None` if this machine does not support it.
     pub fn new(backend: Backend) -> Option<Self> {
         match backend {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -120,14 +124,14 @@ impl Kernel {
         }
     }
 
-    /// Hashes accounts side by side, and adds their extended outputs.
+    /// Hashes the accounts in the lanes, and adds their extended outputs to `sums`.
     pub fn add_lanes(&self, lanes: &Lanes<'_>, sums: &mut LaneSums) {
         let sums = &mut sums.0[..OUTPUT_WORDS * self.width];
-        // SAFETY: it needs only the instruction set, for which `new` has checked.
+        // SAFETY: `add_lanes` needs only the instruction set, which `new` has checked.
         unsafe { (self.add_lanes)(lanes, sums) }
     }
 
-    /// The sum of the first `used` lanes.
+    /// Sums the first `used` lanes.
     pub fn sum_of_lanes(&self, sums: &LaneSums, used: usize) -> LatticeHash {
         let mut hash = LatticeHash::zero();
         for (elements, words) in hash.0.as_chunks_mut::<2>().0.iter_mut().zip(sums.0.chunks_exact(self.width)) {

@@ -29,14 +29,16 @@ fn xor(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(words: &[u32; 4]) -> uint32x4_t {
-    // SAFETY: the array has the vector's size, and the instruction needs the alignment of a word only.
+    // SAFETY: the array has the vector's size, and the instruction needs no more alignment than
+    // a word's.
     unsafe { vld1q_u32(words.as_ptr()) }
 }
 
 #[inline]
 #[target_feature(enable = "neon")]
 fn store(words: &mut [u32; 4], vector: uint32x4_t) {
-    // SAFETY: the array has the vector's size, and the instruction needs the alignment of a word only.
+    // SAFETY: the array has the vector's size, and the instruction needs no more alignment than
+    // a word's.
     unsafe { vst1q_u32(words.as_mut_ptr(), vector) }
 }
 
@@ -46,7 +48,8 @@ fn rotate_16(a: uint32x4_t) -> uint32x4_t {
     vreinterpretq_u32_u16(vrev32q_u16(vreinterpretq_u16_u32(a)))
 }
 
-/// Rotations to the right: one shift, and one shift that inserts the rest.
+/// Rotates to the right by two shifts: the second one inserts the bits that the first one
+/// pushed out.
 macro_rules! rotate {
     ($($name:ident $by:literal $rest:literal),*) => {
         $(

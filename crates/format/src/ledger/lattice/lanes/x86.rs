@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-/// Rotations to the right by shifts; for whole bytes, a shuffle is faster.
+/// Rotates to the right by shifts. For whole bytes, a shuffle is faster.
 macro_rules! rotate_by_shifts {
     ($feature:literal, $vector:ty, $or:ident, $left:ident, $right:ident,
         $($name:ident $by:literal $rest:literal),*) => {
