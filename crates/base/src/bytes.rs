@@ -1,11 +1,11 @@
-//! Small operations on bytes and lengths that cannot fail, overflow or go out of bounds. The parsers of archives,
-//! ledgers and server answers use them.
+//! Small operations on bytes and lengths that cannot fail, overflow or go out of bounds. The
+//! parsers of archives, ledgers and servers' answers use them.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// Converts a number to a length in memory. On 32-bit machines, too large a number becomes the largest length: taking a
-/// piece of a buffer then gives nothing or all of it, and an allocation fails.
+/// Converts a number to a length in memory. On 32-bit machines, a number that is too large becomes
+/// the largest length: a piece of a buffer is then nothing or all of it, and an allocation fails.
 pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }
@@ -14,13 +14,13 @@ pub fn count(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
 }
 
-/// Bytes per second. A time below a millisecond counts as a millisecond.
+/// Returns bytes per second. A time below a millisecond counts as a millisecond.
 pub fn per_second(bytes: u64, time: Duration) -> u64 {
     let billions = u128::from(bytes).saturating_mul(1_000_000_000);
     billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
-/// Length of a range; 0 if it ends before it begins.
+/// Returns the length of a range, or 0 if it ends before it begins.
 pub fn range_bytes(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
@@ -35,7 +35,7 @@ pub fn at_most_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
     bytes.split_at_mut(count).0
 }
 
-/// Copies as many bytes as `from` has and `to` has room for, and returns their number.
+/// Copies as many bytes as `from` has and `to` has room for. Returns their number.
 pub fn copy_at_most(from: &[u8], to: &mut [u8]) -> usize {
     let count = from.len().min(to.len());
     to.split_at_mut(count).0.copy_from_slice(from.split_at(count).0);

@@ -1,23 +1,28 @@
-//! The system's clock, of which anything may be true: a time before 1970 or centuries ahead, and another one a moment later.
+//! The system's clock. It may tell anything: a time before 1970 or centuries ahead, and another one
+//! a moment later.
 //!
-//! What lasts is measured by [`Instant`](std::time::Instant) wherever it can be; only what is written down for later runs needs a time.
+//! Durations are measured by [`Instant`](std::time::Instant) wherever that is possible. The clock
+//! serves only for what is written down for later runs.
 
 use std::time::{Duration, SystemTime};
 
-/// The last second of the year 9999: what writes dates takes no later one.
+/// The last second of the year 9999, in seconds since 1970. Code that writes dates takes no
+/// later one.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// The time of day, as far as it can be a date: from 1970 to 9999. Every time of day comes from here.
+/// Returns the time of day, moved into the years from 1970 to 9999 so that it is a date. All code
+/// takes the time of day from here.
 pub fn now() -> SystemTime {
     dated(SystemTime::now())
 }
 
-/// Time from 1970 until then; zero for earlier times.
+/// Returns the time from 1970 until then, or zero for earlier times.
 pub fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// True if the clock says a date. The libraries for TLS, signatures and HTTP answers end where it says a time before 1970, or after 9999.
+/// True if the clock tells a date. Where it tells a time before 1970 or after 9999, the libraries
+/// for TLS, signatures and HTTP answers panic.
 pub fn is_date() -> bool {
     let time = SystemTime::now();
     dated(time) == time

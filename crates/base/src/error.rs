@@ -1,6 +1,7 @@
 //! The error type of the library: what failed, what to do about it, and the exit code.
 //!
-//! Contains [`Error`], [`ErrorKind`] and helpers that add a path or a hint. The program prints errors in `cli::ui`.
+//! [`Error`] and [`ErrorKind`] are here, with helpers that add a path or a hint. `cli::ui`
+//! prints errors.
 
 #![warn(missing_docs)]
 
@@ -11,50 +12,55 @@ use std::{fmt, io};
 use crate::ShowPath;
 pub use crate::hint::Hint;
 
-/// Result of fallible functions in this library.
+/// Result of this library's functions that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kind of failure: what a caller may do about it, and the program's exit code. Whatever the kind, nothing that is incomplete
-/// has its final name, so the same call may be made again.
+/// Kind of a failure. It tells what a caller can do about it, and the program's exit code. Whatever
+/// the kind, nothing incomplete has its final name, so the same call can be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory is short, a server refuses for good. Message
-    /// and hint are for an operator.
+    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory is short, a
+    /// server refuses for good. Message and hint are for an operator.
     Failed,
-    /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up, or what is to be written would
-    /// not fit, which is often known before a byte is written. Free some space, or choose another directory; bytes that were
-    /// fetched are kept for the next call.
+    /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up,
+    /// or the output would not fit, which is often known before a byte is written. Free some space,
+    /// or choose another directory. The next call continues with bytes that were fetched.
     NoSpace,
-    /// Another process uses it (exit code 1): a validator runs on the ledger, another run holds the lock of a directory or of a
-    /// download, something listens at the address. Wait until it has ended, or choose another directory or address.
+    /// Another process uses it (exit code 1): a validator runs on the ledger, another run holds the
+    /// lock of a directory or of a download, something listens at the address. Wait until that
+    /// process has ended, or choose another directory or address.
     InUse,
-    /// The operating system or a store does not allow it (exit code 1): owner, mode or an attribute of a file, a read-only file
-    /// system, credentials. Call as another user, or give other rights; the same call fails again until then.
+    /// The operating system or a store does not allow it (exit code 1): owner, mode or an attribute
+    /// of a file, a read-only file system, credentials. Call as another user, or change the rights;
+    /// until then, the same call fails again.
     PermissionDenied,
-    /// The arguments contradict each other, or what they name (exit code 2). The same call always fails.
+    /// The arguments contradict each other, or what they refer to (exit code 2). The same call
+    /// always fails.
     Usage,
-    /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from another source:
-    /// [`Error::offset_bytes`] says where the damage is, if that is known.
+    /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
+    /// another source. [`Error::offset_bytes`] tells where the damage is, if that is known.
     Damaged,
-    /// The archive is sound, but of no use as it is: only Firedancer loads it (exit code 1). `recompress` makes one for Agave of
-    /// it; where that fails so too, take an archive of another validator.
+    /// The archive is sound, but only Firedancer loads it (exit code 1). `recompress` can convert
+    /// it for Agave. If that fails with this error, too, take an archive of another validator.
     Unsupported,
-    /// The network or a server failed (exit code 4). The same call may succeed later, and continues with the bytes that have
-    /// arrived.
+    /// The network or a server failed (exit code 4). The same call may succeed later. It continues
+    /// with the bytes that have arrived.
     Network,
-    /// The output exists already, or another run is making it (exit code 5). Use what is there
+    /// The output exists already, or another run is making it (exit code 5). Use that output
     /// ([`Error::existing_path`]), or ask to replace it.
     Exists,
-    /// The given archive does not exist, or not any more (exit code 6): validators delete old ones. Look again which there are.
+    /// The archive does not exist, or no longer does (exit code 6): validators delete old ones.
+    /// Look again which archives there are.
     Missing,
-    /// The caller asked to stop, by [`Progress::is_interrupted`](crate::Progress::is_interrupted) or a
-    /// [`CancelToken`](crate::CancelToken) (exit code 130). Bytes that were fetched are kept for the next call.
+    /// The caller asked to stop, by [`Progress::is_interrupted`](crate::Progress::is_interrupted)
+    /// or a [`CancelToken`](crate::CancelToken) (exit code 130). The next call continues with bytes
+    /// that were fetched.
     Interrupted,
 }
 
 impl ErrorKind {
-    /// Exit code of the program for this kind of error.
+    /// Returns the program's exit code for this kind of error.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Failed | Self::NoSpace | Self::InUse | Self::PermissionDenied | Self::Unsupported => 1,
@@ -67,7 +73,7 @@ impl ErrorKind {
         }
     }
 
-    /// Kind of an error of the operating system.
+    /// Returns the kind of an error of the operating system.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
@@ -78,7 +84,7 @@ impl ErrorKind {
     }
 }
 
-/// A failure with its path and reason, and a hint if there is advice.
+/// A failure: what failed on which path, why, and a hint if there is advice.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -118,7 +124,8 @@ impl Error {
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
     }
 
-    /// Makes an error for an archive that cannot be opened: [`ErrorKind::Missing`] if it does not exist.
+    /// Makes an error for an archive that cannot be opened. It is of [`ErrorKind::Missing`] if the
+    /// archive does not exist.
     pub fn of_open(path: &Path, error: &io::Error) -> Self {
         let made = Self::io("open", path, error);
         match error.kind() {
@@ -133,10 +140,11 @@ impl Error {
         Self::new(ErrorKind::Interrupted, "interrupted")
     }
 
-    /// Makes an error for a failed file operation, of the [kind](ErrorKind::of_io) that the operating system tells. `doing`
-    /// completes the sentence "cannot …".
+    /// Makes an error for a failed file operation. Its [kind](ErrorKind::of_io) follows from the
+    /// operating system's error. `doing` completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
-        // A reader that is not a file returns an error of this library, which names its own place and hint.
+        // A reader other than a file returns an error of this library, which names its own place
+        // and hint.
         if let Some(inner) = inner(error) {
             return inner;
         }
@@ -156,7 +164,7 @@ impl Error {
         Self { hint: hint.map(Hint::from), ..Self::new(ErrorKind::of_io(error), message).caused_by(same(error)) }
     }
 
-    /// Makes an error for an archive of unknown path that cannot be read.
+    /// Makes an error for an archive that cannot be read and whose path is not known.
     pub fn of_reading(error: &io::Error) -> Self {
         inner(error).unwrap_or_else(|| {
             let message = format!("cannot read the archive: {}", plain(error));
@@ -164,7 +172,8 @@ impl Error {
         })
     }
 
-    /// Keeps the underlying error for [`std::error::Error::source`]; the message must contain it already.
+    /// Keeps the underlying error for [`std::error::Error::source`]. The message must contain
+    /// it already.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(Box::new(source)));
@@ -185,35 +194,36 @@ impl Error {
         self
     }
 
-    /// Prepends a place if the error is of [`ErrorKind::Damaged`]; other errors name their path already.
+    /// Prepends a place if the error is of [`ErrorKind::Damaged`]. Other errors name their
+    /// path already.
     #[must_use]
     pub fn within_damaged(self, place: impl fmt::Display) -> Self {
         if self.kind == ErrorKind::Damaged { self.within(place) } else { self }
     }
 
-    /// Adds the offset in the file; the message must contain it already.
+    /// Adds the offset in the file. The message must contain it already.
     #[must_use]
     pub fn at_offset(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self
     }
 
-    /// Offset of the damage in the file, if known.
+    /// Returns the offset of the damage in the file, if it is known.
     pub fn offset_bytes(&self) -> Option<u64> {
         self.offset_bytes
     }
 
-    /// Path of the existing output, for [`ErrorKind::Exists`].
+    /// Returns the path of the existing output, for [`ErrorKind::Exists`].
     pub fn existing_path(&self) -> Option<&Path> {
         self.existing_path.as_deref().map(PathBuf::as_path)
     }
 
-    /// Kind of the error, which determines the exit code.
+    /// Returns the kind of the error, which determines the exit code.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Advice for the operator, if there is any.
+    /// Returns advice for the operator, if there is any.
     pub fn hint(&self) -> Option<&Hint> {
         self.hint.as_ref()
     }
@@ -226,7 +236,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// The underlying error of the operating system or network, with its code.
+    /// Returns the underlying error of the operating system or network, with its code.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source.as_ref() as _)
     }
@@ -240,12 +250,12 @@ fn same(error: &io::Error) -> io::Error {
     }
 }
 
-/// The error of this library inside an I/O error.
+/// Returns the error of this library inside an I/O error.
 fn inner(error: &io::Error) -> Option<Error> {
     error.get_ref()?.downcast_ref::<Error>().cloned()
 }
 
-/// Text of an I/O error without "(os error 2)", which means nothing to an operator.
+/// Returns the text of an I/O error without "(os error 2)", which means nothing to an operator.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -256,7 +266,7 @@ fn plain(error: &io::Error) -> String {
 
 /// Adds the path to an I/O error: `File::open(p).or_path("open", p)?`.
 pub trait IoContext<T> {
-    /// `doing` completes the sentence "cannot …".
+    /// Adds the path. `doing` completes the sentence "cannot …".
     fn or_path(self, doing: &str, path: &Path) -> Result<T>;
 }
 
@@ -287,7 +297,8 @@ mod tests {
         assert!(Error::damaged("x").source().is_none());
     }
 
-    /// What a caller decides by follows from the system's code, whichever way the error came.
+    /// The kind, by which callers decide, follows from the system's code, whichever way the
+    /// error came.
     #[test]
     fn kinds_follow_from_the_systems_codes() {
         use rustix::io::Errno;
@@ -303,7 +314,7 @@ mod tests {
             let (path, error) = (Path::new("/x"), io::Error::from(code));
             let made = [Error::io("write", path, &error), Error::of_open(path, &error), Error::of_reading(&error)];
             assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
-            // Inside of an error that a reader returned.
+            // The error is inside one that a reader returned.
             let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
             assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));
         }

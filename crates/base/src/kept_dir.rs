@@ -1,8 +1,9 @@
-//! Directories that are kept open. Names in them are created, opened, renamed and removed through the open descriptor,
-//! so that a replacement under the same path, such as a symbolic link, is never touched.
+//! Directories that are kept open. Names in them are created, opened, renamed and removed relative
+//! to the open descriptor. If something else, such as a symbolic link, takes the directory's path,
+//! it is never touched.
 //!
-//! A name is a single path component. Symbolic links are never followed, except in the operator's path by which a
-//! directory is first opened.
+//! A name is a single path component. Symbolic links are never followed, except in the operator's
+//! path by which a directory is first opened.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,12 +19,12 @@ use rustix::io::Errno;
 use crate::files::not_a_file;
 use crate::{Error, IoContext, Owner, Result, ShowPath};
 
-/// Flags for opening any directory.
+/// Flags that open any directory.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 const DEPTH_MAX: usize = 2048;
 
-/// An open directory; every operation is relative to its descriptor.
+/// An open directory. Every operation is relative to its descriptor.
 #[derive(Debug)]
 #[warn(missing_docs)]
 pub struct KeptDir {
@@ -37,7 +38,7 @@ impl AsFd for KeptDir {
     }
 }
 
-/// Identity and kind of a file; a symbolic link stands for itself.
+/// Identity and kind of a file. A symbolic link stands for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub device: u64,
@@ -61,7 +62,7 @@ impl Found {
 
 #[warn(missing_docs)]
 impl KeptDir {
-    /// Opens a directory; follows symbolic links in its path.
+    /// Opens a directory. Follows symbolic links in its path.
     ///
     /// # Errors
     /// It is missing, not a directory, or cannot be read.
@@ -70,8 +71,9 @@ impl KeptDir {
         Ok(Self { path: path.to_path_buf(), dir })
     }
 
-    /// Opens a directory; makes it and its missing parents. Calls `on_made` for each one made, with the directory that
-    /// contains it and its name. Directories made by root get the owner of their parent.
+    /// Opens a directory. Makes it and its parents if they are missing. Calls `on_made` for each
+    /// directory that it makes, with the directory that contains it and its name. Directories that
+    /// root makes get the owner of their parent.
     ///
     /// # Errors
     /// One of them cannot be opened or made.
@@ -81,7 +83,7 @@ impl KeptDir {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
-        // A path without a last component cannot be made.
+        // A path that has no last component cannot be made.
         let Some(last) = path.components().next_back() else { return Ok(Arc::new(Self::open(path)?)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let above = Self::open_or_make(above, on_made)?;
@@ -93,17 +95,17 @@ impl KeptDir {
         Ok(Arc::new(made))
     }
 
-    /// The path by which it was opened, for messages and for later runs.
+    /// Returns the path by which the directory was opened, for messages and for later runs.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Path of a name in it, for messages.
+    /// Returns the path of a name in the directory, for messages.
     pub fn path_of(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// Identity of the directory itself.
+    /// Returns the identity of the directory itself.
     ///
     /// # Errors
     /// The disk fails.
@@ -111,7 +113,7 @@ impl KeptDir {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
 
-    /// True if it is the directory `above`, or lies anywhere below it.
+    /// True if this is the directory `above`, or lies anywhere below it.
     ///
     /// # Errors
     /// A parent directory cannot be read.
@@ -135,10 +137,10 @@ impl KeptDir {
             .with_hint("choose a path with fewer directories above it"))
     }
 
-    /// Checks that its path still leads to it.
+    /// Checks that the directory's path still leads to it.
     ///
     /// # Errors
-    /// The path does not lead to it.
+    /// The path leads elsewhere, or nowhere.
     pub fn check_path(&self) -> Result<()> {
         let found = rustix::fs::stat(&self.path).map(Found::from);
         match found {
@@ -147,7 +149,7 @@ impl KeptDir {
         }
     }
 
-    /// Identity of the file of this name; `None` if it does not exist.
+    /// Returns the identity of the file of this name, or `None` if there is none.
     ///
     /// # Errors
     /// The disk fails; the name is invalid.
@@ -161,10 +163,10 @@ impl KeptDir {
         }
     }
 
-    /// Opens a subdirectory; `None` if it does not exist.
+    /// Opens a subdirectory. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// It is something else, or cannot be read.
+    /// It is not a directory, or cannot be read.
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
         let flags = DIR_FLAGS | OFlags::NOFOLLOW;
@@ -184,10 +186,11 @@ impl KeptDir {
         Ok(self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink))
     }
 
-    /// Opens a subdirectory, or makes it and calls `on_made`. A directory made by root gets the owner of this one.
+    /// Opens a subdirectory, or makes it and calls `on_made`. A directory that root makes gets the
+    /// owner of this one.
     ///
     /// # Errors
-    /// The name is something else, such as a link; the disk fails.
+    /// The name is taken by something else, such as a link; the disk fails.
     pub fn open_or_make_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
         let name = name.as_ref();
         match self.make_dir(name) {
@@ -196,7 +199,7 @@ impl KeptDir {
                 Owner::of(self)?.take(&made).or_path("change the owner of", made.path())?;
                 Ok(made)
             }
-            // It existed, or another process made it meanwhile; `open_dir` reports anything else.
+            // It existed, or another process made it meanwhile. `open_dir` reports anything else.
             Err(error) => match self.found(name)? {
                 Some(_) => self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name))),
                 None => Err(error),
@@ -210,14 +213,14 @@ impl KeptDir {
     /// The name is taken; the disk fails; another process moved it at once.
     pub fn make_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
-        // Reduced by the umask.
+        // The umask reduces this mode.
         let mode = Mode::from_raw_mode(0o777);
         plain(name)
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
         let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
-        // A replacement would not be made by this user, or not be empty.
+        // A directory put in its place would belong to another user, or not be empty.
         if stat.st_uid != rustix::process::geteuid().as_raw() || !made.names()?.is_empty() {
             return Err(changed(&made.path));
         }
@@ -227,20 +230,21 @@ impl KeptDir {
     /// Makes a subdirectory with a random name that begins with `prefix`.
     ///
     /// # Errors
-    /// See [`make_dir`](Self::make_dir).
+    /// As [`make_dir`](Self::make_dir).
     pub fn make_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
         match self.make_dir(&name) {
             Ok(made) => Ok((name, made)),
             Err(error) => {
-                // Made and not opened: nobody else has this name, and only an empty directory goes.
+                // The directory was made but not opened. Nobody else has this name, and only an
+                // empty directory is removed.
                 let _ = self.remove_dir(&name);
                 Err(error)
             }
         }
     }
 
-    /// Makes a new file for reading and writing; the umask reduces `mode`.
+    /// Makes a new file for reading and writing. The umask reduces `mode`.
     ///
     /// # Errors
     /// The name is taken; the disk fails.
@@ -254,7 +258,7 @@ impl KeptDir {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// It is missing, or something else.
+    /// It is missing, or not a regular file.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -268,7 +272,7 @@ impl KeptDir {
         }
     }
 
-    /// Renames `from` in this directory to `to` in `to_dir`, replacing a file of that name.
+    /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.
     ///
     /// # Errors
     /// The system refuses.
@@ -283,7 +287,8 @@ impl KeptDir {
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
         let (from, to) = (plain(&from)?, plain(&to)?);
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
-            // Some file systems (NFS, old overlays) lack the flag; a hard link also refuses an existing name.
+            // Some file systems (NFS, old overlays) lack the flag. A hard link refuses an existing
+            // name, too.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(&self.dir, from, &self.dir, to, AtFlags::empty())?;
                 rustix::fs::unlinkat(&self.dir, from, AtFlags::empty())
@@ -292,7 +297,8 @@ impl KeptDir {
         }
     }
 
-    /// Moves the file `found` from a name here to a name in another directory, and checks that it was this file.
+    /// Moves the file `found` from a name in this directory to a name in another one. Checks that
+    /// it was this file.
     ///
     /// # Errors
     /// The system refuses; or another file had the name, and was moved back.
@@ -336,7 +342,7 @@ impl KeptDir {
         rustix::fs::chownat(&self.dir, plain(&name)?, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// All names in the directory, in no particular order.
+    /// Returns all names in the directory, in no particular order.
     ///
     /// # Errors
     /// The disk fails.
@@ -362,11 +368,11 @@ impl KeptDir {
 }
 
 pub fn random_name(prefix: &str) -> OsString {
-    // Seeded by the system, and different for each state.
+    // The system seeds it, and each state is different.
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 
-/// Error for a path under which another file appeared meanwhile.
+/// Makes the error for a path under which another file appeared meanwhile.
 pub fn changed(path: &Path) -> Error {
     Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
         .with_hint("make sure that only you can write to it, and to the directories above it")

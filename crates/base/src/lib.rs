@@ -1,7 +1,8 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
 //!
-//! Foundations of all other parts, without knowledge of archives and ledgers: [`error`], [`progress`], [`threads`] and
-//! [`pipeline`], [`memory`] limits, considerate [`io`], and helpers for text, quantities and bytes.
+//! What all other parts are built on, without knowledge of archives and ledgers: [`error`],
+//! [`progress`], [`threads`] and [`pipeline`], [`memory`] limits, considerate [`io`], and helpers
+//! for text, quantities and bytes.
 
 pub mod ahead;
 pub mod bytes;

@@ -1,4 +1,5 @@
-//! Memory of the machine, control groups and resource limits. Linux only; unknown elsewhere.
+//! Memory that the machine, control groups and resource limits leave. Linux only; unknown on
+//! other systems.
 
 #![warn(missing_docs)]
 
@@ -7,24 +8,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes that can be allocated without swapping or reaching a [`Limit`]; `None` if the system does not tell.
+/// Returns the bytes that can be allocated without swapping or reaching a [`Limit`], or `None` if
+/// the system does not tell.
 pub fn available_bytes() -> Option<u64> {
     let available = available_bytes_below(Path::new("/"))?;
     Some(tightest_limit().map_or(available, |limit| limit.left_bytes.min(available)))
 }
 
-/// A memory limit of this process, beyond which allocations fail or the process is killed.
+/// A memory limit of this process. Beyond it, allocations fail or the process is killed.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
     pub left_bytes: u64,
-    /// True if it also counts address space that was never written to.
+    /// True if address space that was never written to counts, too.
     pub is_of_addresses: bool,
 }
 
-/// The limit with the fewest bytes left, if there is any.
+/// Returns the limit with the fewest bytes left, if there is any.
 pub fn tightest_limit() -> Option<Limit> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resource = |resource, field, name| {
@@ -44,14 +46,14 @@ pub fn tightest_limit() -> Option<Limit> {
     limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
 }
 
-/// Like [`available_bytes`], for control groups in files below `root`.
+/// Like [`available_bytes`], for control groups whose files are below `root`.
 fn available_bytes_below(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let available = kib_field(&meminfo, "MemAvailable:")?;
     Some(left_in_all_groups(root).unwrap_or(u64::MAX).min(available))
 }
 
-/// Fewest bytes left in the control groups of this process.
+/// Returns the fewest bytes left in any control group of this process.
 fn left_in_all_groups(root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     memberships.lines().filter_map(|line| left_in_groups(root, line)).min()
@@ -64,7 +66,7 @@ struct Names {
     file_pages: [&'static str; 2],
 }
 
-/// Exceeding `memory.high` does not kill a process, but slows it down almost to a halt.
+/// A process that exceeds `memory.high` is not killed, but slowed down almost to a halt.
 const VERSION_2: Names = Names {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
@@ -77,9 +79,9 @@ const VERSION_1: Names = Names {
     file_pages: ["total_inactive_file", "total_active_file"],
 };
 
-/// Fewest bytes left in a control group and its ancestors. `membership` is a line of `/proc/self/cgroup`: `0::/path`
-/// (version 2) or `4:memory:/path`. In a container, the path may be the host's; then only the mounted root exists,
-/// which is the container's group.
+/// Returns the fewest bytes left in a control group and its ancestors. `membership` is a line of
+/// `/proc/self/cgroup`: `0::/path` (version 2) or `4:memory:/path`. In a container, the path may be
+/// the host's. Then only the mounted root exists, which is the container's group.
 fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
     let mut parts = membership.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -95,7 +97,7 @@ fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
 
 fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
-    // Without a limit, the file contains `max`, or in version 1 a number beyond any memory.
+    // Without a limit, the file contains `max`; in version 1, a number beyond any memory.
     let limits = names.limits.iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
     let limit = limits.min()?;
     let usage: u64 = read(names.usage)?.trim().parse().ok()?;
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(kib_field("", "VmHWM:"), None);
     }
 
-    /// Available bytes with these files, and 1 GiB free on the machine.
+    /// Returns the available bytes with these files, and 1 GiB free on the machine.
     fn available(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in [("proc/meminfo", "MemAvailable: 1048576 kB\n")].iter().chain(files) {

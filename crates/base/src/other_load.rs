@@ -1,4 +1,4 @@
-//! Load of the machine by other programs, from `/proc/stat`.
+//! How busy other programs keep the machine, from `/proc/stat`.
 
 #![warn(missing_docs)]
 
@@ -6,7 +6,7 @@ use std::{fmt, fs};
 
 use crate::Stopwatch;
 
-/// Measures the load by others between its start and a call of [`LoadWatch::others`].
+/// Measures the load by other programs from its start to a call of [`LoadWatch::others`].
 #[derive(Clone, Copy, Debug)]
 pub struct LoadWatch {
     stopwatch: Stopwatch,
@@ -28,16 +28,17 @@ struct Ticks {
     cores: usize,
 }
 
-/// Fewest ticks for a result: a core counts one every 10 ms.
+/// Fewest ticks that give a result. A core counts one every 10 ms.
 const TICKS_MIN: u64 = 20;
 
 impl LoadWatch {
-    /// Starts measuring; `None` if the system does not tell.
+    /// Starts measuring. Returns `None` if the system does not tell.
     pub fn start() -> Option<Self> {
         Some(Self { stopwatch: Stopwatch::start(), start: Ticks::now()? })
     }
 
-    /// Load since the start; `None` if that was too short, or the system does not tell.
+    /// Returns the load since the start, or `None` if that was too short ago, or the system does
+    /// not tell.
     pub fn others(&self) -> Option<OtherLoad> {
         let own_cores = self.stopwatch.elapsed().cpu_percent() / 100.0;
         between(self.start, Ticks::now()?, own_cores)
@@ -56,7 +57,8 @@ impl Ticks {
     }
 
     fn of(stat: &str) -> Option<Self> {
-        // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user.
+        // The fields are user, nice, system, idle, iowait, irq, softirq and steal. Guest time is
+        // part of user.
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
         let all: u64 = ticks.iter().sum();
@@ -67,14 +69,14 @@ impl Ticks {
 }
 
 impl OtherLoad {
-    /// Share of the machine in percent.
+    /// Returns the load as a share of the machine in percent.
     pub fn percent(&self) -> f64 {
         100.0 * self.used_cores / self.cores.max(1) as f64
     }
 
     /// True if the load may have affected measurements.
     pub fn is_notable(&self) -> bool {
-        /// Normal background activity of a machine.
+        /// Load that the background activity of a machine normally has.
         const PERCENT_MAX: f64 = 10.0;
         self.percent() > PERCENT_MAX
     }
@@ -97,7 +99,7 @@ mod tests {
     fn what_others_used() {
         let start = Ticks::of(STAT).expect("ticks");
         assert_eq!(start, Ticks { busy: 200, all: 1050, cores: 2 });
-        // One second of two cores: 150 of 200 ticks busy, one core by this program.
+        // One second of two cores: 150 of 200 ticks are busy, and this program used one core.
         let end = Ticks { busy: 350, all: 1250, cores: 2 };
         let load = between(start, end, 1.0).expect("long enough");
         assert_eq!((load.to_string().as_str(), load.is_notable()), ("other programs used 0.5 of 2 cores", true));

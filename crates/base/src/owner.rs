@@ -1,4 +1,4 @@
-//! Ownership of files that root makes for another user.
+//! Owner of files that root makes for another user.
 
 use std::os::fd::AsFd;
 
@@ -6,13 +6,14 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Owner of new files in a directory: that of the directory. Files that root makes in a ledger would otherwise be
-/// inaccessible to a validator that runs as another user.
+/// Owner that new files in a directory get: that of the directory. Otherwise, a validator that runs
+/// as another user could not use files that root makes in its ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);
 
 impl Owner {
-    /// The owner of a directory; no change if that is this user, or if this user is not root.
+    /// Returns the owner of a directory. If that is this user, or if this user is not root, files
+    /// keep the owner that they have.
     ///
     /// # Errors
     /// The system refuses.

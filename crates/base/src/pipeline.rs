@@ -1,8 +1,10 @@
-//! Runs work on all cores with results in order and bounded memory, for archiving, restoring and measuring.
+//! Runs work on all cores, with results in order and memory bounded, for archiving, restoring
+//! and measuring.
 //!
-//! Each worker takes the next item, processes it into an output buffer and sends that; the calling thread puts results
-//! in order. A worker takes a free buffer before it takes an item, so the oldest unfinished item always has a buffer:
-//! the pipeline cannot stall, and the number of buffers bounds memory.
+//! Each worker takes the next item, processes it into an output buffer, and sends the buffer. The
+//! calling thread puts the results in order. A worker takes a free buffer before it takes an item,
+//! so the oldest unfinished item always has a buffer: the pipeline cannot stall, and the number of
+//! buffers bounds memory.
 
 use std::sync::Mutex;
 
@@ -11,19 +13,22 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::threads::guarded;
 use crate::{Progress, Result, spawn_workers};
 
-/// Output buffers for each worker: one being filled, one being sent. The calling thread holds one more.
+/// Output buffers for each worker: one that it fills, and one that it has sent. The calling thread
+/// holds one more.
 pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 
-/// Processes every item on a worker thread, and passes the results in the order of the items to `on_result` on the
-/// calling thread.
+/// Processes every item on a worker thread. Passes the results to `on_result` on the calling
+/// thread, in the order of the items.
 ///
-/// `new_worker` is called once on each of `workers` threads; a worker turns an item into bytes in the given buffer
-/// (which it must clear) and a value. Items are taken under a lock, so an iterator that does work itself (reading, or
-/// decoding what cannot be split) runs on one worker at a time. The first error in the order of the items ends the run
-/// and is returned after the results of the items before it, so errors do not depend on timing.
+/// Calls `new_worker` once on each of `workers` threads. A worker turns an item into bytes in the
+/// given buffer (which it must clear) and a value. Workers take items under a lock, so an
+/// iterator that does work itself (reading, or decoding that cannot be divided) runs on one
+/// worker at a time.
 ///
-/// A panic in the items, a worker or `on_result` also ends the run as an error. If the system refuses threads, fewer
-/// are started; without any, the calling thread does the work.
+/// The first error in the order of the items ends the run, and is returned after the results of the
+/// items before it. So errors do not depend on timing. A panic in the items, a worker or
+/// `on_result` ends the run with an error, too. If the system refuses threads, fewer are started;
+/// without any, the calling thread does the work.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -40,7 +45,7 @@ where
     let buffers = workers * OUTPUT_BUFFERS_PER_WORKER + 1;
     let (free_tx, free_rx) = bounded::<Vec<u8>>(buffers);
     for _ in 0..buffers {
-        // Cannot fail: the channel has room for all, and its receiver exists.
+        // Cannot fail: the channel has room for all buffers, and its receiver exists.
         let _ = free_tx.send(Vec::new());
     }
     let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
@@ -58,7 +63,7 @@ where
             worker(item?, bytes)
         };
         while let Ok(mut bytes) = free_rx.recv() {
-            // A lock that was poisoned by a panic in the items ends the other workers too.
+            // If the items panicked, the poisoned lock ends the other workers, too.
             let Some((number, item)) = next_item() else { break };
             let result = work_on(item, &mut bytes);
             let is_error = result.is_err();
@@ -71,7 +76,7 @@ where
     let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
         let worked = guarded(|| work(&free_rx, &mut |done| done_tx.send(Ok(done)).is_ok()));
         if let Err(died) = worked {
-            // Without this item, the others would wait for ever, so the run ends here.
+            // Without this item, the others would wait for ever, so the run must end.
             let _ = done_tx.send(Err(died));
         }
     };
@@ -96,7 +101,7 @@ where
                 guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result))
             }
         };
-        // After an error, this wakes waiting workers; otherwise they have ended already.
+        // After an error, this wakes waiting workers. Otherwise they have ended already.
         drop((done_rx, free_tx));
         result
     })
@@ -114,7 +119,8 @@ fn put_in_order<U>(
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
 ) -> Result<()> {
-    // Numbers of unfinished items differ by less than `buffers`, since each holds one.
+    // The numbers of unfinished items differ by less than `buffers`, since each item holds
+    // a buffer.
     let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
@@ -124,7 +130,7 @@ fn put_in_order<U>(
         while let Some(done) = waiting[next % buffers].take() {
             on_result(&done.bytes, done.result?)?;
             next += 1;
-            // Fails only if all workers have ended and need no buffer.
+            // Fails only if all workers have ended, and need no buffer.
             let _ = free_tx.send(done.bytes);
         }
     }

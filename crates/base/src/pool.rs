@@ -1,5 +1,5 @@
-//! Threads for rayon, limited to the number that the caller allows. Its global pool, which uses every core, is never
-//! used.
+//! Threads for rayon, as many as the caller allows. rayon's global pool, which takes every core, is
+//! never used.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,23 +8,24 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
-/// Threads for parallel iterators during the lifetime of the pool. Starting them takes tens of microseconds.
+/// Threads for parallel iterators as long as the pool exists. Starting them takes tens
+/// of microseconds.
 #[derive(Debug)]
 pub struct Pool(Rc<ThreadPool>);
 
 thread_local! {
-    /// The pool that consists of this thread; a thread can belong to only one pool.
+    /// Pool that consists of this thread. A thread can belong to only one pool.
     static HERE: RefCell<Option<Rc<ThreadPool>>> = const { RefCell::new(None) };
 }
 
 impl Pool {
-    /// Starts `threads` threads, at least one. If the system refuses, starts one; if it refuses that too, uses the
-    /// calling thread.
+    /// Starts `threads` threads, at least one. If the system refuses, starts one; if it refuses
+    /// that, too, uses the calling thread.
     ///
     /// # Errors
     /// No thread can be started, and the calling thread belongs to another pool.
     pub fn start(threads: usize) -> Result<Self> {
-        // rayon would start one thread per core for 0.
+        // rayon takes 0 for one thread per core.
         let build = |threads: usize| ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
         match build(threads).or_else(|_| build(1)) {
             Ok(pool) => Ok(Self(Rc::new(pool))),
@@ -57,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Without further threads, the calling one does the work, repeatedly.
+    /// If no thread can be started, the calling one does the work, more than once.
     #[test]
     fn the_calling_thread_suffices() {
         for _ in 0..2 {

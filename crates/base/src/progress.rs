@@ -1,4 +1,4 @@
-//! Reports of long operations, and requests to stop them. Independent of terminals.
+//! What long operations report, and how they are asked to stop. Knows nothing of terminals.
 
 #![warn(missing_docs)]
 
@@ -14,7 +14,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub name: String,
-    /// Input bytes that the stage will have counted at its end; `Some(0)` if it counts none, `None` if unknown.
+    /// Input bytes that the stage will have counted at its end. `Some(0)` if it counts none, `None`
+    /// if that is unknown.
     pub input_bytes: Option<u64>,
 }
 
@@ -44,21 +45,23 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
-    /// The steps that follow, in order: stages of these names. Stages of other names may come between them.
+    /// The steps that follow, in order. Each is a stage of that name; stages of other names may
+    /// come between them.
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
         name: &'a str,
-        /// Upper bound of the input bytes; `None` if unknown. [`ProgressEvent::Bytes`] are summed anew for each stage.
+        /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
+        /// summed anew for each stage.
         input_bytes: Option<u64>,
     },
     /// Bytes processed since the last event of this kind.
     Bytes {
         input: u64,
-        /// Bytes that were written; for operations that only read, bytes decompressed.
+        /// Bytes written. Operations that only read count decompressed bytes.
         output: u64,
     },
-    /// State of a download that is read while it arrives; sent about twice a second.
+    /// State of a download that is read while it arrives, about twice a second.
     Arriving(Arriving<'a>),
     /// A line that tells what is going to happen.
     Status(&'a str),
@@ -71,20 +74,21 @@ pub enum ProgressEvent<'a> {
 /// State of a download that is read while it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arriving<'a> {
-    /// Bytes that can be read.
+    /// Bytes that have arrived and can be read.
     pub there_bytes: u64,
-    /// The length of the archive, where it is known.
+    /// Length of the archive, if it is known.
     pub length_bytes: Option<u64>,
-    /// Servers, and the bytes that each gave.
+    /// Servers, and the bytes that each of them gave.
     pub given: &'a [(String, u64)],
-    /// The time that readers have waited for bytes.
+    /// Time that readers have waited for bytes.
     pub waited: Duration,
 }
 
-/// Receives the events of long operations, and tells whether to stop. Implement [`Progress::event`],
-/// [`Progress::is_interrupted`], or both; the other methods are for reporting.
+/// Receives the events of long operations, and tells them when to stop. Implement
+/// [`Progress::event`], [`Progress::is_interrupted`], or both. Operations report through the
+/// other methods.
 pub trait Progress: Sync {
-    /// Receives an event. Called from many threads; must be fast.
+    /// Receives an event. Many threads call this, and it must be fast.
     fn event(&self, event: ProgressEvent<'_>) {
         let _ = event;
     }
@@ -126,7 +130,7 @@ pub trait Progress: Sync {
     }
 }
 
-/// Ignores all events and never stops.
+/// Ignores all events, and never stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
@@ -142,8 +146,8 @@ impl<F: Fn() -> bool + Sync> Progress for Until<F> {
     }
 }
 
-/// Forwards events to another [`Progress`], changed by `change`; `None` drops one. Also stops the operation if
-/// `is_over` is true.
+/// Forwards events to another [`Progress`] through `change`, which drops an event by returning
+/// `None`. Also stops the operation if `is_over` returns true.
 pub struct Forward<'a, F, S = fn() -> bool> {
     progress: &'a dyn Progress,
     change: F,
@@ -157,7 +161,8 @@ impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'
     }
 }
 
-/// Forwards what a part of an operation reports, but for its steps: the operation has announced its own.
+/// Forwards what a part of an operation reports, except its steps: the operation has announced
+/// its own.
 pub fn part_of(progress: &dyn Progress) -> impl Progress + '_ {
     Forward::new(progress, |event| match event {
         ProgressEvent::Steps(_) => None,
@@ -166,7 +171,7 @@ pub fn part_of(progress: &dyn Progress) -> impl Progress + '_ {
 }
 
 impl<'a, S: Fn() -> bool + Sync> Forward<'a, fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>>, S> {
-    /// Forwards all events, and also stops the operation if `is_over` is true.
+    /// Forwards all events, and also stops the operation if `is_over` returns true.
     pub fn until(progress: &'a dyn Progress, is_over: S) -> Self {
         Self { progress, change: |event| Some(event), is_over }
     }
@@ -188,13 +193,14 @@ where
     }
 }
 
-/// Stops an operation when it, or a clone of it, is cancelled from any thread; ignores all events. To combine it with a
-/// progress display, use [`CancelToken::with`].
+/// Stops an operation when the token or a clone of it is cancelled, from any thread. Ignores all
+/// events; [`CancelToken::with`] combines it with a display.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// Stops the operation; it ends with an error of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    /// Stops the operation. It ends with an error of
+    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
     }

@@ -1,5 +1,6 @@
-//! Formats quantities for all commands: sizes and rates in binary units, times, ratios, percentages, counts. Three
-//! significant digits, since further digits of measurements are noise; JSON and CSV have exact numbers.
+//! Formats quantities for all commands: sizes and rates in binary units, times, ratios,
+//! percentages, counts. Shows three significant digits, since more digits of a measurement are
+//! noise. JSON and CSV have exact numbers.
 
 use std::time::{Duration, SystemTime};
 
@@ -63,17 +64,19 @@ pub enum TimeUnit {
 impl TimeUnit {
     const ALL: [Self; 4] = [Self::Nanoseconds, Self::Microseconds, Self::Milliseconds, Self::Seconds];
 
-    /// Unit for a time: 1000 of a unit are shown as 1 of the next.
+    /// Returns the unit for a time. 1000 of a unit are shown as 1 of the next.
     pub fn of(seconds: f64) -> Self {
         Self::ALL.into_iter().find(|unit| seconds / unit.seconds() < 999.5).unwrap_or(Self::Seconds)
     }
 
-    /// Unit for a column of times to compare with this one: times up to ten times shorter still have two digits.
+    /// Returns the unit for a column of times, given one of them. Times up to ten times shorter
+    /// still have two digits.
     pub fn of_column(seconds: f64) -> Self {
         Self::of(seconds * 10.0)
     }
 
-    /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
+    /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit into
+    /// seven characters.
     pub fn show(self, seconds: f64) -> String {
         let (unit_seconds, symbol) = self.seconds_and_symbol();
         let value = seconds / unit_seconds;
@@ -114,7 +117,8 @@ pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// Formats a compression ratio, `3.470`: the larger number to the smaller, in either order; `-` if one is 0.
+/// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, whichever
+/// comes first; `-` if one is 0.
 pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
     let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
     if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }

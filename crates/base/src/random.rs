@@ -1,7 +1,8 @@
 //! Reproducible pseudo-random numbers, the same on every platform.
 //!
-//! SplitMix64 (Steele, Lea, Flood 2014): one multiplication chain for 8 bytes, and any state is a good seed. Most
-//! streams give only a few numbers, for which the seeding in a crate would cost more than the numbers.
+//! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
+//! any state is a good seed. Most streams give only a few numbers, and the seeding of a crate's
+//! generator would cost more than they do.
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -35,7 +36,7 @@ impl SplitMix64 {
 mod tests {
     use super::*;
 
-    /// Numbers of the reference implementation for the seed 1234567.
+    /// Numbers that the reference implementation gives for the seed 1234567.
     #[test]
     fn reference_numbers() {
         let mut stream = SplitMix64::new(1_234_567);

@@ -1,4 +1,4 @@
-//! Measures wall-clock time, and CPU time of all threads.
+//! Measures wall-clock time, and the CPU time of all threads.
 
 #![warn(missing_docs)]
 
@@ -17,7 +17,7 @@ pub struct Stopwatch {
     cpu_start: Duration,
 }
 
-/// Time that a run took.
+/// The time that a run took.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Elapsed {
@@ -29,12 +29,12 @@ pub struct Elapsed {
 }
 
 impl Elapsed {
-    /// CPU load in percent: 200 means two cores busy all the time.
+    /// Returns the CPU load in percent. 200 means that two cores were busy all the time.
     pub fn cpu_percent(&self) -> f64 {
         100.0 * self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
     }
 
-    /// Serializes only wall-clock seconds, for reports without CPU time.
+    /// Serializes only the wall-clock seconds, for reports without CPU time.
     #[doc(hidden)]
     pub fn wall_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         text::seconds(&self.wall, serializer)
@@ -47,8 +47,8 @@ impl Stopwatch {
         Self::with_clock(ClockId::ProcessCPUTime)
     }
 
-    /// Starts measuring for this thread, on which it must be read too. If a thread only computes, CPU time below
-    /// wall-clock time means that it waited for a core.
+    /// Starts measuring this thread; the result must be read on it, too. If a thread only computes,
+    /// less CPU time than wall-clock time means that it waited for a core.
     pub fn start_on_thread() -> Self {
         Self::with_clock(ClockId::ThreadCPUTime)
     }
@@ -57,7 +57,7 @@ impl Stopwatch {
         Self { clock, start: Instant::now(), cpu_start: cpu_time(clock) }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Elapsed {
         Elapsed { wall: self.start.elapsed(), cpu: cpu_time(self.clock).saturating_sub(self.cpu_start) }
     }

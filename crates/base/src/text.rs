@@ -1,4 +1,5 @@
-//! Text for messages: foreign text as a line of bounded length. Also serializers for paths and times.
+//! Text for messages: shows foreign text on one line of bounded length. Serializers for paths,
+//! times and amounts are here, too.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -12,12 +13,14 @@ use serde_json::ser::Formatter;
 /// Most characters of foreign text that a message quotes.
 pub const QUOTED_CHARS_MAX: usize = 200;
 
-/// True for characters that a terminal would interpret: control characters and changes of text direction.
+/// True for characters that a terminal would interpret: control characters, and changes of
+/// text direction.
 fn is_control(char: char) -> bool {
     char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The beginning of a text on one line: control characters become `\u{FFFD}`, and `…` ends a text that was cut.
+/// Returns the beginning of a text on one line. Control characters become `\u{FFFD}`, and `…` ends
+/// a text that was cut.
 pub fn one_line(text: &str) -> String {
     let mut chars = text.chars().map(|char| if is_control(char) { char::REPLACEMENT_CHARACTER } else { char });
     let mut line: String = chars.by_ref().take(QUOTED_CHARS_MAX).collect();
@@ -27,8 +30,8 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// Escapes control characters, as `\u{1b}` and `
-/// `, so that a terminal shows them instead of interpreting them.
+/// Escapes control characters, as `\u{1b}` and `\n`, so that a terminal shows them instead of
+/// interpreting them.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -45,11 +48,11 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
 }
 
-/// Serializes a value as one line of JSON. Characters that a terminal would interpret are escaped as JSON does it
-/// (`\u009b`), so that the line can be shown.
+/// Serializes a value as one line of JSON. Escapes, as JSON does (`\u009b`), the characters that a
+/// terminal would interpret, so the line can be shown.
 pub fn json(value: &impl Serialize) -> String {
     let mut line = Vec::new();
-    // Cannot fail: only plain structures with string keys are printed.
+    // Only plain structures with string keys are printed, so this cannot fail.
     let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, Escaping));
     written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
 }
@@ -61,7 +64,7 @@ impl Formatter for Escaping {
         let mut rest = fragment;
         while let Some((at, control)) = rest.char_indices().find(|(_, char)| is_control(*char)) {
             let (plain, from_control) = rest.split_at(at);
-            // None of them is beyond U+FFFF.
+            // None of these characters is beyond U+FFFF.
             write!(writer, "{plain}\\u{:04x}", u32::from(control))?;
             rest = from_control.strip_prefix(control).unwrap_or_default();
         }
@@ -69,9 +72,11 @@ impl Formatter for Escaping {
     }
 }
 
-/// Shows paths in messages. [`Path::display`] would print control characters, which any file name may contain.
+/// Shows paths in messages. [`Path::display`] would print control characters, which any file name
+/// may contain.
 pub trait ShowPath {
-    /// The path as text: bytes that are not UTF-8 become U+FFFD, and control characters are escaped.
+    /// Returns the path as text. Bytes that are not UTF-8 become U+FFFD, and control characters
+    /// are escaped.
     fn shown(&self) -> String;
 }
 
@@ -81,7 +86,7 @@ impl<P: AsRef<Path> + ?Sized> ShowPath for P {
     }
 }
 
-/// The first characters of a text, with `…` if it is cut.
+/// Returns the first characters of a text, with `…` if more follow.
 pub fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_string(),
@@ -89,7 +94,7 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Serializes a path as a string; bytes that are not UTF-8 become U+FFFD.
+/// Serializes a path as a string. Bytes that are not UTF-8 become U+FFFD.
 pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
@@ -119,8 +124,8 @@ pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_u64(list.len() as u64)
 }
 
-/// Serializes `lamports` and `lamports_text`, to be flattened: the text is for JSON parsers that keep only 53 bits of a
-/// number.
+/// Serializes `lamports` and `lamports_text`, which a report flattens. The text is for JSON parsers
+/// that keep only 53 bits of a number.
 pub fn lamports<S: Serializer>(amount: &(impl Copy + Into<u128>), serializer: S) -> Result<S::Ok, S::Error> {
     amounts(["lamports", "lamports_text"], Some((*amount).into()), serializer)
 }
@@ -159,7 +164,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any text survives a JSON parser, and the line needs no escaping.
+        /// Any text survives a JSON parser, and the line needs no more escaping.
         #[test]
         fn json_is_json(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
             let line = json(&text);

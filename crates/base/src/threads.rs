@@ -1,7 +1,8 @@
-//! Threads that cannot be started, and threads that panic: both become an [`Error`], never an endless wait.
+//! Starts threads. A thread that cannot be started, and one that panics, becomes an [`Error`],
+//! never an endless wait.
 //!
-//! Threads for which others wait are started here, and run their work through [`guarded`]. Pools for parallel iterators
-//! are in [`pool`](crate::pool).
+//! Threads for which others wait are started here, and run their work through [`guarded`].
+//! [`pool`](crate::pool) has the threads of parallel iterators.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,17 +11,18 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::{Error, Progress, Result};
 
-/// Warning when fewer threads can be started than were asked for. Always the same text, so that a display can show it
-/// once.
+/// Warning when fewer threads can be started than were asked for. Its text is always the same, so a
+/// display can show it once.
 pub const FEWER_THREADS: &str =
     "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
 
-/// Number of threads that can run at the same time on this machine: the default for all options.
+/// Returns the number of threads that can run at the same time on this machine. It is the default
+/// of all options.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Limit on the number of threads; a larger one is probably a typing error.
+/// Limit on the number of threads. A larger number is probably a typing error.
 pub const THREADS_MAX: usize = 1024;
 
 /// Most characters of a panic's message in an error.
@@ -28,7 +30,8 @@ const MESSAGE_CHARS_MAX: usize = 200;
 
 /// Runs `work`, and turns a panic into an error.
 ///
-/// After a panic, data that `work` borrowed may be inconsistent: the caller must end with the error.
+/// After a panic, data that `work` borrowed may be inconsistent, so the caller must end with
+/// the error.
 pub fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }
@@ -44,12 +47,13 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
 }
 
 thread_local! {
-    /// Place of this thread's panic.
+    /// Place where this thread panicked.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics print nothing: the code that catches one has place and message for an error. With RUST_BACKTRACE set,
-/// they print as usual. For programs; a library must leave this to its caller.
+/// Makes panics print nothing: the code that catches a panic has place and message for an error.
+/// With `RUST_BACKTRACE` set, panics print as usual. For programs; a library must leave this to
+/// its caller.
 pub fn keep_panics_quiet() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
     let usual = std::panic::take_hook();
@@ -68,7 +72,7 @@ pub fn cannot_start(error: &std::io::Error) -> Error {
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
 
-/// Starts a necessary thread.
+/// Starts a thread that the caller cannot do without.
 ///
 /// # Errors
 /// The system refuses.
@@ -79,7 +83,8 @@ pub fn spawn<'scope, R: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
 }
 
-/// Starts up to `count` threads and returns their number: fewer, with a warning, if the system refuses.
+/// Starts up to `count` threads, and returns their number. If the system refuses, starts fewer,
+/// and warns.
 pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     count: usize,
@@ -95,8 +100,8 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     count
 }
 
-/// A place where a test can make a thread panic: the variable FAULTS_PANIC_AT is `place`, or `place:N` for the Nth time
-/// that any thread reaches it. Does nothing in release builds.
+/// Marks a place where a test can make a thread panic. The variable `FAULTS_PANIC_AT` is `place`,
+/// or `place:N` for the Nth time that any thread reaches it. Does nothing in release builds.
 #[inline]
 pub fn panic_point(place: &str) {
     #[cfg(debug_assertions)]
@@ -111,7 +116,7 @@ mod panic_points {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// The chosen place, and the number of threads that still pass it.
+    /// The chosen place, and how many threads still pass it.
     static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
         let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));
