@@ -1,30 +1,35 @@
-//! Accounts: the size and the record of each. How common each kind is on mainnet stands below; other mixes are in
-//! `mix`.
+//! Accounts of a synthetic ledger: the size and the record of each.
 //!
-//! An account is named by the storage and the index at which it first appears (`universe`); its address, kind, size
-//! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
+//! An account is named by the storage and the index at which it first appears (`universe`). Its
+//! address, kind, size and contents follow from that and the seed, in any order, so nothing about
+//! it has to be remembered.
 //!
-//! | kind | accounts | bytes | what the bytes are |
-//! |---|---|---|---|
-//! | token accounts | 60 % | 47 % | 165: a mint (27 % one of 16, 10 % of those in use these days, else nearly unique), an owner (89 % unique), an amount (half are 0), zeros |
-//! | wallets | 13 % | 5 % | none |
-//! | Token-2022 accounts | 4.5 % | 4 % | a token account, 5 to 42 bytes of extensions |
-//! | mints | 4 % | 2 % | 82: authorities, a supply (half are NFTs) |
-//! | metadata | 4 % | 8 % | 679 or 607: name, symbol, address of a description, creators of a collection, zeros |
-//! | master editions | 2.5 % | 3 % | 282, nearly all zeros |
-//! | program state | 10 % | 28 % | pools, order books, positions, obligations, claims, names: addresses, numbers, arrays in part in use |
-//! | stake accounts | 1.2 % | 1 % | 200: an authority twice, zeros: not delegated |
-//! | nonces | 0.5 % | 0.3 % | 80: an authority, a blockhash |
-//! | lookup tables | 0.03 % | 0.1 % | 56 and up to 256 addresses |
-//! | programs | 0.01 % | 0 % | 36: the address of the code |
-//! | code | 0.008 % | 2 % | 16 to 272 KiB: instructions that repeat, texts, zeros |
+//! The kinds of accounts, their shares of mainnet's accounts and bytes, and their data (`mix` has
+//! other mixes):
 //!
-//! Every record adds 136 bytes, of which the address is random and the owner one of some twenty.
+//! - Token accounts, 60 % and 47 %. 165 bytes: a mint (27 % one of 16, 10 % one of those in use at
+//!   the time, else nearly unique), an owner (89 % unique), an amount (half are 0), zeros.
+//! - Wallets, 13 % and 5 %. No data.
+//! - Token-2022 accounts, 4.5 % and 4 %. A token account, 5 to 42 bytes of extensions.
+//! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).
+//! - Metadata, 4 % and 8 %. 679 or 607 bytes: name, symbol, address of a description, creators of a
+//!   collection, zeros.
+//! - Master editions, 2.5 % and 3 %. 282 bytes, nearly all zeros.
+//! - Program state, 10 % and 28 %. Pools, order books, positions, obligations, claims, names:
+//!   addresses, numbers, arrays of which a part is in use.
+//! - Stake accounts, 1.2 % and 1 %. 200 bytes, not delegated: an authority twice, zeros.
+//! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
+//! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 256 addresses.
+//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code.
+//! - Code, 0.008 % and 2 %. 16 to 272 KiB: instructions that repeat, texts, zeros.
 //!
-//! Vote accounts, stakes that are delegated and the network's own accounts come on top: they agree with the bank file
-//! (`stakes`, `sysvars`).
+//! Every record adds 136 bytes. Among them, the address is random, and the owner one of
+//! some twenty.
 //!
-//! What the bytes are lives in `tokens` (the token programs and metadata), `staking` and `states` (everything else).
+//! Vote accounts, delegated stakes and the network's own accounts come on top. They agree with the
+//! bank file (`stakes`, `sysvars`).
+//!
+//! `tokens` (token programs and metadata), `staking` and `states` (everything else) write the data.
 
 use slotpress_format::{RECORD_HEADER_BYTES, RecordHeader};
 
@@ -41,17 +46,17 @@ pub struct Shape {
     pub data_len: u64,
 }
 
-/// Largest random account in bytes.
+/// Most data of a random account in bytes.
 const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// A storage smaller than this may still hold accounts of up to half of it.
+/// Length below which a storage may still hold accounts of up to half its length.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {
-    /// Kind and size of an account that is born in a storage of about `storage_bytes`: small storages hold no large
-    /// accounts.
+    /// Returns kind and size of an account that is born in a storage of about `storage_bytes`.
+    /// Small storages hold no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let mut rng = Rng::new(self.key_of(origin));
         let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
@@ -80,7 +85,8 @@ impl Universe {
         Shape { kind, data_len }
     }
 
-    /// Appends a version of an account to a storage that ends at a multiple of 8; the record's end is not padded.
+    /// Appends a version of an account to a storage that ends at a multiple of 8. Does not pad the
+    /// record's end.
     pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
         let mut draw = self.draw(origin, version);
         let start = storage.len();
@@ -97,7 +103,7 @@ impl Universe {
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code => keys::LOADER,
-            // Owner is some unknown program.
+            // The owner is some unknown program.
             Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {
@@ -164,7 +170,8 @@ fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
     let least = rent_exempt_lamports(shape.data_len);
     let now = &mut draw.changing;
     match shape.kind {
-        // From half a cent to thousands of SOL; many wallets hold what one airdrop or exchange sent.
+        // Balances reach from half a cent to thousands of SOL. Many wallets hold what one airdrop
+        // or exchange sent.
         Kind::Wallet if now.permille(250) => least,
         Kind::Wallet => least + now.log_uniform(40),
         Kind::Stake => least + now.log_uniform(41),

@@ -1,17 +1,17 @@
-//! The bank file of a synthetic ledger (docs/snapshot-format.md#bank-file).
+//! The bank file of a synthetic ledger (docs/snapshot-format.md#bank-file). `stakes` makes the
+//! stakes in it.
 //!
-//! A sample of mainnet's, by size: mainnet's bank file of 1.1 GB belongs to 450 GB of storages, and is nearly all
-//! stakes, once for the bank itself and once for each of six epochs:
+//! It is a small sample of mainnet's. Mainnet's bank file of 1.1 GB belongs to 450 GB of storages,
+//! and is nearly all stakes, once for the bank itself and once for each of six epochs. Its parts,
+//! and their shares of its bytes:
 //!
-//! | part | share of bytes | what the bytes are |
-//! |---|---|---|
-//! | delegations | 80 % | stake account (random), voter (one of 1,000, few of them popular), stake, epochs, rate, credits |
-//! | vote accounts | 16 % | 3,762 bytes: votes, credits of 64 epochs, a buffer of former voters (zeros) |
-//! | nodes and voters | 1 % | addresses |
-//! | storage map | 1 % | slot, id, length of each storage |
-//! | blockhashes | the rest | 301 of 56 bytes, whatever the ledger's size |
-//!
-//! What the stakes hold lives in `stakes`.
+//! - Delegations, 80 %: stake account (random), voter (one of 1,000, few of them popular), stake,
+//!   epochs, rate, credits.
+//! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of 64 epochs, and a buffer of former
+//!   voters (zeros).
+//! - Nodes and voters, 1 %: addresses.
+//! - Storage map, 1 %: slot, id and length of each storage.
+//! - Blockhashes, the rest: 301 of 56 bytes, whatever the ledger's size.
 
 use std::io::{Error, Result, Write};
 
@@ -25,7 +25,7 @@ use super::staking::WARMUP_RATE;
 use super::universe::Universe;
 use super::{chain, keys};
 
-/// Facts in which the bank files of one ledger differ.
+/// What differs between the bank files of one ledger.
 pub struct Bank<'a> {
     pub universe: &'a Universe,
     pub height: u64,
@@ -35,7 +35,7 @@ pub struct Bank<'a> {
     pub stakes: Stakes,
 }
 
-/// Number of blockhashes in the queue: the newest and the 300 before it.
+/// Number of blockhashes in the queue: the newest one, and the 300 before it.
 pub const BLOCKHASHES: u64 = 301;
 /// Approximate length of the bank file without stakes and storage map.
 pub const OTHER_BYTES: u64 = BLOCKHASHES * 56 + 4096;
@@ -44,7 +44,8 @@ const SIGNATURES: u64 = 2_500;
 const PURPOSE_BANK: u64 = 301;
 
 impl Bank<'_> {
-    /// Writes the bank file. `storage_map` gives slot, id and length of every storage; empty since Agave 4.4.
+    /// Writes the bank file. `storage_map` gives slot, id and length of every storage. It is empty
+    /// since Agave 4.4.
     pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = (u64, u32, u64)>) -> Result<()> {
         let mut out = Out(to);
         let Self { universe, height, .. } = *self;
@@ -69,7 +70,7 @@ impl Bank<'_> {
         out.bytes(&self.leader(slot)?)?;
         out.u64s(&[0, 0])?;
         chain::write_fee_rate_governor(&mut out)?;
-        out.u64s(&[0, epoch])?; // the epoch begins the rent collector
+        out.u64s(&[0, epoch])?; // the rent collector begins with the epoch
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         chain::write_rent(&mut out)?;
@@ -89,7 +90,7 @@ impl Bank<'_> {
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
-        // The newest epoch is the next one, whose leaders are known already.
+        // The newest epoch is the one after the bank's. Its leaders are known already.
         for epoch in epoch + 2 - EPOCHS..epoch + 2 {
             self.write_epoch_stakes(&mut out, epoch)?;
         }

@@ -1,5 +1,5 @@
-//! The chain of a synthetic ledger: constants, slots with a block, heights, times and hashes. Computed by arithmetic,
-//! so blocks do not depend on the rest of the ledger.
+//! The chain of a synthetic ledger: constants, slots with a block, heights, times and hashes. All
+//! are computed by arithmetic, so blocks do not depend on the rest of the ledger.
 
 use std::io::{Result, Write};
 
@@ -9,7 +9,7 @@ use super::rng::Rng;
 use super::universe::Universe;
 
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
-/// Slot of the first storage, the first of a group of [`GROUP_SLOTS`].
+/// Slot of the first storage, and the first slot in a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
 pub const UNIX_TIME: u64 = 1_751_000_000;
 /// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.
@@ -24,11 +24,11 @@ pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
 /// Hard forks: slot and count. The only one is long ago, as on mainnet.
 pub const HARD_FORKS: [(u64, u64); 1] = [(246_464_040, 1)];
 
-/// The last of this many slots is skipped, as when a leader is late.
+/// Length of a group. Its last slot has no block, as when a leader is late.
 const GROUP_SLOTS: u64 = 20;
 const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 
-/// Height of the block of the first storage.
+/// Height of the first storage's block.
 pub const FIRST_HEIGHT: u64 = FIRST_SLOT / GROUP_SLOTS * GROUP_BLOCKS;
 
 pub const fn slot_at(height: u64) -> u64 {
@@ -39,7 +39,7 @@ pub const fn has_block(slot: u64) -> bool {
     slot % GROUP_SLOTS < GROUP_BLOCKS
 }
 
-/// Height of a slot's block, or of the next block if it has none.
+/// Returns the height of a slot's block, or of the next block if the slot has none.
 pub const fn height_of(slot: u64) -> u64 {
     slot / GROUP_SLOTS * GROUP_BLOCKS + slot % GROUP_SLOTS
 }
@@ -56,21 +56,22 @@ pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
 }
 
-/// Bank hash of an older block. Only the newest one is computed; older ones are made up, since their accounts do not
-/// exist.
+/// Makes up the bank hash of an older block, whose accounts do not exist. Only the newest bank hash
+/// is computed.
 pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BANK_HASHES, height)).key()
 }
 
-/// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch and slot.
+/// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch
+/// and slot.
 pub fn write_epoch_schedule<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[SLOTS_PER_EPOCH, SLOTS_PER_EPOCH])?;
     out.bytes(&[0])?;
     out.u64s(&[0, 0])
 }
 
-/// Writes the fee rate governor: target lamports per signature and signatures per slot, minimum and maximum lamports,
-/// percentage burned.
+/// Writes the fee rate governor: target lamports per signature and signatures per slot, minimum and
+/// maximum lamports, percentage burned.
 pub fn write_fee_rate_governor<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[10_000, 20_000, 5_000, 100_000])?;
     out.bytes(&[50])
@@ -83,7 +84,7 @@ pub fn write_rent<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.bytes(&[50])
 }
 
-/// Smallest balance of an account of this size; most accounts have exactly this.
+/// Returns the smallest balance of an account of this size. Most accounts have exactly this.
 pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
     (128 + data_len) * 6960
 }

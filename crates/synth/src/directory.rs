@@ -1,4 +1,4 @@
-//! Writes the directory tree that a gracefully stopped Agave leaves.
+//! Writes the directories that Agave leaves when it stops gracefully.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -31,7 +31,8 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Makes the directories of a state with `storage_count` storages, and begins the list of obsolete records.
+    /// Makes the directories of a state with `storage_count` storages, and begins the list of
+    /// obsolete records.
     pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
         let last = storage_count - 1;
         let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
@@ -75,8 +76,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Writes all files that depend on the sums, and the mark of completeness last, as Agave does. Returns the state
-    /// and the number of bytes written.
+    /// Writes all files that depend on the sums. Writes the mark of completeness last, as Agave
+    /// does. Returns the state, and the number of bytes written.
     pub fn finish(mut self, layout: &Layout, sums: &Sums) -> Result<(SynthState, u64)> {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
         let count = self.lengths.len() as u64;
@@ -137,7 +138,8 @@ pub struct Placed {
     newer: CutRecords,
 }
 
-/// Obsolete records of a storage in a state: bytes that they take, and the records in the format of the lists.
+/// Obsolete records of a storage in one state: how many bytes they take, and their list, in the
+/// format on disk.
 #[derive(Default)]
 struct CutRecords {
     cut_bytes: u64,
@@ -145,7 +147,7 @@ struct CutRecords {
 }
 
 impl Placed {
-    /// Takes over a storage's obsolete records in the format of the lists, and drops its bytes.
+    /// Takes over a storage's obsolete records as the lists hold them, and drops its bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let cut = |is_full: bool| {
             let (mut cut_bytes, mut out) = (0, Out(Vec::new()));
@@ -173,7 +175,7 @@ pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).or_path("write", to).map(drop)
 }
 
-/// Makes a directory, or refuses an existing one that is not empty.
+/// Makes a directory. Refuses an existing one that is not empty.
 pub fn claim_empty(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).or_path("create", directory)?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {

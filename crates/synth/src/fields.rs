@@ -1,4 +1,4 @@
-//! Writes fixed-width fields in the layout of bincode.
+//! Writes fields of fixed width in the layout of bincode.
 
 use std::io::{Result, Write};
 

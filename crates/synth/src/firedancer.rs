@@ -1,8 +1,8 @@
-//! Archives a synthetic ledger in the layout of Firedancer's producer (docs/snapshot-format.md#firedancer), to test the
-//! handling of such archives at any size.
+//! Archives a synthetic ledger in the layout of Firedancer's producer
+//! (docs/snapshot-format.md#firedancer), to test at any size how such archives are handled.
 //!
-//! Each compressor collects accounts as they come, and writes a storage of the snapshot's slot for every 32 MiB, so the
-//! order differs between runs.
+//! Each compressor collects accounts as they come, and writes a storage of the snapshot's slot for
+//! every 32 MiB. So the order differs between runs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,12 +24,13 @@ use super::accounts::header as record_header;
 /// Limit on the bytes of records in a storage.
 const STORAGE_BYTES: usize = 32 * 1024 * 1024;
 
-/// Distance between the ids of a compressor.
+/// Distance between two ids of a compressor.
 const ID_STEP: u32 = 64;
 
 const ALIGNMENT_BYTES: u64 = 4096;
 
-/// Archives the state of a synthetic ledger in `out_dir` with 1 to 64 compressors, and returns the archive's path.
+/// Archives the state of a synthetic ledger in `out_dir`, with 1 to 64 compressors. Returns the
+/// archive's path.
 ///
 /// # Errors
 /// The ledger cannot be read, or the archive cannot be written.
@@ -68,7 +69,7 @@ pub fn archive_like_firedancer(
     })?;
     compressors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
 
-    // One slot, in which no transaction used the last blockhash.
+    // The status cache has one slot, in which no transaction used the last blockhash.
     let mut cache: Vec<u8> = [1, slot].iter().flat_map(|number: &u64| number.to_le_bytes()).collect();
     cache.push(1);
     cache.extend_from_slice(&1u64.to_le_bytes());
@@ -81,14 +82,15 @@ pub fn archive_like_firedancer(
     Ok(path)
 }
 
-/// Removes from a bank file what Firedancer does not write: vote accounts, delegations, stake history and storage map.
-/// Also returns its last blockhash.
+/// Removes from a bank file what Firedancer does not write: vote accounts, delegations, stake
+/// history and storage map. Also returns the bank's last blockhash.
 fn bank_file(path: &Path) -> Result<(Vec<u8>, Hash)> {
     let bank = read_bank_file(path, &mut |_| Ok(()))?;
     let bytes = fs::read(path).or_path("read", path)?;
     let places = bank.places;
     let map = places.is_delta + 1;
-    // A count of storages, then for each one its slot, a count of one, its id and its length.
+    // The map has a count of storages; then, for each one, its slot, a count of one, its id and
+    // its length.
     let map_end = map + 8 + 32 * bank.storage_count;
     let part = |from: u64, to: u64| bytes.get(from as usize..to as usize).unwrap_or_default();
     let no_stakes: Vec<u8> = [0, 0, 0, bank.stakes_epoch, 0].iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
@@ -106,7 +108,8 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Appends frames; if `is_aligned`, also a skippable frame of zeros up to the alignment.
+    /// Appends frames. If `is_aligned`, also appends a skippable frame of zeros up to
+    /// the alignment.
     fn put(&self, frames: &[Vec<u8>], is_aligned: bool) -> Result<()> {
         let mut guard = self.file.lock();
         let (file, length_bytes) = &mut *guard;
@@ -202,7 +205,7 @@ fn raw_frame(content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Compresses into a frame that states neither size nor checksum.
+/// Compresses into a frame that has neither content size nor checksum.
 fn compress(content: &[u8]) -> Result<Vec<u8>> {
     let failed = |code| Error::failed(format!("zstd cannot compress: {}", zstd_safe::get_error_name(code)));
     let mut context = CCtx::create();

@@ -1,8 +1,9 @@
-//! Writes `genesis.bin`, which Agave reads beside every ledger (bincode; layout as in the `solana-genesis-config`
-//! crate).
+//! Writes `genesis.bin`, which Agave reads beside every ledger (bincode; layout as in the
+//! `solana-genesis-config` crate).
 //!
-//! Agave refuses a bank file whose creation time, ticks per slot or epoch schedule differ from it. The cluster type is
-//! that of a development cluster, which cannot be mistaken for a public one.
+//! Agave refuses a bank file that differs from it in creation time, ticks per slot or epoch
+//! schedule. The cluster type is that of a development cluster, so nobody can mistake it for a
+//! public one.
 
 use std::io::{Result, Write};
 
@@ -31,12 +32,12 @@ pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
         out.u64s(&[u64::MAX])?;
     }
     out.u64s(&[0, 0])?; // no native programs besides those that are built in, no rewards pools
-    out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // and an unused field
+    out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // ticks per slot, and an unused field
     // Proof of history: a tick's length (seconds, nanoseconds), no end, hashes in a tick.
     out.u64s(&[0])?;
     out.u32(TICK_NANOSECONDS)?;
     out.bytes(&[0, 1])?;
-    out.u64s(&[chain::HASHES_PER_TICK, 0])?; // and an unused field
+    out.u64s(&[chain::HASHES_PER_TICK, 0])?; // hashes per tick, and an unused field
     chain::write_fee_rate_governor(&mut out)?;
     chain::write_rent(&mut out)?;
     out.f64s(&chain::INFLATION)?;

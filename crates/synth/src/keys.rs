@@ -1,4 +1,4 @@
-//! Well-known addresses, and pools for those that a seed generates.
+//! Well-known addresses, and numbers of the pools from which a seed makes addresses.
 
 pub use slotpress_format::ledger::programs::*;
 

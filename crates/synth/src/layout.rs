@@ -1,5 +1,6 @@
-//! Contents of storages: their sizes, slots and ids, and the fate of each account that was born in them. Computed by
-//! arithmetic on indexes, so that the writer of a newer storage knows what it replaces without a memory of it.
+//! What storages contain: their sizes, slots and ids, and what becomes of each account that is born
+//! in them. All is computed by arithmetic on indexes, so the writer of a newer storage knows what
+//! it replaces without remembering it.
 
 use std::ops::Range;
 
@@ -15,11 +16,11 @@ use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
 use super::{bank, chain};
 
-/// Average size of a storage in a ledger below mainnet's size, including thousands of tiny ones.
+/// Average size of a storage in a ledger below mainnet's size; thousands of tiny ones count.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
-/// Largest size of the distribution.
+/// Largest size of a storage, before scaling.
 const STORAGE_BYTES_TOP: u64 = 48 * 1024 * 1024;
-/// Number of storages of mainnet: larger ledgers first get larger storages.
+/// Number of mainnet's storages. Larger ledgers have larger storages instead of more.
 const STORAGES_MAINNET: u64 = 430_000;
 const STORAGES_MIN: u64 = 512;
 
@@ -39,17 +40,17 @@ pub struct RecordChange {
 pub enum Successor {
     Version,
     Tombstone,
-    /// Nothing: the account was closed, and its tombstone cleaned away. Only for an obsolete record.
+    /// The account was closed, and its tombstone cleaned away. Only for an obsolete record.
     Nothing,
 }
 
-/// Fate of the accounts of a storage within the state in which they were born.
+/// What becomes of a storage's accounts within the state in which they were born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Quiet,
-    /// This many of 1,000 records are obsolete.
+    /// As many of 1,000 records are obsolete.
     Churned(u64),
-    /// Some accounts have newer versions, but their records are not marked yet.
+    /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
     /// Every record is obsolete.
     Emptied,
@@ -57,19 +58,21 @@ enum Class {
 
 pub struct Layout {
     pub universe: Universe,
-    /// Bytes that the accounts of each storage fill; storages of the full state first.
+    /// Bytes of accounts in each storage. Storages of the full state come first.
     targets: Vec<u64>,
     full_count: u64,
-    /// For each storage of the incremental state: end of the storages of the full state whose accounts it replaces.
+    /// For each storage of the incremental state: end of the range of full-state storages whose
+    /// accounts it replaces.
     replaced_until: Vec<u64>,
     emptied: Vec<u64>,
-    /// Number of 2^32 accounts of the full state that change in the incremental one.
+    /// Share of the full state's accounts that change in the incremental one, in units of 2^-32.
     change_share: u64,
     scale: Scale,
 }
 
 impl Layout {
-    /// Plans a full state of about `size_bytes`, and an incremental one of about `incremental_bytes`.
+    /// Plans a full state of about `size_bytes`, and an incremental one of about
+    /// `incremental_bytes`.
     pub fn new(
         seed: u64,
         mix: Mix,
@@ -82,13 +85,13 @@ impl Layout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // Accounts outside the mix come on top: delegated stakes, and at the end of each state sysvars and vote
-        // accounts.
+        // Accounts outside the mix come on top: delegated stakes, and at the end of each state
+        // sysvars and vote accounts.
         let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
         let end_bytes = SYSVARS_BYTES + scale.voters * stored(VOTE_BYTES);
         let own_bytes = end_bytes + scale.delegations * stored(STAKE_BYTES);
-        // Newer versions of replaced accounts also come on top: about 2 % of the full state, and half of the
-        // incremental one.
+        // Newer versions of replaced accounts also come on top: about 2 % of the full state, and
+        // half of the incremental one.
         let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
@@ -96,7 +99,7 @@ impl Layout {
             let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
             let bytes = bytes.saturating_sub(end_bytes);
             let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
-            // The number of replacements in a storage is proportional to its size.
+            // The larger a storage, the more accounts it replaces.
             let total: u64 = newer.iter().sum::<u64>().max(1);
             let (mut sum, mut old_sum, mut old) = (0u64, 0u64, 0);
             let old_total: u64 = targets.iter().sum();
@@ -116,7 +119,7 @@ impl Layout {
             change_share = (share as u64).min((1 << 32) * 3 / 10);
             targets.extend(newer);
         }
-        // Two small storages away from the ends, of which no record remains.
+        // Nothing remains of two small storages, which are not at the ends.
         let emptied = [full_count / 3, full_count * 2 / 3]
             .into_iter()
             .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
@@ -124,25 +127,26 @@ impl Layout {
         Self { universe, targets, full_count, replaced_until, emptied, change_share, scale }
     }
 
-    /// Stakes of the bank in the state that ends with storage `last`.
+    /// Makes the stakes of the bank in the state that ends with storage `last`.
     pub fn stakes(&self, last: u64) -> Stakes {
         // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
         Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
     }
 
-    /// True for the last storage of a state, which has the sysvars and vote accounts that every block writes anew.
+    /// True for the last storage of a state. It has the sysvars and vote accounts, which every
+    /// block writes anew.
     pub fn is_last(&self, storage: u64) -> bool {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }
 
-    /// Last storage of the incremental state, if there is one.
+    /// Returns the last storage of the incremental state, if there is one.
     pub fn last_incremental(&self) -> Option<u64> {
         (self.count() > self.full_count).then(|| self.count() - 1)
     }
 
-    /// Delegated stakes with accounts in a storage: about equally many in each storage of the full state, but none in
-    /// emptied ones.
+    /// Returns the delegated stakes whose accounts are in a storage. Each storage of the full state
+    /// has about equally many, but emptied ones have none.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) || self.emptied.contains(&storage) {
             return 0..0;
@@ -196,7 +200,7 @@ impl Layout {
         })
     }
 
-    /// Storage that replaces accounts of this one within the same state.
+    /// Returns the storage that replaces accounts of this one within the same state.
     fn successor(&self, storage: u64) -> Option<u64> {
         let (end, count) = if self.is_incremental(storage) {
             (self.count(), self.count() - self.full_count)
@@ -207,7 +211,7 @@ impl Layout {
         (next < end).then_some(next)
     }
 
-    /// Storage whose accounts this one replaces within the same state.
+    /// Returns the storage whose accounts this one replaces within the same state.
     pub fn predecessor(&self, storage: u64) -> Option<u64> {
         let (first, count) = if self.is_incremental(storage) {
             (self.full_count, self.count() - self.full_count)
@@ -218,7 +222,8 @@ impl Layout {
         (previous >= first && self.class(previous) != Class::Quiet).then_some(previous)
     }
 
-    /// Storages of the full state whose accounts this one of the incremental state replaces.
+    /// Returns the storages of the full state whose accounts this one of the incremental
+    /// state replaces.
     pub fn replaced(&self, storage: u64) -> Range<u64> {
         match storage.checked_sub(self.full_count) {
             None => 0..0,
@@ -227,7 +232,8 @@ impl Layout {
         }
     }
 
-    /// Storage of the incremental state that replaces accounts of this one of the full state.
+    /// Returns the storage of the incremental state that replaces accounts of this one of the
+    /// full state.
     pub fn replacing(&self, storage: u64) -> Option<u64> {
         let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
         (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
@@ -246,7 +252,8 @@ impl Layout {
         }
     }
 
-    /// Fate of a storage's accounts within the state in which they are born, and the storage that replaces them.
+    /// Returns what becomes of a storage's accounts within the state in which they are born, and
+    /// the storage that replaces them.
     pub fn changes(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<RecordChange> + '_) {
         let class = self.class(storage);
         let by = self.successor(storage).unwrap_or(storage);
@@ -266,7 +273,8 @@ impl Layout {
         })
     }
 
-    /// Fate in the incremental state of an account that was the newest version in the full one.
+    /// Returns what becomes in the incremental state of an account that was the newest version in
+    /// the full one.
     pub fn change(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
@@ -285,7 +293,8 @@ fn stored(data_len: u64) -> u64 {
     align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
-/// Prime, so that it does not align with a pattern of sizes.
+/// Returns a distance between storages. In most ledgers it is a prime, which fits no pattern of
+/// sizes.
 fn stride(count: u64) -> u64 {
     if count > 128 { 37 } else { 1 + count / 8 }
 }
@@ -302,8 +311,8 @@ fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
     }
 }
 
-/// Sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of tiny ones, most bytes in
-/// medium ones, a few large ones.
+/// Makes sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of
+/// tiny ones, most bytes in medium ones, a few large ones.
 fn sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
     const UNIT: u64 = 1 << 20; // the mean, before scaling
     let mut sizes: Vec<u64> = storages

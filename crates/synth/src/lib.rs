@@ -1,25 +1,29 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
 //!
-//! A lifelike ledger, for trying and measuring: what a gracefully stopped Agave validator leaves on disk, made from a
-//! seed; which version of Agave is chosen (`version`).
+//! Makes a lifelike ledger, for trying and measuring: what an Agave validator leaves on disk when
+//! it stops gracefully. The ledger follows from a seed. `version` has the versions of Agave to
+//! choose from.
 //!
-//! Valid by docs/snapshot-format.md, so that every other command works on it and both clients load it: names, lists, obsolete
-//! records, stale files, bank file, storage map, lattice hash, bank hash and capitalization agree, and so do the status
-//! cache, the blockhash queue and the sysvars, the stakes and their accounts, the leader and the leader schedule.
-//! `genesis.bin` is there too. **No validator can follow the chain from it**: blocks and votes are made up, no validator has
-//! the keys, and no feature is active.
+//! The ledger is valid by docs/snapshot-format.md, so every other command works on it and both
+//! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice
+//! hash, bank hash and capitalization agree; so do the status cache, the blockhash queue, the
+//! sysvars, the stakes and their accounts, the leader and the leader schedule. There is a
+//! `genesis.bin`, too. **No validator can follow the chain from it**: blocks and votes are made up,
+//! no validator has the keys, and no feature is active.
 //!
-//! Each storage is a function of the seed and its index (`layout`, `storage`): all workers make storages at once,
-//! nothing grows with the number of accounts, and the bytes depend on the options only. A newer storage knows which
-//! accounts of an older one it replaces by arithmetic; the older one knows it too, and leaves them out of the sums.
+//! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make
+//! storages at once, nothing grows with the number of accounts, and the bytes depend only on the
+//! options. A newer storage knows by arithmetic which accounts of an older one it replaces; the
+//! older one knows it too, and leaves them out of the sums.
 //!
-//! With the mix of mainnet, from 64 MiB on, it compresses as mainnet does, within 5 %: the full archive 3.47, 3.64, 3.78 times at zstd levels 1, 3,
-//! 10, the bank file 2.337, 2.486, 2.500, 2.513 times at levels 1 to 4. That comes from the account mix (`accounts`) and
-//! from the stakes (`stakes`); where they are changed, the test of the ratios tells.
+//! With the mix of mainnet, from 64 MiB on, a ledger compresses as mainnet does, within 5 %: the
+//! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
+//! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) make
+//! that so; a test of the ratios fails when a change to them does not.
 //!
-//! Also there, because real ledgers have them: obsolete records in several percent of the storages, closed accounts with
-//! and without tombstones, newer versions of accounts whose older record is not marked, storages of which nothing
-//! remains, and files in `accounts/run` that no list names.
+//! A ledger also has what real ones have: obsolete records in several percent of the storages,
+//! closed accounts with and without tombstones, newer versions of accounts whose older record is
+//! not marked, storages of which nothing remains, and files in `accounts/run` that no list names.
 
 mod accounts;
 mod bank;
@@ -66,30 +70,31 @@ pub use version::AgaveVersion;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct SynthOptions {
-    /// Ledger directory; must be empty or not exist.
+    /// Ledger directory. It must be empty or not exist.
     pub out_dir: PathBuf,
-    /// Approximate bytes of the full state's storages; more if there are so many storages that each holds one record.
+    /// Approximate bytes of the full state's storages. The state is larger if there are so many
+    /// storages that each holds one record.
     pub size_bytes: u64,
-    /// Seed; equal seeds and sizes give equal bytes.
+    /// Seed. Equal seeds and options give equal bytes.
     pub seed: u64,
-    /// Also makes a newer state, whose storages since the full one have about this many bytes. The full state is then
-    /// in `at-full` below the ledger directory.
+    /// Also makes a newer state. Its storages since the full state have about this many bytes. The
+    /// full state is then in `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
-    /// Number of storages of the full state, instead of a number that fits its size.
+    /// Number of the full state's storages. Without it, a number that fits the size.
     #[setters(into)]
     pub storage_count: Option<u64>,
-    /// Worker threads; they do not affect the bytes.
+    /// Worker threads. They do not affect the bytes.
     pub threads: usize,
-    /// Agave version whose layout on disk is made.
+    /// Agave version whose files are made.
     pub agave: AgaveVersion,
-    /// Kinds of most accounts.
+    /// Kinds of accounts.
     pub mix: Mix,
 }
 
 #[warn(missing_docs)]
 impl SynthOptions {
-    /// Makes a full state of about this size, with the default seed, on all cores.
+    /// Makes options for a full state of this size, with the default seed, on all cores.
     pub fn new(out_dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             out_dir: out_dir.into(),
@@ -116,27 +121,29 @@ pub struct SynthState {
     pub capitalization: u64,
     pub accounts: u64,
     pub storages: u64,
-    /// Bytes of these storages, including obsolete records.
+    /// Bytes of these storages, with obsolete records.
     pub storage_bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct SynthReport {
-    /// The full state, and the incremental one if it was made. Each is a report of its own.
+    /// The full state, and the incremental one if it was made. The program prints a report
+    /// for each.
     #[serde(skip)]
     pub states: Vec<SynthState>,
-    /// Bytes of all written files. A storage that both states share counts once.
+    /// Bytes of all files written. A storage that both states share counts once.
     pub written_bytes: u64,
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 
-/// Smallest size of a complete ledger: the sysvars alone take 176 KiB.
+/// Smallest size of a complete ledger. The sysvars alone take 176 KiB.
 pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
-/// Smallest size of an incremental state, which has its own sysvars.
+/// Smallest size of an incremental state, which has sysvars of its own.
 pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
-/// Limits for one round of storages, which bound the memory for storages that wait for their turn in the lists.
+/// Limits on one round of storages. They bound the memory of storages that wait for their turn in
+/// the lists.
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
@@ -146,10 +153,10 @@ pub struct SynthMemory {
     pub other_bytes: u64,
 }
 
-/// Memory for the facts about one storage: size, places in lists, slots.
+/// Memory for what is known of each storage: size, places in lists, slots.
 const STORAGE_KNOWN_BYTES: u64 = 128;
 
-/// Estimates the memory for [`synth`].
+/// Estimates the memory that [`synth`] needs.
 ///
 /// # Errors
 /// The sizes are impossible.
@@ -163,17 +170,18 @@ pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     })
 }
 
-/// Makes a ledger. Nothing is synced to disk. Removes its files on an error or interrupt.
+/// Makes a ledger. Does not sync it to disk. Removes its files after an error or an interruption.
 ///
 /// # Errors
-/// The sizes are impossible; the directory is not empty; files cannot be written; the user interrupts.
+/// The sizes are impossible; the directory is not empty; files cannot be written; the
+/// user interrupts.
 pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthReport> {
     let started = Instant::now();
     check_options(options)?;
     let existed = options.out_dir.exists();
     claim_empty(&options.out_dir)?;
     make(options, progress, started).inspect_err(|_| {
-        // The directory was empty, so all of its files are ours.
+        // The directory was empty, so this run made all of its files.
         for name in ["snapshots", "accounts", AT_FULL] {
             let _ = fs::remove_dir_all(options.out_dir.join(name));
         }
@@ -273,11 +281,12 @@ fn rounds(layout: &Layout) -> Vec<Range<u64>> {
 }
 
 thread_local! {
-    /// One buffer per thread: storages are up to tens of megabytes, and new memory would cause page faults.
+    /// One buffer per thread: storages have up to tens of megabytes, and fresh memory would cause
+    /// page faults.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a storage and writes its file; returns facts for the lists, and the bytes written.
+/// Makes a storage and writes its file. Returns what the lists need, and the bytes written.
 fn place(
     layout: &Layout,
     at: u64,
@@ -304,8 +313,8 @@ fn place(
     Ok((placed, bytes))
 }
 
-/// Writes files that no list names: storages that were rewritten under another id, and one of a removed slot. Archiving
-/// any of them would add accounts that the state does not have.
+/// Writes files that no list names: storages that were rewritten under another id, and one of a
+/// removed slot. Archiving any of them would add accounts that the state does not have.
 fn place_stale_files(layout: &Layout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written = 0;
     let Some(from) = (0..count).min_by_key(|at| layout.target_bytes(*at).abs_diff(4096)) else { return Ok(0) };

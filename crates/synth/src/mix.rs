@@ -1,4 +1,4 @@
-//! Mixes of account kinds, for measurements on data unlike mainnet's.
+//! Mixes of account kinds: mainnet's, and others for measurements on other data.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -11,7 +11,7 @@ pub enum Kind {
     Metadata,
     Edition,
     Stake,
-    /// State of a program, by the index of its template in `states`.
+    /// State of a program; the number is the index of its template in `states`.
     State(u8),
     LookupTable,
     Program,
@@ -19,7 +19,7 @@ pub enum Kind {
     Random,
 }
 
-/// Mix of account kinds.
+/// Which kinds of accounts a ledger has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Mix {
@@ -39,7 +39,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Number of accounts of each kind among 100,000. Program state makes up the rest.
+    /// Returns how many of 100,000 accounts are of each kind. The rest is program state.
     pub(super) fn shares(self) -> &'static [(u64, Kind)] {
         match self {
             Self::Mainnet => &MAINNET,

@@ -1,5 +1,5 @@
-//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so that nothing has to be
-//! remembered. Only integers, so that every platform makes the same bytes.
+//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so
+//! nothing has to be remembered. All numbers are integers, so every platform makes the same bytes.
 
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};
@@ -12,7 +12,7 @@ pub const fn mix(key: u64, index: u64) -> u64 {
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// Starts the stream of a key from [`mix`].
+    /// Starts the stream of a key, which [`mix`] makes.
     pub const fn new(key: u64) -> Self {
         Self(SplitMix64::new(key))
     }
@@ -30,7 +30,8 @@ impl Rng {
         self.below(1000) < share
     }
 
-    /// Chooses an item in proportion to its share of `all`; `None` for the remaining shares.
+    /// Chooses an item in proportion to its share of `all`. Returns `None` for the shares that no
+    /// item has.
     pub fn weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
         let mut pick = self.below(all);
         for (share, item) in items {
@@ -42,15 +43,15 @@ impl Rng {
         None
     }
 
-    /// Returns a number of 1 to `bits` bits with all lengths equally likely: small ones are common, as balances are.
-    /// Never 0.
+    /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, so small
+    /// numbers are common, as balances are.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
         let length = self.below(bits);
         (1 << length) | (self.next() & ((1 << length) - 1))
     }
 
-    /// Returns a rank below `2^bits` by Zipf's law with exponent 1: each doubling of the rank is equally likely in
-    /// total.
+    /// Returns a rank below `2^bits` by Zipf's law with exponent 1: the ranks from any power of two
+    /// to the next are together equally likely.
     pub const fn zipf(&mut self, bits: u64) -> u64 {
         self.log_uniform(bits) - 1
     }

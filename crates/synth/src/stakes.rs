@@ -1,10 +1,11 @@
 //! Vote accounts and delegations of each epoch.
 //!
-//! The bank's own stakes have accounts with the same contents, which Agave compares. Stakes of other epochs have none;
-//! no client looks for them.
+//! The bank's own stakes have accounts with the same contents, which Agave compares. Stakes of
+//! other epochs have no accounts, and no client looks for any.
 //!
-//! On mainnet, a delegation recurs in the next epoch's stakes after some 150 MB, out of reach of all compression levels
-//! in use. A small file has no such distance, so each epoch has its own sample.
+//! On mainnet, a delegation recurs in the next epoch's stakes after some 150 MB, too far away for
+//! the compression levels in use. A small file has no such distance, so here each epoch has its
+//! own sample.
 
 use slotpress_format::Voter;
 
@@ -16,26 +17,28 @@ use super::{chain, keys};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     pub voters: u64,
-    /// Number of delegations; at least that of vote accounts, since each has some.
+    /// Number of delegations. Each vote account has at least one.
     pub delegations: u64,
 }
 
 /// Number of epochs whose stakes a bank keeps.
 pub const EPOCHS: u64 = 6;
-/// Smallest bank file, unless a sixteenth of the storages is less: in smaller ones, blockhashes would outweigh stakes.
+/// Smallest bank file, unless a sixteenth of the storages is less. In a smaller one, blockhashes
+/// would outweigh stakes.
 const BANK_BYTES_MIN: u64 = 400 * 1024;
 /// Ratio of mainnet's storages to its bank file.
 const STORAGES_PER_BANK: u64 = 409;
-/// Lengths in the bank file's stakes of an epoch.
+/// Lengths of the items in an epoch's stakes.
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
-/// Length of a voter's entries among nodes and authorized voters of an epoch.
+/// Length of what a voter adds to an epoch's nodes and authorized voters.
 const VOTER_ENTRY_BYTES: u64 = 144;
-/// Limit on vote accounts; no chain has more.
+/// Limit on vote accounts. No chain has more.
 const VOTERS_MAX: u64 = 2_000;
 
 impl Scale {
-    /// Scale for a ledger of this size, such that the bank file's share of it is mainnet's.
+    /// Makes the scale for a ledger of this size. The bank file takes the same share of it as
+    /// on mainnet.
     pub fn new(storage_bytes: u64, storage_count: u64, other_bytes: u64) -> Self {
         let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
         let fixed = other_bytes + storage_count * 32;
@@ -45,8 +48,8 @@ impl Scale {
         Self { voters, delegations: delegations.max(voters) }
     }
 
-    /// Number of vote accounts among which stakes choose, as a thousand times its logarithm to base 2; interpolated
-    /// from [`VOTER_BITS_PERMILLE`].
+    /// Returns the number of vote accounts among which stakes choose, as a thousand times its
+    /// logarithm to base 2. Interpolates [`VOTER_BITS_PERMILLE`].
     fn voter_bits_permille(self) -> u64 {
         let [first, .., last] = VOTER_BITS_PERMILLE;
         let at = log2_permille(self.delegations).clamp(first.0, last.0);
@@ -61,13 +64,14 @@ impl Scale {
     }
 }
 
-/// A thousand times the logarithm to base 2, interpolated between powers of two; 0 for 0.
+/// Returns a thousand times the logarithm to base 2, interpolated between powers of two; 0 for 0.
 fn log2_permille(value: u64) -> u64 {
     let Some(power) = value.checked_ilog2() else { return 0 };
     u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
 }
 
-/// Samples with fewer delegations have the same voters in every epoch: otherwise, no voter would recur at a distance.
+/// Number of delegations below which all epochs have the same voters. Otherwise, no voter would
+/// recur at a distance.
 const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
@@ -75,12 +79,14 @@ const PURPOSE_DELEGATIONS: u64 = 303;
 const PURPOSE_HISTORY: u64 = 304;
 const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 
-/// The bank's own stakes are a different sample than those of the same epoch among the epoch stakes.
+/// Distinguishes the bank's own stakes from the same epoch's in the epoch stakes: they are
+/// different samples.
 const OWN_SAMPLE: u64 = 1 << 20;
 
-/// Number of vote accounts among which stakes choose, by number of delegations; both as a thousand times their
-/// logarithm to base 2. A smaller sample than mainnet's has fewer, so that a vote account recurs about as often, and
-/// the bank file's compression ratio is mainnet's for all sizes (measured).
+/// Number of vote accounts among which stakes choose, by number of delegations; both as a thousand
+/// times their logarithm to base 2. A sample smaller than mainnet's has fewer vote accounts, so
+/// that each recurs about as often. Measured: the bank file's compression ratio is then mainnet's
+/// at all sizes.
 const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (9_100, 7_100),
     (9_500, 7_500),
@@ -107,7 +113,8 @@ pub struct Stakes {
 }
 
 impl Stakes {
-    /// Stakes of the bank in an epoch, with vote accounts for a slot, on which delegations do not depend.
+    /// Makes the stakes of the bank in an epoch. The vote accounts are those of a slot; delegations
+    /// do not depend on it.
     pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
         Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
@@ -129,7 +136,7 @@ impl Stakes {
         Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
     }
 
-    /// Identity of a vote account's validator.
+    /// Returns the identity of a vote account's validator.
     pub fn node(&self, voter: u64) -> [u8; 32] {
         staking::vote_node(&mut self.fixed(voter))
     }
@@ -162,7 +169,7 @@ impl Stakes {
             if is_active { u64::MAX } else { activation_epoch.max(self.epoch - rng.log_uniform(6)) };
         // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
         let lamports = if rng.permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
-        // Credits of the voter at the stake's last reward: mostly the same for all its stakes.
+        // The voter's credits at the stake's last reward are mostly the same for all its stakes.
         let last = if rng.permille(850) { self.epoch } else { activation_epoch };
         let credits_observed = mix(voter, last) >> 35;
         Delegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
@@ -172,8 +179,8 @@ impl Stakes {
         (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
     }
 
-    /// Vote accounts with their effective stake. Stakes take and lose effect in the epoch after the request: so little
-    /// changes at a time that the rate limit does not matter.
+    /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the
+    /// epoch after the request: so little changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.scale.voters)
             .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.node(voter) })
@@ -188,7 +195,8 @@ impl Stakes {
         voters
     }
 
-    /// Stake history in a running epoch: epoch, effective, activating and deactivating stake, newest first.
+    /// Returns the stake history in a running epoch: epoch, effective, activating and deactivating
+    /// stake, newest first.
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
         let effective = self.delegations().filter(|stake| stake.deactivation_epoch == u64::MAX);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
@@ -202,7 +210,7 @@ impl Stakes {
             .collect()
     }
 
-    /// The account of a delegation: lamports and data.
+    /// Returns a delegation with its account: lamports and data.
     pub fn stake_account(&self, at: u64) -> (Delegation, u64, Vec<u8>) {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));

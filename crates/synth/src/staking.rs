@@ -1,4 +1,4 @@
-//! Contents of stake and vote accounts. `stakes` decides which exist in an epoch.
+//! Data of stake and vote accounts. `stakes` decides which of them exist in an epoch.
 
 use super::rng::Rng;
 use super::universe::{Draw, Universe};
@@ -10,7 +10,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account; accounts from `voters` on have been closed.
+    /// Number of the vote account. Those from `voters` on have been closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
@@ -20,18 +20,18 @@ pub struct Delegation {
     pub credits_observed: u64,
 }
 
-/// Rate at which stakes take effect: a quarter in each epoch.
+/// Share of a stake that takes effect in each epoch.
 pub const WARMUP_RATE: f64 = 0.25;
 
-/// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Delegated ones are in
-/// the bank file too (`stakes`).
+/// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup.
+/// Delegated ones are in the bank file, too (`stakes`).
 pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     write_stake_owner(draw.universe, &mut draw.fixed, out);
 }
 
-/// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
-/// credits.
+/// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake,
+/// epochs, rate, credits.
 pub fn delegated_stake(
     universe: &Universe,
     rng: &mut Rng,
@@ -66,8 +66,8 @@ pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
     fixed.key()
 }
 
-/// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter, prior voters (none),
-/// credits of 64 epochs, time.
+/// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter,
+/// prior voters (none), credits of 64 epochs, time.
 pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
     let node = vote_node(fixed);
     out.extend_from_slice(&2u32.to_le_bytes());

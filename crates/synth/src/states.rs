@@ -1,4 +1,4 @@
-//! Contents of other accounts: nonces, lookup tables, program state, and program code.
+//! Data of other accounts: nonces, lookup tables, program state, and program code.
 
 use super::rng::Rng;
 use super::universe::Draw;
@@ -14,10 +14,11 @@ struct Template {
     owner: [u8; 32],
     data_len: u64,
     own_keys: u64,
-    /// Number of following addresses that many accounts share: markets, mints.
+    /// Number of addresses after those that many accounts share: markets, mints.
     shared_keys: u64,
     numbers: u64,
-    /// The rest is an array with slots of this size, of which a varying part is in use; unused slots are zero.
+    /// Size of the slots of an array that takes the rest. A varying part of the slots is in use;
+    /// the others are zero.
     slot_bytes: u64,
     /// Average number of used slots among 1,000.
     used_permille: u64,
@@ -69,7 +70,7 @@ pub fn state_owner(template: u8) -> [u8; 32] {
     TEMPLATES[usize::from(template)].owner
 }
 
-/// Returns a number typical of program state: often 0, or a time, a price, a balance.
+/// Returns a number as program state has it: often 0, or a time, a price, a balance.
 fn number(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..3 => 0,
@@ -96,7 +97,7 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
             out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
         }
     }
-    out.push(255 - draw.fixed.zipf(4) as u8); // the bump of its address
+    out.push(255 - draw.fixed.zipf(4) as u8); // the bump seed of its address
     out.truncate(end);
     // Some arrays are full, most are nearly empty.
     let used_permille = match draw.fixed.below(8) {
@@ -127,7 +128,7 @@ pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
 
-/// Length of a lookup table of up to 256 addresses.
+/// Returns the length of a lookup table of up to 256 addresses.
 pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
     LOOKUP_TABLE_HEADER_BYTES + 32 * rng.log_uniform(8)
 }
@@ -156,12 +157,13 @@ pub fn write_program(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&draw.fixed.key());
 }
 
-/// Length of code from 16 KiB to 512 KiB, with its header.
+/// Returns a length of code, with its header, from 16 KiB to 512 KiB.
 pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
 }
 
-/// Writes state, slot, authority; then an ELF file: instructions, texts, and zeros where the program may grow.
+/// Writes state, slot and authority; then an ELF file: instructions, texts, and zeros where the
+/// program may grow.
 pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let rng = &mut draw.fixed;
@@ -170,7 +172,8 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // Compilers repeat themselves: most instructions come in sequences seen before in the program.
+    // Compilers repeat themselves: most instructions come in sequences that the program has
+    // had before.
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;

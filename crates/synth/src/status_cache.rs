@@ -1,8 +1,8 @@
 //! Writes the status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
-//! Meets the demands of both clients: the newest 300 slots with a block, all roots and distinct; transactions only
-//! under blockhashes of the queue, never under the newest; for each blockhash one offset at which all transaction
-//! hashes are cut.
+//! It meets the demands of both clients. It has the newest 300 slots with a block, all roots and
+//! distinct. Transactions use only blockhashes of the queue, never the newest. Each blockhash has
+//! one offset, at which all its transaction hashes are cut.
 
 use std::io::{Result, Write};
 
@@ -17,15 +17,17 @@ use super::universe::Universe;
 const PURPOSE_RESULTS: u64 = 401;
 const PURPOSE_OFFSET: u64 = 402;
 
-/// Kept bytes of a transaction's 32-byte hash; offsets are below the difference.
+/// Bytes of a transaction's 32-byte hash that are kept. `OFFSETS` are the offsets that this leaves.
 const KEY_BYTES: usize = 20;
 const OFFSETS: u64 = 32 - KEY_BYTES as u64;
-/// Transactions per slot: mainnet has some 2,000 with 450 GB of storages; smaller ledgers have fewer.
+/// Transactions per slot. Mainnet has some 2,000 with 450 GB of storages; smaller ledgers
+/// have fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
 const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;
 const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
 
-/// Writes the status cache of the bank at `height`: the results of transactions in the last 300 blocks.
+/// Writes the status cache of the bank at `height`: the results of transactions in the last
+/// 300 blocks.
 pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, to: impl Write) -> Result<()> {
     let mut out = Out(to);
     let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
@@ -35,7 +37,7 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
         let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, at));
         out.u64s(&[chain::slot_at(at)])?;
         out.bytes(&[1])?;
-        // Transactions use blockhashes of blocks before their own, mostly the same few.
+        // Transactions use blockhashes of blocks before their own, and mostly the same few.
         let count = (1 + rng.below(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(at - oldest_blockhash);
         out.u64s(&[count])?;
         for which in 0..count {
@@ -57,7 +59,7 @@ fn write_results<W: Write>(out: &mut Out<W>, rng: &mut Rng, count: u64) -> Resul
         if rng.permille(900) {
             out.bytes(&[0; 4])?;
         } else {
-            // Err(InstructionError(index, Custom(code)))
+            // This is `Err(InstructionError(index, Custom(code)))`.
             out.bytes(&[1, 0, 0, 0, 8, 0, 0, 0])?;
             out.bytes(&[2 + rng.below(4) as u8, 25, 0, 0, 0])?;
             out.bytes(&(6_000 + rng.below(64) as u32).to_le_bytes())?;

@@ -1,5 +1,5 @@
-//! Makes one storage: its bytes, its obsolete records in each state, and the contribution of its accounts to each
-//! state's sums.
+//! Makes one storage: its bytes, its obsolete records in each state, and what its accounts add to
+//! each state's sums.
 
 use std::io::Result;
 
@@ -41,7 +41,7 @@ impl Sums {
     }
 }
 
-/// Sums of both states, divided by what they have in common.
+/// Sums of both states: what they have in common, and what only one has.
 #[derive(Clone, Default)]
 pub struct StateSums {
     pub both: Sums,
@@ -62,20 +62,20 @@ pub struct Obsolete {
     pub offset: u64,
     pub data_len: u64,
     pub slot: u64,
-    /// True if it is obsolete in the full state, not only in the incremental one.
+    /// True if the record is obsolete in the full state already, not only in the incremental one.
     pub in_full: bool,
 }
 
 pub struct Storage {
     pub bytes: Vec<u8>,
     pub length: u64,
-    /// Obsolete records in the order of marking.
+    /// Obsolete records, in the order in which they were marked.
     pub obsolete: Vec<Obsolete>,
     pub sums: StateSums,
 }
 
 impl Storage {
-    /// Bytes by which cutting an obsolete record shortens the storage.
+    /// Returns the bytes by which the storage shrinks when an obsolete record is cut out.
     pub fn cut_bytes(&self, record: &Obsolete) -> u64 {
         stored_bytes(record.data_len).min(self.length - record.offset)
     }
@@ -92,7 +92,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
     let mut obsolete = Vec::new();
     let is_incremental = layout.is_incremental(storage);
 
-    // Accounts that are born here.
+    // Accounts that are born here come first.
     let (superseded_by, change_in_state) = layout.changes(storage);
     let changed_by = layout.replacing(storage);
     for (origin, shape) in layout.born(storage) {
@@ -120,7 +120,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
         }
     }
 
-    // Accounts of older storages that are replaced or closed here.
+    // Accounts of older storages that are replaced or closed here follow.
     let mut replace = |origin: Origin, shape: Shape, successor| match successor {
         Successor::Version => {
             let offset = start_record(&mut bytes);
@@ -161,8 +161,9 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
     Ok(Storage { bytes, length, obsolete, sums })
 }
 
-/// Writes the accounts that agree with the bank file: delegated stakes throughout the full state, sysvars and vote
-/// accounts at the end of each state. Those at the end of the full state become obsolete in the incremental one.
+/// Writes the accounts that agree with the bank file: delegated stakes throughout the full state,
+/// sysvars and vote accounts at the end of each state. In the incremental state, those at the end
+/// of the full state are obsolete.
 fn write_own_accounts(
     layout: &Layout,
     storage: u64,
@@ -201,14 +202,14 @@ fn write_own_accounts(
     Ok(())
 }
 
-/// Pads the last record, and returns the start of the next one.
+/// Pads the last record, and returns where the next one starts.
 fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.resize(align8(bytes.len() as u64) as usize, 0);
     bytes.len()
 }
 
-/// Fills in meaningless bytes: older versions number their writes; in some storages, the padding after the executable
-/// flag is stack garbage.
+/// Fills in bytes without meaning: older versions numbered their writes, and in some storages the
+/// padding after the executable flag is stack garbage.
 fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
     let is_old = number(PURPOSE_OLD) % 10 == 0;

@@ -1,7 +1,8 @@
-//! The sysvars, accounts with the state of the chain at the end of a block.
+//! The sysvars: accounts with the state of the chain at the end of a block.
 //!
-//! Agave needs `Rent` and `SlotHistory`, and compares the latter with the status cache; Firedancer needs `SlotHistory`
-//! too. Layouts as in the solana crates of the same names.
+//! Agave needs `Rent` and `SlotHistory`, and compares `SlotHistory` with the status cache.
+//! Firedancer needs `SlotHistory`, too. The layouts are those of the solana crates of the
+//! same names.
 
 use std::io::Result;
 
@@ -18,7 +19,7 @@ const EPOCH_SCHEDULE: [u8; 32] = address("SysvarEpochSchedu1e1111111111111111111
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
 const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
 const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
-/// Sysvar of the slots with a block in the last five days.
+/// Sysvar that tells which slots of the last five days have a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 const RECENT_BLOCKHASHES: [u8; 32] = address("SysvarRecentB1ockHashes11111111111111111111");
 const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
@@ -26,16 +27,18 @@ const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot11111111111111
 
 /// Number of slots in the slot history.
 pub const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
-/// Length of the slot history: a bit for each slot, its length in blocks of 64 and in bits, the next slot.
+/// Length of the slot history: a bit for each slot, its length in words of 64 bits and in bits, the
+/// next slot.
 pub const SLOT_HISTORY_BYTES: usize = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
 const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;
 const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
 
-/// Approximate bytes of all sysvars, with record headers.
+/// Approximate bytes of all sysvars, with their record headers.
 pub const SYSVARS_BYTES: u64 = 180_000;
 
-/// Address and data of all sysvars at the end of the block at `height`, in the order of their addresses' names.
+/// Returns address and data of each sysvar at the end of the block at `height`, in the alphabetical
+/// order of their names.
 pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);
@@ -50,12 +53,12 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
             out.u64s(&[slot, start, epoch, epoch + 1, now])
         })?,
         sysvar(EPOCH_REWARDS, &|out| {
-            // Distribution at the beginning of the epoch, not active any more.
+            // The distribution took place when the epoch began, and is over.
             let first_height = chain::height_of(epoch_start);
             out.u64s(&[first_height + 1, stakes.scale().delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
             let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
-            out.u64s(&[rewards, 4_000, rewards, rewards])?; // points are of 16 bytes
+            out.u64s(&[rewards, 4_000, rewards, rewards])?; // points have 16 bytes
             out.bytes(&[0])
         })?,
         sysvar(EPOCH_SCHEDULE, &|out| chain::write_epoch_schedule(out))?,
@@ -88,7 +91,8 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
     ])
 }
 
-/// The slot history at a slot: `bits[slot % SLOT_HISTORY_SLOTS]` tells whether the slot has a block.
+/// Makes the slot history at a slot: `bits[slot % SLOT_HISTORY_SLOTS]` tells whether a slot has
+/// a block.
 fn slot_history(newest: u64) -> Result<Vec<u8>> {
     let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
     for slot in newest + 1 - SLOT_HISTORY_SLOTS..=newest {

@@ -1,4 +1,4 @@
-//! Contents of accounts of the token programs and of token metadata.
+//! Data of accounts of the token programs, and of token metadata.
 
 use super::keys;
 use super::rng::Rng;
@@ -8,7 +8,8 @@ pub const TOKEN_BYTES: u64 = 165;
 pub const MINT_BYTES: u64 = 82;
 pub const EDITION_BYTES: u64 = 282;
 
-/// Length of a Token-2022 account: type byte and extensions follow the 165 bytes of a token account.
+/// Returns the length of a Token-2022 account: a token account of 165 bytes, a byte for its type,
+/// and extensions.
 pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..7 => 170,  // the owner cannot change
@@ -17,7 +18,7 @@ pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Length of metadata: 679 bytes, or 607 since 2024.
+/// Returns the length of metadata: 679 bytes, or 607 since 2024.
 pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.permille(750) { 679 } else { 607 }
 }
@@ -25,7 +26,7 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
 fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..MINT_POPULAR => draw.fixed.zipf(4),
-        // Launches and airdrops make accounts of the same mints for some hours.
+        // During launches and airdrops, accounts of the same mints are made for some hours.
         pick if pick < MINT_POPULAR + MINT_RECENT => recent(draw, keys::MINTS, MINTS_RECENT),
         _ => draw.fixed.zipf(26),
     };
@@ -38,19 +39,19 @@ fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
     season + draw.fixed.below(count)
 }
 
-/// Number of storages that were written at about the same time.
+/// Number of storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Token accounts of popular mints, of 1,000.
+/// Token accounts of popular mints, among 1,000.
 const MINT_POPULAR: u64 = 270;
-/// Token accounts of mints in current use, of 1,000.
+/// Token accounts of mints in current use, among 1,000.
 const MINT_RECENT: u64 = 100;
 const MINTS_RECENT: u64 = 768;
 const OWNER_BUSY: u64 = 60;
 const OWNER_RECENT: u64 = 50;
 const OWNERS_RECENT: u64 = 768;
 
-/// Chooses an owner: mostly a unique wallet, else a busy one (a pool's authority, a bot, an exchange), or one that
-/// collects at this time.
+/// Chooses an owner: mostly a wallet with one account, else a busy one (a pool's authority, a bot,
+/// an exchange), or one that collects at this time.
 fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..OWNER_BUSY => draw.fixed.zipf(16),
@@ -83,21 +84,21 @@ pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
     }
     match draw.changing.below(100) {
-        // A delegate, as used by marketplaces.
+        // Some accounts have a delegate, as marketplaces use it.
         0..2 => {
             data[72] = 1;
             let market = draw.fixed.zipf(8);
             data[76..108].copy_from_slice(&draw.universe.shared_key(keys::MARKETS, market));
             data[121] = 1;
         }
-        // A frozen account.
+        // Some accounts are frozen.
         2..6 => data[108] = 2,
         _ => {}
     }
     out.extend_from_slice(&data);
 }
 
-/// Writes a token account, the account type, and extensions of (u16 type, u16 length, value).
+/// Writes a token account, the type of the account, and extensions: u16 type, u16 length, value.
 pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
     write_token(draw, out);
     out.extend_from_slice(&[2, 7, 0, 0, 0]);
@@ -108,7 +109,7 @@ pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes mint authority, supply, decimals, initialized, freeze authority.
+/// Writes mint authority, supply, decimals, initialized flag, freeze authority.
 pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let is_nft = draw.fixed.permille(550);
     let authority = if draw.fixed.permille(400) { draw.fixed.key() } else { collection_key(draw, 0) };
@@ -121,7 +122,8 @@ pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
 }
 
-/// Keys of an NFT collection: its authority, its creators. Neighbouring accounts are often of one collection.
+/// Returns a key of the account's NFT collection: its authority, one of its creators. Neighbouring
+/// accounts often belong to one collection.
 fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
     let collection = collection(draw);
     draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + which)
@@ -174,7 +176,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
             push_base64(&mut text, &mut draw.fixed, 43);
         }
         2 => {
-            // One directory for the whole collection.
+            // The whole collection has one directory.
             text.extend_from_slice(b"https://ipfs.io/ipfs/Qm");
             push_base64(&mut text, &mut names, 44);
             text.push(b'/');
@@ -201,7 +203,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
 }
 
-/// Writes key, supply, most editions; the rest is reserved.
+/// Writes key, supply and the limit on editions. The rest is reserved.
 pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
@@ -215,7 +217,7 @@ fn push_optional_key(out: &mut Vec<u8>, key: Option<&[u8; 32]>) {
     out.extend_from_slice(key.unwrap_or(&[0; 32]));
 }
 
-/// Appends text with 6 random bits in each byte, as in content addresses.
+/// Appends text with 6 random bits in each byte, as content addresses have it.
 fn push_base64(out: &mut Vec<u8>, rng: &mut Rng, length: usize) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bits = 0;

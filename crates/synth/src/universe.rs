@@ -1,10 +1,12 @@
-//! The accounts that a seed can make: their addresses, and the random numbers from which their contents follow.
+//! The accounts that a seed can make: their addresses, and the random numbers from which their
+//! contents follow.
 
 use super::keys;
 use super::mix::Mix;
 use super::rng::{Rng, mix};
 
-/// Birthplace of an account: the storage in which it first appears, and its index among the accounts born there.
+/// Birthplace of an account: the storage in which it first appears, and its index among the
+/// accounts born there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub storage: u64,
@@ -19,9 +21,9 @@ pub struct Universe {
 
 pub struct Draw<'a> {
     pub universe: &'a Universe,
-    /// Index of the storage in which the account was born: neighbours resemble each other.
+    /// Index of the storage in which the account was born. Neighbours resemble each other.
     pub neighbourhood: u64,
-    /// Stream for constant properties of the account: its mint, its owner.
+    /// Stream for properties that stay: the account's mint, its owner.
     pub fixed: Rng,
     /// Stream for properties that change with each version: balances, counters.
     pub changing: Rng,
@@ -36,7 +38,8 @@ impl Universe {
         mix(mix(self.seed, purpose), index)
     }
 
-    /// Returns an address that accounts share: a mint, a market, a validator. The most common mints are real ones.
+    /// Returns an address that many accounts refer to: a mint, a market, a validator. The most
+    /// common mints are real ones.
     pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
         let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
         known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())

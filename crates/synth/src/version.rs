@@ -1,12 +1,12 @@
-//! Differences on disk between Agave versions (docs/snapshot-format.md#bank-snapshot). Storages are the same in all of
-//! them.
+//! How the files of Agave versions differ (docs/snapshot-format.md#bank-snapshot). Storages are the
+//! same in all of them.
 
 use std::io::{Result, Write};
 
 use super::fields::Out;
 use super::storage::Obsolete;
 
-/// An Agave version, by its files after a graceful stop.
+/// An Agave version, by the files it leaves after a graceful stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum AgaveVersion {
@@ -19,9 +19,9 @@ pub enum AgaveVersion {
     V4_5,
 }
 
-/// Unit of offsets in obsolete records of 4.5.
+/// Unit of offsets in 4.5's obsolete records.
 const OFFSET_UNIT_BYTES: u64 = 8;
-/// Tag of an append vec in the storages list of 4.5.
+/// Tag of an append vec in 4.5's storages list.
 const STORAGE_APPEND_VEC: u32 = 0;
 /// Tag of the number of accounts in the startup hints.
 const HINT_ACCOUNTS: u32 = 0;
@@ -48,14 +48,14 @@ impl AgaveVersion {
         self != Self::V4_2
     }
 
-    /// Length of an obsolete record in `obsolete_accounts`.
+    /// Returns the length of an obsolete record in `obsolete_accounts`.
     pub fn obsolete_record_bytes(self) -> usize {
         if self == Self::V4_5 { 20 } else { 24 }
     }
 
     pub fn write_obsolete<W: Write>(self, out: &mut Out<W>, record: &Obsolete) -> Result<()> {
         match self {
-            // Storages are shorter than 2^32 such units.
+            // Storages have fewer than 2^32 such units.
             Self::V4_5 => out.u32((record.offset / OFFSET_UNIT_BYTES) as u32)?,
             _ => out.u64s(&[record.offset])?,
         }

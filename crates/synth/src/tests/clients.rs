@@ -1,5 +1,6 @@
-//! Checks that Agave and Firedancer make before they load a state (docs/snapshot-format.md#archive; Agave's are in
-//! `bank_from_snapshot_archives` of the `solana-runtime` crate), on a ledger read back from disk.
+//! Makes the checks that Agave and Firedancer make before they load a state, on a ledger read back
+//! from disk (docs/snapshot-format.md#archive; Agave's are in `bank_from_snapshot_archives` of the
+//! `solana-runtime` crate).
 
 use std::io::BufRead;
 
@@ -107,7 +108,8 @@ fn parse_bank(path: &Path) -> BankParts {
     BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
 }
 
-/// Slot, whether it is a root, and for each blockhash the offset and number of transactions.
+/// For each slot: the slot, whether it is a root, and for each blockhash the offset and the number
+/// of transactions.
 type StatusSlots = Vec<(u64, bool, Vec<(Key, u64, u64)>)>;
 
 fn parse_status_slots(path: &Path) -> StatusSlots {
@@ -130,7 +132,7 @@ fn parse_status_slots(path: &Path) -> StatusSlots {
     slots
 }
 
-/// Newest record of each address in the state.
+/// Returns the newest record of each address in the state.
 fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
     let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
@@ -162,7 +164,7 @@ fn check_clients(state: &SynthState) {
     check_epochs(&read.bank, &parts);
 }
 
-/// Indexes are consecutive, and blockhashes distinct.
+/// Indexes must be consecutive, and blockhashes distinct.
 fn check_blockhashes(read: &Read, parts: &BankParts) {
     let mut queue = parts.queue.clone();
     queue.sort_by_key(|(_, index)| *index);
@@ -188,7 +190,7 @@ fn check_bank_hash(bank: &BankFile) {
     assert_eq!(bank.max_tick_height, (bank.slot + 1) * 64);
 }
 
-/// Slots with a block, newest first.
+/// Returns the slots with a block, newest first.
 fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
     assert_eq!((data.len(), data[0]), (SLOT_HISTORY_BYTES, 1));
     let number = |at: u64| {
@@ -230,7 +232,7 @@ fn check_status_cache(status: &StatusSlots, parts: &BankParts, history: &[u64]) 
     assert!(transactions >= 300 && offsets.values().collect::<HashSet<_>>().len() > 5);
 }
 
-/// Every vote account and delegation in the bank file equals an account.
+/// Every vote account and delegation in the bank file must equal an account.
 fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])>) {
     assert!(!parts.vote_accounts.is_empty() && parts.delegations.len() >= parts.vote_accounts.len());
     let mut in_effect: HashMap<Key, u64> = HashMap::new();
@@ -251,20 +253,21 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
         assert_eq!(Some(stake), in_effect.get(address));
     }
-    // The bank knows all such accounts.
+    // The bank must know all such accounts.
     let owned = |owner| accounts.values().filter(|(header, _)| header.owner == owner && header.lamports > 0).count();
     assert_eq!(owned(keys::VOTE), parts.vote_accounts.len());
     let is_delegated =
         |account: &&(RecordHeader, &[u8])| account.0.owner == keys::STAKE && account.1.first() == Some(&2);
     assert_eq!(accounts.values().filter(is_delegated).count(), parts.delegations.len());
-    // The sysvar equals the bank file's stake history.
+    // The sysvar must equal the bank file's stake history.
     let sysvar = accounts.values().find(|(header, data)| header.owner == SYSVAR_OWNER && data.len() == 16_392);
     let mut expected = (parts.history.len() as u64).to_le_bytes().to_vec();
     expected.extend(parts.history.iter().flatten().flat_map(|field| field.to_le_bytes()));
     assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
 }
 
-/// There are stakes for this epoch and the next, their parts agree, and the leader is that of the schedule.
+/// There must be stakes for this epoch and the next, whose parts agree; the leader must be that of
+/// the schedule.
 fn check_epochs(bank: &BankFile, parts: &BankParts) {
     let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
     assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));
@@ -289,7 +292,8 @@ fn check_epochs(bank: &BankFile, parts: &BankParts) {
 fn both_states_are_what_clients_load() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
-    // More storages than blockhashes; a full state that ends in a group of slots with a skipped one.
+    // The cases: more storages than blockhashes; a full state that ends in a group of slots with a
+    // skipped one.
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });
@@ -298,7 +302,7 @@ fn both_states_are_what_clients_load() {
     }
 }
 
-/// A ledger so large that its slots reach into the next epoch.
+/// This ledger is so large that its slots reach into the next epoch.
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let layout = Layout::new(7, Mix::Mainnet, 1 << 30, Some(500_000), Some(1 << 20));
@@ -309,7 +313,7 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
     assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
-    // Each delegation has its account in one storage.
+    // Each delegation must have its account in one storage.
     let ranges = (0..layout.count()).map(|at| layout.delegations(at)).filter(|range| !range.is_empty());
     let mut next = 0;
     for range in ranges {

@@ -1,4 +1,5 @@
-//! Reads ledgers back from disk by docs/snapshot-format.md alone, and compares them with their bank files.
+//! Reads ledgers back from disk, by docs/snapshot-format.md alone, and compares them with their
+//! bank files.
 
 mod clients;
 mod versions;
@@ -31,7 +32,7 @@ fn make(options: &SynthOptions) -> SynthReport {
     synth(options, &NoProgress).expect("a ledger")
 }
 
-/// All files below a directory with the hashes of their contents.
+/// Returns all files below a directory, with the hashes of their contents.
 fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     let mut files = BTreeMap::new();
     let mut open = vec![directory.to_path_buf()];
@@ -49,7 +50,8 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     files
 }
 
-/// A state as its lists describe it: every storage without obsolete records, with the length of the storage map.
+/// A state as its lists describe it: each storage without its obsolete records, with the length
+/// that the storage map gives.
 struct Read {
     bank: BankFile,
     storages: Vec<(u64, Vec<u8>)>,
@@ -124,7 +126,8 @@ fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     records
 }
 
-/// Walks over a state's records, of which the newest counts, and compares it with its bank file and the report.
+/// Walks over a state's records; the newest of each account counts. Compares the state with its
+/// bank file and the report.
 fn check(state: &SynthState) -> Read {
     let read = read_state(state);
     let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
@@ -254,7 +257,7 @@ fn an_interrupted_run_leaves_nothing() {
     assert!(!out.exists());
 }
 
-/// Compression ratio in frames like those of archives.
+/// Returns the compression ratio in frames as those of archives.
 fn ratio(content: &[u8], level: i32) -> f64 {
     const FRAME_BYTES: usize = 8 << 20;
     let compressed: usize = content
@@ -268,7 +271,7 @@ fn is_near(measured: f64, published: f64, what: &str) {
     assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
 }
 
-/// The bank file of a ledger of this size, without making its storages.
+/// Makes the bank file of a ledger of this size, without its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     let layout = Layout::new(seed, Mix::Mainnet, size_bytes, None, None);
     let last = layout.full_count() - 1;
@@ -288,10 +291,10 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     bytes
 }
 
-/// Published ratios of mainnet's bank file: `zstd -b1 -e4`.
+/// Compression ratios of mainnet's bank file that were published: `zstd -b1 -e4`.
 const BANK_RATIOS: [(i32, f64); 4] = [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)];
 
-/// For ledgers of any size, with and without a storage map.
+/// Ledgers of any size, with and without a storage map.
 #[test]
 fn the_bank_file_compresses_like_mainnet_s() {
     for (mib, seed) in [(64, 1), (128, 2), (192, 3), (256, 4), (512, 5), (768, 6), (1024, 7), (4096, 8)] {
@@ -304,7 +307,8 @@ fn the_bank_file_compresses_like_mainnet_s() {
     }
 }
 
-/// Published ratios of mainnet: of the archive from Agave pull request 2729, of the bank file from `zstd -b1 -e4`.
+/// Compression ratios of mainnet that were published: the archive's in Agave pull request 2729, the
+/// bank file's from `zstd -b1 -e4`.
 #[test]
 fn it_compresses_like_mainnet() {
     const FRAME_BYTES: usize = 8 << 20;
@@ -316,7 +320,7 @@ fn it_compresses_like_mainnet() {
     for (level, published) in BANK_RATIOS {
         is_near(ratio(&bank, level), published, "the bank file");
     }
-    // As in a tar: a header first, and whole blocks of 512 bytes.
+    // As in a tar, a header comes first, and blocks of 512 bytes are whole.
     let mut archive = bank;
     for (slot, storage) in read_state(state).storages {
         archive.resize(archive.len().next_multiple_of(512), 0);
@@ -328,6 +332,6 @@ fn it_compresses_like_mainnet() {
     for (level, published) in [(1, 3.47), (3, 3.64)] {
         is_near(ratio(&archive, level), published, "the archive");
     }
-    // The slow level on a part only, compared with level 1 on the same part.
+    // The slow level compresses only a part, and is compared with level 1 on the same part.
     is_near(ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1), 3.78 / 3.47, "level 10 to 1");
 }

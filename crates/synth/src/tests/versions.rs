@@ -1,4 +1,5 @@
-//! Layouts of other Agave versions: the same state, and differences as in docs/snapshot-format.md#bank-snapshot.
+//! Files of other Agave versions: the same state, with the differences that
+//! docs/snapshot-format.md#bank-snapshot lists.
 
 use super::*;
 
